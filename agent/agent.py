@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -600,12 +602,20 @@ class WorldAgent:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
 
-    def _skill_shapes(self) -> tuple[Shape[Any, Any], ...]:
-        if not self._profile.skills.enabled or not self._skills.usable:
+    async def _open_skills(self, mcp: McpSources, opened: AsyncExitStack) -> tuple[Shape[Any, Any], ...]:
+        catalogue = self._skills
+        if not self._profile.skills.enabled:
+            return ()
+        if any(server.skills for server in self._servers.values()):
+            from ..skills.hosted import fetch_skills
+
+            folder = Path(opened.enter_context(TemporaryDirectory(prefix="worldagent-skills-")))
+            catalogue = catalogue.with_hosts(await fetch_skills(self._servers, mcp, folder))
+        if not catalogue.usable:
             return ()
         from ..skills.composer import Skills
 
-        return (Skills(self._skills, self._registry, self._policy, self._identity).shape(),)
+        return (Skills(catalogue, self._registry, self._policy, self._identity).shape(),)
 
     async def _open_model(self) -> ModelCaller:
         from ..signatures import open_model
@@ -640,6 +650,7 @@ class WorldAgent:
         opened.push_async_callback(usage.aclose)
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
+        skills = await self._open_skills(mcp, opened)
         services = Services(
             caller=caller,
             models=models,
@@ -659,7 +670,7 @@ class WorldAgent:
         engine = TurnEngine(
             await CheckpointSaver(stores.database).create_tables(),
             services,
-            shapes=(*self._shapes, *self._skill_shapes()),
+            shapes=(*self._shapes, *skills),
             branches=stores.branches,
             identity=self._identity,
             prompt=prompt_of(self._profile, self._registry, self._tools),

@@ -14,7 +14,7 @@ from ..harness.trust import SKILLS_FOLDER, ProjectTrust, scan, user_folder
 from ..harness.yaml import near
 from .package import SKILL_FILE, SkillHeader, SkillPackage, judge_header, read_package, skill_file
 
-LevelName = Literal["user", "project", "given"]
+LevelName = Literal["host", "user", "project", "given"]
 
 EXAMPLES: Final = Path(__file__).parent / "examples"
 """The folder of the skills that ship as examples: pass it as one of the folders to use them."""
@@ -96,6 +96,15 @@ class SkillCatalogue:
         """
         return cls(_given(folders))
 
+    def with_hosts(self, folders: Sequence[Path]) -> SkillCatalogue:
+        """The same skills and those of MCP servers, which all others override.
+
+        Args:
+            folders: A folder for each server.
+        """
+        hosts: list[tuple[LevelName, Path]] = [("host", folder) for folder in folders]
+        return SkillCatalogue([*hosts, *self._folders], self._versions)
+
     @cached_property
     def entries(self) -> tuple[SkillEntry, ...]:
         """Every package by name, including those that are overridden or cannot be used.
@@ -131,7 +140,7 @@ class SkillCatalogue:
                 f"there is no skill {str(name)[:100]!r}",
                 remedy=f"{near(name, names)}the skills are: {', '.join(names) or 'none'}",
             )
-        package = read_package(entry.folder)
+        package = read_package(entry.folder, scripts=entry.level != "host")
         if self._versions.get(entry.folder, package.version) != package.version:
             raise SkillInvalid(
                 f"the skill {name!r} has changed since its project was trusted",

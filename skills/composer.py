@@ -159,7 +159,7 @@ class Skills:
                 "the skill %r names tools that the agent does not have: %s", package.name, ", ".join(allowed.unknown)
             )
         functions = [each for name, each in sorted(offered.items()) if allowed.allows(name)]
-        functions += _own(package, scripts=SHELL in offered and allowed.allows(SHELL))
+        functions += _own(package, scripts=package.scripts and SHELL in offered and allowed.allows(SHELL))
         fields, reply = _schema(package, INPUT), _schema(package, OUTPUT)
         worker = Worker(
             RUN_SKILL,

@@ -60,12 +60,14 @@ class SkillPackage:
         header: Its name, description and the rest of its front matter.
         instructions: The text of SKILL.md after the front matter.
         files: Its other files, relative to its folder, with `/` between the parts.
+        scripts: Whether its scripts can run.
         version: A digest of the names, contents and executable marks of all its files.
     """
 
     header: SkillHeader
     instructions: str = field(repr=False)
     files: tuple[str, ...] = ()
+    scripts: bool = True
     version: str
 
     @property
@@ -115,11 +117,12 @@ def judge_header(folder: Path) -> tuple[SkillHeader | None, tuple[SkillInvalid, 
     return (None, tuple(problems)) if problems else (header, ())
 
 
-def read_package(folder: Path) -> SkillPackage:
+def read_package(folder: Path, *, scripts: bool = True) -> SkillPackage:
     """Read a package and compute its version.
 
     Args:
         folder: The folder of the package.
+        scripts: Whether its scripts can run.
 
     Raises:
         SkillInvalid: The package breaks a rule of the format, or a file of it cannot be read.
@@ -133,6 +136,7 @@ def read_package(folder: Path) -> SkillPackage:
         header=header,
         instructions=instructions,
         files=tuple(path for path in files if path != header.file.name),
+        scripts=scripts,
         version=tree_digest(files),
     )
 

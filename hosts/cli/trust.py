@@ -190,6 +190,8 @@ def _server(name: str, entry: McpEntry) -> Iterator[str]:
         yield f"      says that the risk of {_quoted(glob)} is: {', '.join(classes) or 'none'}"
     if entry.trust_annotations:
         yield "      its tools' own statements of their risk are trusted (trust_annotations)"
+    if entry.skills:
+        yield "      its skills are offered to the conversation (skills)"
     if entry.elicitation:
         yield "      it can ask you questions (elicitation)"
 

@@ -136,7 +136,7 @@ async def _block(block: Mapping[str, Any], keep: Keep | None) -> dict[str, Any]:
     if data is None:
         return plain
     media_type, kind = str(plain.pop("mimeType", "application/octet-stream")), str(plain.get("type", "file"))
-    content = _decoded(str(data))
+    content = decoded(str(data))
     described = {**plain, "type": kind, "media_type": media_type, "bytes": len(content)}
     if keep is not None and content:
         try:
@@ -146,7 +146,8 @@ async def _block(block: Mapping[str, Any], keep: Keep | None) -> dict[str, Any]:
     return described
 
 
-def _decoded(data: str) -> bytes:
+def decoded(data: str) -> bytes:
+    """Bytes from base64; none if it is not base64."""
     try:
         return base64.b64decode(data, validate=True)
     except ValueError:

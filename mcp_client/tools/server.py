@@ -40,6 +40,7 @@ class McpServer:
         elicitation: Whether it can ask a person during a call.
         approval: Whether each call requires approval, whatever the policy allows.
         offered: Whether the conversation can call its tools. Workers can always call what their `tools` name.
+        skills: Whether the agent has the skills that it offers as resources `skill://NAME/SKILL.md` and below.
         timeout: Seconds that one call can take, without the time in which a person is asked.
         result_limit: The limit of characters of one result as JSON; a longer one is refused.
 
@@ -55,6 +56,7 @@ class McpServer:
     elicitation: bool = field(default=False, kw_only=True)
     approval: bool = field(default=False, kw_only=True)
     offered: bool = field(default=True, kw_only=True)
+    skills: bool = field(default=False, kw_only=True)
     timeout: float = field(default=60.0, kw_only=True)
     result_limit: int = field(default=RESULT_LIMIT, kw_only=True)
 
@@ -144,6 +146,7 @@ class McpEntry(BaseModel):
     trust_annotations: bool = False
     elicitation: bool = False
     offered: bool = True
+    skills: bool = False
     timeout: float = Field(default=60.0, gt=0)
     connect_timeout: float = Field(default=20.0, gt=0)
     result_limit: int = Field(default=RESULT_LIMIT, ge=1)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from .results import (
     Keep,
     ServerFailures,
     blocks_of,
+    decoded,
     function_of,
     made_by,
     resource_function,
@@ -66,6 +67,7 @@ class McpResource:
 
 
 _LOG: Final = logging.getLogger("worldagent.mcp")
+MAX_FILES_BYTES: Final = 16 << 20  # bytes of all resources that are read as files
 _MESSAGE: Final = 500  # the limit of characters of a server's progress message
 PROGRESS_INTERVAL_SECONDS: Final = 0.05  # seconds between two progress events of a call
 _RESOURCES: Final = ToolSpec(name=READ_RESOURCE, params={})
@@ -152,8 +154,27 @@ class McpSource:
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used, or does
                 not have the resource.
         """
-        contents = await self._connection.call(lambda link: link.read(uri), self.server.timeout)
-        return await blocks_of(contents, self._keep)
+        return await blocks_of(await self._contents(uri), self._keep)
+
+    async def _contents(self, uri: str) -> tuple[Mapping[str, Any], ...]:
+        return await self._connection.call(lambda link: link.read(uri), self.server.timeout)
+
+    async def files(self, uris: Iterable[str]) -> tuple[bytes, ...]:
+        """The contents of resources as they are, at most `MAX_FILES_BYTES` in all.
+
+        Args:
+            uris: Their addresses, from `resources()`.
+
+        Raises:
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used, does not
+                have a resource, or they are too large.
+        """
+        found: list[bytes] = []
+        for uri in uris:
+            found.append(b"".join(map(_bytes_of, await self._contents(uri))))
+            if sum(map(len, found)) > MAX_FILES_BYTES:
+                raise self.failures.invalid(f"offers skills of more than {MAX_FILES_BYTES} bytes").error()
+        return tuple(found)
 
     async def start(self) -> None:
         """Connect at the agent's start. The agent starts even if the server is down.
@@ -315,6 +336,12 @@ class McpSource:
 
     async def _read(self, ctx: CallContext, /, *, uri: str) -> list[dict[str, Any]]:
         return await self.read(uri)
+
+
+def _bytes_of(content: Mapping[str, Any]) -> bytes:
+    """A part of a resource: a text, or base64."""
+    text = content.get("text")
+    return decoded(str(content.get("blob", ""))) if text is None else str(text).encode()
 
 
 def check_prefixes(servers: Mapping[str, McpServer]) -> None:

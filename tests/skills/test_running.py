@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.agents import calls, paying, scripted_agent
+from support.mcp_tools import stdio
 from support.processes import killed, start_script
 from support.skill_turns import ROLE, TEXT, adding, chosen, name_of, package
 from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, WorldAgentError
@@ -203,3 +204,21 @@ async def test_an_agent_without_skills(tmp_path: Path) -> None:
         scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "none"])
     with pytest.raises(InvalidArgument, match="must be a list of folders"):
         scripted_agent(tmp_path / "home", lm, skills="skills")
+
+
+async def test_a_server_offers_skills_whose_scripts_never_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    asked = calls(("read_skill_file", {"path": "references/leaves.md"}))
+    lm, seen = chosen(lambda call: {"reply": "Done."} if call.steps else {"reply": "", **asked})
+    home, roots = tmp_path / "home", tmp_path / "roots"
+    roots.mkdir()
+    more: dict[str, Any] = {"builtin_tools": BuiltinTools(roots=(roots,), shell=True)}
+    async with scripted_agent(home, lm, mcp={"t": stdio(tmp_path, broken="skills")}, **more) as agent:
+        with pytest.raises(InvalidArgument, match="the agent has none"):
+            await agent.thread("t1").run_skill("tea", {"request": "x"})
+    async with scripted_agent(home, lm, mcp={"t": stdio(tmp_path, broken="skills", skills=True)}, **more) as agent:
+        assert (await agent.thread("t2").converse("Tea.")).text == "Served."
+    first = next(call for call in seen if name_of(call) == "RunSkill")
+    assert "Boil the water of the server." in first.system
+    assert "run_skill_script" not in first.text
+    assert "green leaves" in str(seen[-2].steps)
+    assert "the resource 'skill://tea/../../escape.md' is left out" in caplog.text

@@ -25,6 +25,15 @@ TEXT = {
     "required": ["text"],
     "additionalProperties": False,
 }
+SKILLS = {
+    "skill://tea/SKILL.md": "---\nname: tea\ndescription: Makes tea.\n---\nBoil the water of the server.\n",
+    "skill://tea/references/leaves.md": "green leaves",
+    "skill://tea/scripts/brew.py": "print('brewed')",
+    "skill://tea/../../escape.md": "x",
+    "skill://bad/SKILL.md": "no front matter",
+}
+"""The skills of a server that is started with `--broken skills`."""
+
 NONE = {"type": "object", "additionalProperties": False}
 
 
@@ -171,11 +180,15 @@ def server_of(host: ToolServer) -> Server[Any]:
 
     async def list_resources(ctx: Any, params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
-            resources=[types.Resource(uri="note://one", name="one", mime_type="text/plain")]
+            resources=[
+                types.Resource(uri="note://one", name="one", mime_type="text/plain"),
+                *(types.Resource(uri=uri, name=uri) for uri in SKILLS if host.broken == "skills"),
+            ]
         )
 
     async def read_resource(ctx: Any, params: Any) -> types.ReadResourceResult:
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text="what is in it")])
+        said = SKILLS.get(str(params.uri), "what is in it")
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=said)])
 
     return Server(
         "tools",
