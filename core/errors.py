@@ -366,6 +366,10 @@ class SkillInvalid(UsageError):
     """A skill package breaks a rule of its format, or cannot be read; the text names file and line (T6)."""
 
 
+class ScheduleInvalid(UsageError):
+    """A schedule never fires, names a zone that does not exist, or has another invalid field (T7)."""
+
+
 class ProfileUntrusted(UsageError):
     """A profile is in a project that the user does not trust, or has changed since the user trusted it (P6)."""
 
