@@ -1,6 +1,49 @@
-"""Schedules: the slots at which something starts (T7)."""
+"""Schedules: when something starts, what starts, and what happens to slots that were missed or overlap (T7)."""
 
+from .policies import (
+    DueSlots,
+    OverlapAction,
+    RunState,
+    SkippedSlots,
+    due_slots,
+    overlap_action,
+    seconds_to_next,
+)
+from .schedule import (
+    Misfire,
+    Overlap,
+    Schedule,
+    StartMessage,
+    StartSkill,
+    StartTarget,
+    StartTask,
+    refuse_call_role,
+)
 from .slots import Slot, find_zone, newest_slots, slots_after
 from .when import Cron, Every, Once, When
 
-__all__ = ["Cron", "Every", "Once", "Slot", "When", "find_zone", "newest_slots", "slots_after"]
+__all__ = [
+    "Cron",
+    "DueSlots",
+    "Every",
+    "Misfire",
+    "Once",
+    "Overlap",
+    "OverlapAction",
+    "RunState",
+    "Schedule",
+    "SkippedSlots",
+    "Slot",
+    "StartMessage",
+    "StartSkill",
+    "StartTarget",
+    "StartTask",
+    "When",
+    "due_slots",
+    "find_zone",
+    "newest_slots",
+    "overlap_action",
+    "refuse_call_role",
+    "seconds_to_next",
+    "slots_after",
+]
