@@ -100,7 +100,12 @@ def slots_after(when: When, zone: tzinfo, after: datetime) -> Iterator[Slot]:
         when: The times.
         zone: The zone of times of day.
         after: An aware time.
+
+    Raises:
+        InvalidArgument: `after` has no zone; that of the machine would give each machine other slots.
     """
+    if after.utcoffset() is None:
+        raise InvalidArgument(f"`after` must have a time zone, got {after!r}", remedy="pass an aware datetime")
     after = after.astimezone(UTC)
     match when:
         case Cron():
@@ -124,7 +129,7 @@ def slots_after(when: When, zone: tzinfo, after: datetime) -> Iterator[Slot]:
 def newest_slots(when: When, zone: tzinfo, after: datetime, until: datetime, most: int) -> list[Slot]:
     """Return the newest slots later than `after` and not later than `until`, at most `most`, oldest first.
 
-    The cost depends on `most` and not on how long ago `after` is.
+    The cost depends on `most` and not on how long ago `after` is. Both times must be aware.
     """
     window = _FIRST_WINDOW
     while True:

@@ -233,6 +233,11 @@ def test_the_zone_of_the_machine_and_of_the_time_asked_does_not_matter(when: Whe
         assert [slot.id for slot in islice(slots_after(when, ZoneInfo("Europe/Berlin"), asked), 3)] == slots
 
 
+def test_slots_after_a_time_without_a_zone_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="`after` must have a time zone"):
+        next(slots_after(Every(60), UTC, datetime(2026, 1, 1)))
+
+
 def test_the_id_of_a_slot_is_its_time_in_utc() -> None:
     slot = Slot(datetime(2026, 3, 29, 1, tzinfo=UTC))
     assert slot.id == "2026-03-29T01:00:00Z"
