@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from pydantic import BaseModel
 
-from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
+from ..core import STORED_TIERS, Clock, Scope, SystemClock, Tier, check_id
 from ..core.clock import Expiring, abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.events import Event
@@ -34,6 +34,7 @@ from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
 from ..memory.examples import ExampleFilters, Feedback
+from ..memory.schedules import ScheduleRows
 from ..profiles import Profile
 from ..role_resolution import (
     ResolvedRole,
@@ -256,7 +257,13 @@ class WorldAgent:
         await self.aclose()
 
     def thread(
-        self, thread_id: str, *, account: str | None = None, channel: str | None = None, name: str | None = None
+        self,
+        thread_id: str,
+        *,
+        account: str | None = None,
+        channel: str | None = None,
+        name: str | None = None,
+        tiers: Collection[Tier] | None = None,
     ) -> Thread:
         """Return a handle on one conversation, as one account sees it. This costs nothing.
 
@@ -265,12 +272,14 @@ class WorldAgent:
             account: The account that speaks; its role is the account tier.
             channel: Where the conversation takes place; its role is the channel tier.
             name: The speaker's display name in messages, 1 to 80 printable characters. It grants no rights.
+            tiers: The tiers whose stored roles the turns have that begin here, such as `[Tier.WORKSPACE]`; None is all.
+                A call role always counts. A resumed turn keeps this.
 
         Raises:
             InvalidArgument: An id or the name is invalid.
         """
         scope = Scope(workspace=self.workspace, account=account, channel=channel, thread=check_id("thread", thread_id))
-        return Thread(self._runner, scope, name)
+        return Thread(self._runner, scope, name, None if tiers is None else tuple(tiers))
 
     @property
     def storage(self) -> Storage:
@@ -281,6 +290,20 @@ class WorldAgent:
     def policy(self) -> Policy:
         """The policy that decides about its calls."""
         return self._policy
+
+    @property
+    def clock(self) -> Clock:
+        """The agent's source of time."""
+        return self._clock
+
+    @property
+    def schedule_rows(self) -> ScheduleRows:
+        """The stored schedules, for `worldagent.scheduling`.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.stores.schedules
 
     @property
     def profile(self) -> Profile:

@@ -20,6 +20,7 @@ from ..memory.attachments import LIMIT, Attachments
 from ..memory.branches import Branches
 from ..memory.conversation import KeptMessages
 from ..memory.examples import EXAMPLES, Examples
+from ..memory.schedules import SCHEDULES, ScheduleRows
 from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
@@ -27,7 +28,7 @@ from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage
 if TYPE_CHECKING:
     from ..graphs.checkpoints.saver import Heads, Position
 
-SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS, EXAMPLES)
+SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS, EXAMPLES, SCHEDULES)
 """Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 
 
@@ -48,6 +49,7 @@ class Stores:
         kept: The marks of messages that stay word for word.
         titles: The titles of threads.
         examples: Model steps that were agreed to, and feedback on turns.
+        schedules: Schedules and their runs.
         attachments: Images and files.
         heads: The newest message of each conversation; None opens the checkpoints when one is needed.
         wait: How many seconds a cancelled turn can take to end.
@@ -67,6 +69,7 @@ class Stores:
     kept: KeptMessages
     titles: ThreadTitles
     examples: Examples
+    schedules: ScheduleRows
     attachments: Attachments
     heads: Heads | None = None
     wait: float = 30.0
@@ -100,6 +103,7 @@ class Stores:
             kept=KeptMessages(database, clock),
             titles=ThreadTitles(database),
             examples=Examples(database),
+            schedules=ScheduleRows(database),
             attachments=Attachments(storage.attachments, database, limit=limit),
             wait=wait,
         )

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from ..core import Scope
+from ..core import Scope, Tier
 from ..core.errors import InvalidArgument
 from ..core.pauses import Pause
 from ..core.validation import check_line, is_text
@@ -35,11 +35,13 @@ class Thread:
     Attributes:
         scope: Workspace, account, channel and thread.
         name: The display name of the person who speaks; None if none was given.
+        tiers: The tiers whose stored roles its turns have; None is all of them.
     """
 
     _runner: TurnRunner = field(repr=False)
     scope: Scope
     name: str | None = None
+    tiers: tuple[Tier, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -550,7 +552,8 @@ class Thread:
     def _mode(self, request: TurnRequest, given: Unattended) -> TurnRequest:
         """Return the request with what the turn does if a person would be asked."""
         setting = self._runner.parts.settings.unattended
-        return replace(request, unattended=check_unattended(given, setting, scheduled=request.kind == "schedule"))
+        unattended = check_unattended(given, setting, scheduled=request.kind == "schedule")
+        return replace(request, unattended=unattended, tiers=self.tiers)
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Add the speaker's display name to the body of a message or task."""

@@ -131,6 +131,7 @@ class TurnEngine:
         self._structured = lru_cache(_STRUCTURED)(
             lambda plain, schema: converse_signature(identity, prompt, plain=plain, output=json.loads(schema))
         )
+        self._entries = (CONVERSE, RUN_SKILL) if SKILL in all_shapes.shapes else (CONVERSE,)
         self._drives: dict[str, Drive] = {}
         self._stopping = False
         self._conversation_graph = build_graph(saver, "think")
@@ -154,7 +155,7 @@ class TurnEngine:
         They are those of the conversation, or of the task's shape.
         """
         if work is None:
-            return ((CONVERSE, RUN_SKILL) if SKILL in self.services.shapes.shapes else (CONVERSE,)), ()
+            return self._entries, ()
         shape = self.services.shapes.get(work["shape"])
         return shape.names_for(shape.read_params(work["params"]), self.services.shapes)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from ..core import Emitter, ModelUsage, Scope
+from ..core import Emitter, ModelUsage, Scope, Tier
 from ..core.events import TurnKind
 from ..core.pauses import Pause, UnattendedMode
 from ..harness import CONVERSATION
@@ -67,6 +67,7 @@ class TurnRequest:
         unattended: What happens in place of asking a person; None asks.
         output: Reads the answer if `body` has a schema for it; None uses only the schema.
         example: Whether the model steps of the turn are kept as examples.
+        tiers: The tiers whose stored roles it has; None is all of them.
     """
 
     kind: TurnKind
@@ -80,6 +81,7 @@ class TurnRequest:
     unattended: UnattendedMode | None = None
     output: TypeAdapter[Any] | None = None
     example: bool = False
+    tiers: tuple[Tier, ...] | None = None
 
     @property
     def author(self) -> str:

@@ -265,7 +265,9 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     """Prepare the call of a worker or a shape. One that is called by its name has no role (T8)."""
     how = call.how if isinstance(call.how, Dispatched) else None
     shape, given, read = _called(turn, call) if how is None else (how.shape, call.input, _unchanged)
-    how = how or Dispatched(shape=shape, role=turn.role if _takes_turn_role(shape, call) else NO_ROLE)
+    if how is None:
+        chosen = shape.TAKES_TURN_ROLE and call.ctx.current_caller.name == CONVERSATION
+        how = Dispatched(shape=shape, role=turn.role if chosen else NO_ROLE)
     params = shape.check_params(given)
     shape.names_for(params, turn.services.shapes)  # for every caller: refuses names that it cannot run
     params_json = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
@@ -306,10 +308,6 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     )
     read_for_caller = _unchanged if how.raw else lambda value: read(shape.read_result(value))
     return Prepared(step=step, run=run, read=read_for_caller, params=shape.params)
-
-
-def _takes_turn_role(shape: Shape[Any, Any], call: Call) -> bool:
-    return shape.TAKES_TURN_ROLE and call.ctx.current_caller.name == CONVERSATION
 
 
 def _called(turn: TurnContext, call: Call) -> tuple[Shape[Any, Any], Any, Callable[[Any], Any]]:

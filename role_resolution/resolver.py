@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -148,6 +148,7 @@ class RoleResolver:
         entry: str | tuple[str, ...],
         signatures: Iterable[str] = (),
         turn: str | None = None,
+        tiers: Collection[Tier] | None = None,
     ) -> Resolution:
         """Ask all tiers at once and compose their roles (R3).
 
@@ -157,6 +158,7 @@ class RoleResolver:
             entry: The name of the entry Signature, or several; empty if the roles are only checked.
             signatures: The names of the turn's other Signatures.
             turn: The turn that is resumed; None for a new one.
+            tiers: The tiers that count, besides that of the call; None is all of them.
 
         Raises:
             RoleSourceUnavailable: A source failed or was late, and `on_unavailable` is `fail`.
@@ -165,6 +167,8 @@ class RoleResolver:
             RoleTooLong: A role is over the limit.
         """
         roles, skipped = await self._gather(scope, call, turn=turn)
+        if tiers is not None:
+            roles = {tier: role for tier, role in roles.items() if tier in (*tiers, Tier.CALL)}
         if not roles:
             return Resolution(NO_ROLE, skipped)
         return Resolution(compose(roles, entry=entry, signatures=signatures, policy=self.options.policy), skipped)

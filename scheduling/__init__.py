@@ -1,5 +1,6 @@
 """Schedules: when something starts, what starts, and what happens to slots that were missed or overlap (T7)."""
 
+from ..memory.schedules import ScheduleRun
 from .policies import (
     DueSlots,
     OverlapAction,
@@ -19,6 +20,7 @@ from .schedule import (
     StartTask,
     refuse_call_role,
 )
+from .schedules import Schedules, Target
 from .slots import Slot, find_zone, newest_slots, slots_after
 from .when import Cron, Every, Once, When
 
@@ -32,12 +34,15 @@ __all__ = [
     "OverlapAction",
     "RunState",
     "Schedule",
+    "ScheduleRun",
+    "Schedules",
     "SkippedSlots",
     "Slot",
     "StartMessage",
     "StartSkill",
     "StartTarget",
     "StartTask",
+    "Target",
     "When",
     "due_slots",
     "find_zone",

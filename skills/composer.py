@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,12 +23,11 @@ from pydantic import Field
 from ..core import canonical_json
 from ..core.errors import GraphChanged, ParamsInvalid, SkillInvalid, ToolFailed, ToolNotAllowed
 from ..core.validation import ClosedModel, same_declaration
-from ..graphs.loop import Tools, WorkerLoop, run_worker
+from ..graphs.loop import Tools, WorkerLoop, WorkerTasks
 from ..graphs.shape import SKILL, Shape
 from ..graphs.tasks import TaskContext
 from ..harness import Function, Registry, Worker, tool
 from ..harness.gate import Policy
-from ..harness.journal import SUSPENDED
 from ..harness.worker import WorkerRequest, inputs_of
 from ..harness.yaml import near
 from ..signatures import RUN_SKILL, Signature, skill_signature
@@ -93,7 +92,7 @@ class ReadySkill:
     prompt: str
 
 
-class Skills:
+class Skills(WorkerTasks):
     """The skills of one agent.
 
     Args:
@@ -113,7 +112,7 @@ class Skills:
         """The shape to register. Its description lists the skills, and is all that a model sees of them."""
         listed = "\n".join(f"- {each.name}: {' '.join(each.description.split())}" for each in self.catalogue.usable)
         description = f"Run a skill: instructions and files for one kind of work. The skills are:\n{listed}"
-        return _SkillShape(SKILL, SkillParams, SkillResult, self._handle, description=description, skills=self)
+        return _SkillShape(SKILL, SkillParams, SkillResult, self.handle, description=description, skills=self)
 
     def load(self, name: str) -> ReadySkill:
         """Compose a skill of its package as it is now.
@@ -188,15 +187,14 @@ class Skills:
             output=None if gives.get("type") == "string" else gives,
         )
 
-    async def _handle(self, params: SkillParams, ctx: TaskContext) -> Any:
+    def begin(self, params: SkillParams, ctx: TaskContext) -> tuple[WorkerLoop, Worker, Callable[[Any], Any]]:
         composed = self.load(params.name)
         worker = composed.worker
         ctx.calls.frame.mark_model_influenced()
         calls = replace(ctx.calls, caller=ctx.calls.caller.working(RUN_SKILL), tools=worker.tools)
         turn = replace(ctx.turn, prompt=composed.prompt)
         run = _SkillLoop(turn, calls, composed, inputs=self.inputs(params, composed))
-        result = await run_worker(run, worker)
-        return SUSPENDED if result is SUSPENDED else SkillResult(skill=params.name, reply=result)
+        return run, worker, lambda reply: SkillResult(skill=params.name, reply=reply)
 
 
 class _ByVersion:

@@ -195,7 +195,11 @@ async def _resolved_again(
         return Resolution(pinned), False
     entry, others = parts.engine.signatures(item)
     call = how.role if isinstance(how.role, Role) else None
-    resolution = await parts.resolver.resolve(record.scope, call=call, entry=entry, signatures=others, turn=record.id)
+    only = record.role.get("only")
+    tiers = None if only is None else tuple(map(Tier, only))
+    resolution = await parts.resolver.resolve(
+        record.scope, call=call, entry=entry, signatures=others, turn=record.id, tiers=tiers
+    )
     if how.on_role_change == "refresh":
         return resolution, True
     if not entry and not others:  # no Signature of this turn takes a role, whatever the record says

@@ -355,7 +355,9 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             await engine.open_model(work.request.model)
             await _load(parts, work)
             scope = work.request.scope
-            resolution = await parts.resolver.resolve(scope, call=call, entry=entry, signatures=others)
+            resolution = await parts.resolver.resolve(
+                scope, call=call, entry=entry, signatures=others, tiers=work.request.tiers
+            )
             use = await parts.usage.open(turn_id, scope)
             await parts.starts.enter(turn_id)
         del call
@@ -447,7 +449,7 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         author=request.author,
         status="running",
         asked=asked,
-        role=key.note(role),
+        role=key.note(role) | ({} if request.tiers is None else {"only": list(request.tiers)}),
         prompt=None if request.prompt is None else key.digest_of(request.prompt),
         graph=parts.engine.GRAPH,
         began=now,

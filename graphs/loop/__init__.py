@@ -2,7 +2,7 @@
 
 from .conversation import Conversation
 from .loop import HostTask, LoopGraph, LoopState, build_graph, first_state, run_graph, turn_graph
-from .subagents import SubagentParams, SubagentResult, Subagents, WorkerLoop, run_worker
+from .subagents import SubagentParams, SubagentResult, Subagents, WorkerLoop, WorkerTasks
 from .tools import Tools
 
 __all__ = [
@@ -15,9 +15,9 @@ __all__ = [
     "Subagents",
     "Tools",
     "WorkerLoop",
+    "WorkerTasks",
     "build_graph",
     "first_state",
     "run_graph",
-    "run_worker",
     "turn_graph",
 ]

@@ -5,9 +5,10 @@ A worker runs on a child thread, named after its task. Its loop is in `worker`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from langgraph.types import Command
@@ -134,24 +135,24 @@ def _worker_graph() -> Any:
     return build_graph(False)  # no checkpoints, also not those of a surrounding graph: the journal is enough
 
 
-async def run_worker(run: WorkerLoop, worker: Worker) -> Any:
-    """Run a worker's loop to its end.
+class WorkerTasks(ABC):
+    """The handler of a shape whose tasks are loops of workers."""
 
-    Args:
-        run: The loop.
-        worker: Its worker.
+    @abstractmethod
+    def begin(self, params: Any, ctx: TaskContext) -> tuple[WorkerLoop, Worker, Callable[[Any], Any]]:
+        """The loop of a task, its worker, and what makes the task's result of that of the loop."""
 
-    Returns:
-        The worker's result, or `SUSPENDED` if it waits.
-    """
-    node = await run.find()
-    if node != END:
-        state = {"worker": worker.name, "round": run.round, "status": node}
-        most = (worker.max_steps + 1) * (worker.retries + 2) + EXTRA_SUPERSTEPS
-        values = await run_graph(_worker_graph(), state, turn=run.turn, context=run, steps=most)
-        if values["status"] != "done":
-            return SUSPENDED
-    return run.result
+    async def handle(self, params: Any, ctx: TaskContext) -> Any:
+        """Run a task to its end; `SUSPENDED` if it waits."""
+        run, worker, result = self.begin(params, ctx)
+        node = await run.find()
+        if node != END:
+            state = {"worker": worker.name, "round": run.round, "status": node}
+            most = (worker.max_steps + 1) * (worker.retries + 2) + EXTRA_SUPERSTEPS
+            values = await run_graph(_worker_graph(), state, turn=run.turn, context=run, steps=most)
+            if values["status"] != "done":
+                return SUSPENDED
+        return result(run.result)
 
 
 class SubagentParams(ClosedModel):
@@ -174,7 +175,7 @@ class SubagentResult(ClosedModel):
     text: str = Field(description="what it gave; JSON where it declares another output than a text")
 
 
-class Subagents:
+class Subagents(WorkerTasks):
     """The `subagent` shape over one agent's workers.
 
     Args:
@@ -201,7 +202,7 @@ class Subagents:
 
     def shape(self) -> Shape[SubagentParams, SubagentResult]:
         """The shape to register."""
-        return _SubagentShape(SUBAGENT, SubagentParams, SubagentResult, self._handle, subagents=self)
+        return _SubagentShape(SUBAGENT, SubagentParams, SubagentResult, self.handle, subagents=self)
 
     def with_subagent(self, shapes: Iterable[Shape[Any, Any]]) -> ShapeRegistry:
         """This shape and the callable shapes of the agent. All are registered as functions.
@@ -238,16 +239,18 @@ class Subagents:
             return params
         return params.model_copy(update={"request": canonical_json(inputs_of(function, params.request))})
 
-    async def _handle(self, params: SubagentParams, ctx: TaskContext) -> Any:
+    def begin(self, params: SubagentParams, ctx: TaskContext) -> tuple[WorkerLoop, Worker, Callable[[Any], Any]]:
         worker, function = self.registry.worker(params.worker), self.registry.runnable(params.worker)
         ctx.calls.frame.mark_model_influenced()
         calls = replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools)
         inputs = inputs_of(function, params.request)
         run = WorkerLoop(ctx.turn, calls, self.tools(worker), worker=worker, inputs=inputs)
-        result = await run_worker(run, worker)
-        if result is SUSPENDED:
-            return SUSPENDED
-        return SubagentResult(worker=worker.name, text=str(result) if gives_text(function) else canonical_json(result))
+        return run, worker, partial(_result, function)
+
+
+def _result(function: Function, result: Any) -> SubagentResult:
+    text = str(result) if gives_text(function) else canonical_json(result)
+    return SubagentResult(worker=function.name, text=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def test_help_shows_the_commands_in_groups() -> None:
     assert found[found.index("Turns") :] == [
         *("Turns", "ask", "chat", "task", "resume"),
         *("Conversations", "threads", "approvals", "trace"),
-        *("Configuration", "profiles", "policy", "roles", "models", "optimise", "doctor"),
+        *("Configuration", "profiles", "skills", "trust", "policy", "roles", "models", "optimise", "doctor"),
         *("Servers", "serve", "role-host", "ps"),
         *("Data", "backup", "storage"),
     ]

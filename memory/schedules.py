@@ -1,0 +1,272 @@
+"""The stored schedules of a workspace and their runs. `scheduling` decides what is due; here it is only written down.
+
+A slot gets its run row in the transaction that marks it as handled. So two processes that look at the same time do not
+both fire it, and a process that dies afterwards leaves a row that the next one takes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from pydantic import Json
+
+from ..core import canonical_json, utc_text
+from ..core.errors import NameTaken, ScheduleInvalid
+from ..storage import Database, Row, Schema, Transaction, read_row
+
+RunStatus = Literal["due", "started", "done", "failed", "skipped", "paused", "cancelled"]
+"""The status of a run. `due` has not started: it is new, or it waits for the run before it."""
+
+OPEN_RUNS: Final[tuple[RunStatus, ...]] = ("due", "started", "paused")
+
+SCHEDULES: Final = Schema(
+    "schedules",
+    (
+        (
+            """CREATE TABLE wa_schedule(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 handled TEXT NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            """CREATE TABLE wa_schedule_run(
+                 workspace TEXT NOT NULL,
+                 schedule TEXT NOT NULL,
+                 slot TEXT NOT NULL,
+                 status TEXT NOT NULL,
+                 at TEXT NOT NULL,
+                 turn TEXT,
+                 note TEXT,
+                 PRIMARY KEY(workspace, schedule, slot))""",
+        ),
+    ),
+)
+
+_ONE: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? AND id=?"
+_ALL: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? ORDER BY id"
+_ADD: Final = "INSERT INTO wa_schedule(workspace, id, body, handled) VALUES(?, ?, ?, ?)"
+_CHANGE: Final = "UPDATE wa_schedule SET body=?, handled=? WHERE workspace=? AND id=?"
+_REMOVE: Final = "DELETE FROM wa_schedule WHERE workspace=? AND id=?"
+_REMOVE_RUNS: Final = "DELETE FROM wa_schedule_run WHERE workspace=? AND schedule=?"
+_RUN: Final = """INSERT INTO wa_schedule_run(workspace, schedule, slot, status, at, turn, note)
+                 VALUES(?, ?, ?, ?, ?, NULL, ?) ON CONFLICT(workspace, schedule, slot) DO NOTHING"""
+_CLAIM: Final = """UPDATE wa_schedule_run SET status='started'
+                   WHERE workspace=? AND schedule=? AND slot=? AND status='due' RETURNING slot"""
+_SET: Final = """UPDATE wa_schedule_run SET status=?, turn=COALESCE(?, turn), note=?
+                 WHERE workspace=? AND schedule=? AND slot=?"""
+_RUNS: Final = """SELECT workspace, schedule, slot, status, at, turn, note FROM wa_schedule_run
+                  WHERE workspace=? AND schedule=? ORDER BY slot DESC LIMIT ?"""
+_OPEN: Final = f"""SELECT workspace, schedule, slot, status, at, turn, note FROM wa_schedule_run
+                   WHERE workspace=? AND schedule=? AND status IN ({", ".join("?" * len(OPEN_RUNS))}) ORDER BY slot"""
+_KEEP: Final = """DELETE FROM wa_schedule_run WHERE workspace=? AND schedule=?
+                  AND status NOT IN ('due', 'started', 'paused')
+                  AND slot < (SELECT MIN(slot) FROM (SELECT slot FROM wa_schedule_run
+                              WHERE workspace=? AND schedule=? ORDER BY slot DESC LIMIT ?) AS newest)"""
+
+
+class _Schedule(Row):
+    workspace: str
+    id: str
+    body: Json[dict[str, Any]]
+    handled: datetime
+
+
+class _Run(Row):
+    workspace: str
+    schedule: str
+    slot: str
+    status: RunStatus
+    at: datetime
+    turn: str | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSchedule:
+    """A schedule as it is stored.
+
+    Attributes:
+        id: Its id.
+        body: The schedule as JSON.
+        handled: The time up to which its slots are handled.
+    """
+
+    id: str
+    body: Mapping[str, Any]
+    handled: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRun:
+    """One slot of a schedule and what became of it.
+
+    Attributes:
+        schedule: The id of the schedule.
+        slot: The id of the slot, its time in UTC.
+        status: What became of it.
+        at: When it was taken up.
+        turn: The turn that it started; None if it started none.
+        note: Why it was skipped or failed.
+    """
+
+    schedule: str
+    slot: str
+    status: RunStatus
+    at: datetime
+    turn: str | None = None
+    note: str | None = None
+
+
+class ScheduleRows:
+    """The schedules in a database that was opened with the schema `SCHEDULES`.
+
+    Args:
+        database: The database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, workspace: str, schedule: str, body: Mapping[str, Any], at: datetime) -> None:
+        """Store a new schedule. Its slots count from now on.
+
+        Args:
+            workspace: Its workspace.
+            schedule: Its id.
+            body: The schedule as JSON.
+            at: The time now.
+
+        Raises:
+            NameTaken: The workspace has a schedule with this id.
+        """
+
+        def work(transaction: Transaction) -> bool:
+            if transaction.hold(_ONE, (workspace, schedule)):
+                return False
+            transaction.execute(_ADD, (workspace, schedule, canonical_json(body), utc_text(at)))
+            return True
+
+        if not await self._database.transact(work):
+            raise NameTaken(
+                f"there is a schedule {schedule!r} already", remedy="give it another id, or remove the other one first"
+            )
+
+    async def list(self, workspace: str) -> tuple[StoredSchedule, ...]:
+        """All schedules of a workspace, by id.
+
+        Raises:
+            StorageInvalid: A row was changed by another program.
+        """
+        rows = await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))
+        return tuple(self._schedule(row) for row in rows)
+
+    async def change(self, workspace: str, schedule: str, work: Callable[[StoredSchedule], Change]) -> Change:
+        """Change a schedule and add runs, in one transaction that no other change of it can interleave with.
+
+        Args:
+            workspace: Its workspace.
+            schedule: Its id.
+            work: Decides what to write, from the schedule as it is stored. It can run again.
+
+        Raises:
+            ScheduleInvalid: There is no such schedule.
+            StorageInvalid: The row was changed by another program.
+        """
+
+        def write(transaction: Transaction) -> Change | None:
+            rows = transaction.hold(_ONE, (workspace, schedule), alone=True)
+            if not rows:
+                return None
+            change = work(self._schedule(rows[0]))
+            given = (canonical_json(change.body), utc_text(change.handled), workspace, schedule)
+            transaction.execute(_CHANGE, given)
+            for run in change.runs:
+                transaction.execute(_RUN, (workspace, schedule, run.slot, run.status, utc_text(run.at), run.note))
+            return change
+
+        change = await self._database.transact(write)
+        if change is None:
+            raise unknown_schedule(schedule)
+        return change
+
+    async def remove(self, workspace: str, schedule: str) -> None:
+        """Remove a schedule and the history of its runs. Turns that it started stay.
+
+        Raises:
+            ScheduleInvalid: There is no such schedule.
+        """
+
+        def work(transaction: Transaction) -> bool:
+            found = transaction.hold(_ONE, (workspace, schedule), alone=True)
+            transaction.execute(_REMOVE, (workspace, schedule))
+            transaction.execute(_REMOVE_RUNS, (workspace, schedule))
+            return bool(found)
+
+        if not await self._database.transact(work):
+            raise unknown_schedule(schedule)
+
+    async def runs(self, workspace: str, schedule: str, limit: int) -> tuple[ScheduleRun, ...]:
+        """The newest runs of a schedule, newest first."""
+        rows = await self._database.read(lambda tx: tx.execute(_RUNS, (workspace, schedule, limit)))
+        return tuple(self._run(row) for row in rows)
+
+    async def open_runs(self, workspace: str, schedule: str) -> tuple[ScheduleRun, ...]:
+        """The runs of a schedule that are not over, oldest first."""
+        given = (workspace, schedule, *OPEN_RUNS)
+        rows = await self._database.read(lambda tx: tx.execute(_OPEN, given))
+        return tuple(self._run(row) for row in rows)
+
+    async def claim(self, workspace: str, run: ScheduleRun) -> bool:
+        """Mark a run that is due as started; False if another process has done so."""
+        given = (workspace, run.schedule, run.slot)
+        return bool(await self._database.transact(lambda tx: tx.execute(_CLAIM, given)))
+
+    async def set_run(
+        self, workspace: str, run: ScheduleRun, status: RunStatus, *, turn: str | None = None, note: str | None = None
+    ) -> None:
+        """Store what became of a run."""
+        given = (status, turn, note, workspace, run.schedule, run.slot)
+        await self._database.transact(lambda tx: tx.execute(_SET, given))
+
+    async def prune(self, workspace: str, schedule: str, keep: int) -> None:
+        """Remove runs that are over, except the newest.
+
+        Args:
+            workspace: The workspace.
+            schedule: The schedule.
+            keep: How many to keep.
+        """
+        given = (workspace, schedule, workspace, schedule, keep)
+        await self._database.transact(lambda tx: tx.execute(_KEEP, given))
+
+    def _schedule(self, row: Sequence[Any]) -> StoredSchedule:
+        kept = read_row(_Schedule, row, what=f"the schedule {row[1]!r}", database=self._database.name)
+        model = _Schedule.model_validate(kept)
+        return StoredSchedule(id=model.id, body=model.body, handled=model.handled)
+
+    def _run(self, row: Sequence[Any]) -> ScheduleRun:
+        kept = read_row(_Run, row, what=f"a run of the schedule {row[1]!r}", database=self._database.name)
+        return ScheduleRun(**_Run.model_validate(kept).model_dump(exclude={"workspace"}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is written of a schedule at once.
+
+    Attributes:
+        body: The schedule as JSON.
+        handled: The time up to which its slots are handled.
+        runs: New runs. A slot that has one already keeps it.
+    """
+
+    body: Mapping[str, Any]
+    handled: datetime
+    runs: tuple[ScheduleRun, ...] = ()
+
+
+def unknown_schedule(schedule: str) -> ScheduleInvalid:
+    """The error about a schedule that does not exist."""
+    return ScheduleInvalid(f"there is no schedule {str(schedule)[:100]!r}", remedy="see `worldagent schedule list`")

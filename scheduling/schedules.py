@@ -1,0 +1,392 @@
+"""The schedules of an agent: stored with its threads, and fired while a process runs them (T7).
+
+A slot is taken up in one transaction, which also writes its run. What it starts has the key `ID@SLOT`, so a run that
+is begun again after a kill is one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from ..agent import Thread, Trigger, TurnStream, WorldAgent
+from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
+from ..core.validation import check_integer
+from ..memory.schedules import Change, RunStatus, ScheduleRows, ScheduleRun, StoredSchedule
+from .policies import MAX_WAIT_SECONDS, DueSlots, RunState, due_slots, overlap_action, seconds_to_next
+from .schedule import Schedule, StartMessage, StartSkill, StartTarget, StartTask
+from .slots import Slot
+
+KEPT_RUNS: Final = 1000
+"""How many runs of a schedule its history keeps."""
+
+_LOG: Final = logging.getLogger("worldagent.schedules")
+_ENDED: Final[Mapping[str, RunStatus]] = {"done": "done", "paused": "paused", "cancelled": "cancelled"}
+
+
+class Target(Protocol):
+    """Something that a schedule starts in place of a turn, such as an event; pass it in `Schedules(targets=...)`."""
+
+    async def fire(self, schedule: Schedule, slot: Slot, payload: Any) -> None:
+        """Start it. It can be called again for the same slot, after a kill.
+
+        Args:
+            schedule: The schedule.
+            slot: The slot; `schedule.key(slot)` tells it from all others.
+            payload: The payload that the schedule has for it.
+        """
+        ...
+
+
+class Schedules:
+    """The schedules of an agent's workspace. `async with schedules.running():` fires them while the block runs.
+
+    Args:
+        agent: The open agent. Its clock decides when a slot is due.
+        targets: What schedules can start besides turns, by name.
+    """
+
+    def __init__(self, agent: WorldAgent, *, targets: Mapping[str, Target] | None = None) -> None:
+        self._agent = agent
+        self._targets = dict(targets or {})
+        self._changed = asyncio.Event()
+        self._following: set[asyncio.Task[None]] = set()
+
+    @property
+    def _rows(self) -> ScheduleRows:
+        return self._agent.schedule_rows
+
+    # --- management -------------------------------------------------------------------------------------------------
+
+    async def add(self, schedule: Schedule) -> None:
+        """Store a schedule. Its first slot is the next one from now.
+
+        Raises:
+            NameTaken: The workspace has a schedule with this id.
+            ScheduleInvalid: It belongs to another workspace, has no slot left, or names a target that is unknown here.
+            UnknownShape, ParamsInvalid, InvalidArgument: What it starts does not exist, or its input is invalid.
+        """
+        now = self._agent.clock.now()
+        if schedule.workspace != self._agent.workspace:
+            raise ScheduleInvalid(
+                f"the schedule {schedule.id!r} is for the workspace {schedule.workspace!r}",
+                remedy=f"add it to the agent of that workspace; this one is {self._agent.workspace!r}",
+            )
+        if next(schedule.slots(now), None) is None:
+            raise ScheduleInvalid(f"the schedule {schedule.id!r} never fires from now on", remedy="give a later time")
+        self._check(schedule)
+        await self._check_thread(schedule)
+        await self._rows.add(schedule.workspace, schedule.id, schedule.to_json(), now)
+        self._changed.set()
+
+    async def list(self) -> tuple[Schedule, ...]:
+        """All schedules of the workspace, by id."""
+        return tuple(Schedule.from_json(each.body) for each in await self._rows.list(self._agent.workspace))
+
+    async def get(self, schedule_id: str) -> Schedule:
+        """One schedule.
+
+        Raises:
+            ScheduleInvalid: There is none with this id.
+        """
+        return Schedule.from_json((await self._change(schedule_id, _unchanged)).body)
+
+    async def next_slot(self, schedule_id: str) -> Slot | None:
+        """The next slot of a schedule; None if it has none left.
+
+        Raises:
+            ScheduleInvalid: There is no schedule with this id.
+        """
+        schedule = await self.get(schedule_id)
+        return next(schedule.slots(self._agent.clock.now()), None)
+
+    async def pause(self, schedule_id: str, *, paused: bool = True) -> None:
+        """Skip the slots of a schedule from now on, or with `paused=False` fire them again.
+
+        Raises:
+            ScheduleInvalid: There is no schedule with this id.
+        """
+
+        def work(stored: StoredSchedule) -> Change:
+            schedule, now = Schedule.from_json(stored.body), self._agent.clock.now()
+            due = due_slots(replace(schedule, paused=True), handled=stored.handled, now=now) if not paused else None
+            handled = stored.handled if due is None else due.handled  # what it slept through stays skipped
+            return Change(body=replace(schedule, paused=paused).to_json(), handled=handled)
+
+        await self._change(schedule_id, work)
+        self._changed.set()
+
+    async def remove(self, schedule_id: str) -> None:
+        """Remove a schedule and its history. Turns that it started stay, and one that runs continues.
+
+        Raises:
+            ScheduleInvalid: There is no schedule with this id.
+        """
+        await self._rows.remove(self._agent.workspace, schedule_id)
+
+    async def history(self, schedule_id: str, *, limit: int = 50) -> tuple[ScheduleRun, ...]:
+        """The newest runs of a schedule, newest first.
+
+        Raises:
+            ScheduleInvalid: There is no schedule with this id.
+            InvalidArgument: `limit` is not a number from 1 to 1000.
+        """
+        check_integer("limit", limit, KEPT_RUNS, remedy="ask for fewer")
+        await self.get(schedule_id)
+        return await self._rows.runs(self._agent.workspace, schedule_id, limit)
+
+    async def run_now(self, schedule_id: str) -> ScheduleRun:
+        """Fire a schedule once now, also if it is paused, and return its run once that has started or was skipped.
+
+        Raises:
+            ScheduleInvalid: There is no schedule with this id.
+        """
+        slot, now = Slot(self._agent.clock.now()), self._agent.clock.now()
+        run = ScheduleRun(schedule=schedule_id, slot=slot.id, status="due", at=now)
+
+        def work(stored: StoredSchedule) -> Change:
+            return Change(body=stored.body, handled=stored.handled, runs=(run,))
+
+        schedule = Schedule.from_json((await self._change(schedule_id, work)).body)
+        await self._advance(schedule)
+        found = {each.slot: each for each in await self._rows.runs(schedule.workspace, schedule.id, KEPT_RUNS)}
+        return found[slot.id]
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Fire the schedules while the block runs. Turns that began in it continue when it ends."""
+        task = asyncio.create_task(self.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def run(self) -> None:
+        """Fire the schedules until this is cancelled. Several processes can do so on one database."""
+        try:
+            while True:
+                self._changed.clear()
+                seconds = await self.fire_due()
+                await self._sleep(seconds)
+        finally:
+            for task in self._following:
+                task.cancel()
+
+    async def fire_due(self) -> float:
+        """Fire what is due now, and return the seconds after which to look again.
+
+        A failure of one schedule is logged and does not keep the others from firing.
+        """
+        wait = MAX_WAIT_SECONDS
+        for stored in await self._rows.list(self._agent.workspace):
+            try:
+                schedule = Schedule.from_json(stored.body)
+                change = await self._change(schedule.id, self._take_up)
+                await self._advance(schedule)
+            except WorldAgentError as error:
+                _LOG.warning("the schedule %r: %s", stored.id, error)
+                continue
+            clock = self._agent.clock
+            wait = min(wait, seconds_to_next(schedule, handled=change.handled, clock=clock) or MAX_WAIT_SECONDS)
+        return wait
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait, but not after a schedule was added or changed here."""
+        waits = {asyncio.ensure_future(self._agent.clock.sleep(seconds)), asyncio.ensure_future(self._changed.wait())}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    def _take_up(self, stored: StoredSchedule) -> Change:
+        schedule, now = Schedule.from_json(stored.body), self._agent.clock.now()
+        due = due_slots(schedule, handled=stored.handled, now=now)
+        return Change(body=stored.body, handled=due.handled, runs=_runs(schedule, due, now))
+
+    async def _advance(self, schedule: Schedule) -> None:
+        """Look after the runs of a schedule that are not over: start them, resume them, or note how they ended."""
+        for run in await self._rows.open_runs(schedule.workspace, schedule.id):
+            if run.turn is not None:
+                await self._look_after(schedule, run)
+            elif not await self._start(schedule, run):
+                return  # the later ones wait, too
+        await self._rows.prune(schedule.workspace, schedule.id, KEPT_RUNS)
+
+    async def _start(self, schedule: Schedule, run: ScheduleRun) -> bool:
+        """Start a run by the overlap policy; False if it has to wait."""
+        if run.status == "due" and not await self._rows.claim(schedule.workspace, run):
+            return True  # another process has it
+        if isinstance(schedule.starts, StartTarget):
+            await self._fire_target(schedule, schedule.starts, run)
+            return True
+        thread = self._thread(schedule)
+        # A run that was claimed and not begun is begun at once: its key makes it one turn.
+        action = overlap_action(await self._state(thread), schedule.overlap) if run.status == "due" else "start"
+        if action == "skip":
+            await self._set(schedule, run, "skipped", note="the run of an earlier slot is not over")
+            return True
+        if action == "queue":
+            await self._set(schedule, run, "due")
+            return False
+        if action == "cancel_then_start":
+            await thread.cancel()
+            for earlier in await self._rows.open_runs(schedule.workspace, schedule.id):
+                if earlier.turn is not None:
+                    await self._set(schedule, earlier, "cancelled")
+        # Interrupted runs of this schedule were resumed before; one that still is interrupted is none of them.
+        return await self._begin(schedule, run, self._stream(schedule, run, thread))
+
+    async def _look_after(self, schedule: Schedule, run: ScheduleRun) -> None:
+        """Note how a run ended that another process began, or resume it if that process has ended."""
+        if any(task.get_name() == _name(schedule, run) for task in self._following):
+            return
+        thread = self._thread(schedule)
+        state = await thread.state()
+        if state is None or state.turn_id != run.turn:
+            await self._set(schedule, run, "done", note="a later turn of the thread has begun")
+        elif state.status in ("stopped", "cut_off"):
+            await self._begin(schedule, run, thread.stream_resume(detach=True))
+        elif state.status != "running":
+            await self._set(schedule, run, _ENDED.get(state.status, "failed"))
+
+    async def _begin(self, schedule: Schedule, run: ScheduleRun, stream: TurnStream) -> bool:
+        try:
+            async with stream:
+                await self._set(schedule, run, "started", turn=stream.turn_id)
+        except (ThreadBusy, ThreadPaused, NothingToResume):
+            if run.turn is None:
+                await self._set(schedule, run, "due")  # a turn came in between: the policy decides again
+            return False
+        except WorldAgentError as error:
+            await self._set(schedule, run, "failed", note=_described(error))
+            return True
+        task = asyncio.create_task(self._follow(schedule, run, stream), name=_name(schedule, run))
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+        return True
+
+    async def _follow(self, schedule: Schedule, run: ScheduleRun, stream: TurnStream) -> None:
+        try:
+            turn = await stream.wait()
+            await self._set(schedule, run, _ENDED.get(turn.status, "failed"))
+        except AgentClosed:
+            return  # the turn was stopped with the agent: the next process resumes it
+        except WorldAgentError as error:
+            await self._set(schedule, run, "failed", note=_described(error))
+        self._changed.set()  # a run that waits can start
+
+    async def _fire_target(self, schedule: Schedule, starts: StartTarget, run: ScheduleRun) -> None:
+        target = self._targets.get(starts.target)
+        if target is None:
+            note = f"there is no target {starts.target!r} in this process"
+            await self._set(schedule, run, "failed", note=note)
+            return
+        try:
+            await target.fire(schedule, Slot.parse(run.slot), starts.payload)
+        except Exception as error:  # a target is the host's own code, and can raise anything
+            _LOG.exception("the target %r of the schedule %r failed", starts.target, schedule.id)
+            await self._set(schedule, run, "failed", note=type(error).__name__)
+        else:
+            await self._set(schedule, run, "done")
+
+    def _stream(self, schedule: Schedule, run: ScheduleRun, thread: Thread) -> TurnStream:
+        slot = Slot.parse(run.slot)
+        how: dict[str, Any] = {"key": schedule.key(slot), "detach": True, "unattended": schedule.unattended or True}
+        match schedule.starts:
+            case StartMessage(message=message):
+                trigger = Trigger(schedule=schedule.id, fired_at=slot.at, payload={"message": message})
+                return thread.stream_scheduled(trigger, **how)
+            case StartTask(task=shape, params=params):
+                return thread.stream_task(shape, params, **how)
+            case StartSkill(skill=name, input=given):
+                params = {"request": given} if isinstance(given, str) else given
+                return thread.stream_skill(name, params, **how)
+            case _:
+                raise AssertionError("a target starts no turn")
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def _thread(self, schedule: Schedule) -> Thread:
+        return self._agent.thread(schedule.thread_id, account=schedule.account, tiers=schedule.tiers)
+
+    async def _state(self, thread: Thread) -> RunState:
+        state = await thread.state()
+        match None if state is None else state.status:
+            case "running":
+                return "running"
+            case "paused":
+                return "paused"
+            case "stopped" | "cut_off":
+                return "interrupted"
+            case _:
+                return "none"
+
+    def _check(self, schedule: Schedule) -> None:
+        """Refuse what cannot be started, before anything is written."""
+        starts = schedule.starts
+        if isinstance(starts, StartTarget):
+            if starts.target not in self._targets:
+                known = ", ".join(sorted(self._targets)) or "none"
+                raise ScheduleInvalid(
+                    f"there is no target {starts.target!r} in this process", remedy=f"the targets are: {known}"
+                )
+            return
+        slot = Slot(self._agent.clock.now())
+        run = ScheduleRun(schedule=schedule.id, slot=slot.id, status="due", at=slot.at)
+        self._stream(schedule, run, self._thread(schedule))  # it is not entered, so nothing starts
+
+    async def _check_thread(self, schedule: Schedule) -> None:
+        if schedule.thread is not None and await self._thread(schedule).state() is not None:
+            raise ScheduleInvalid(
+                f"the thread {schedule.thread!r} of the schedule {schedule.id!r} is in use",
+                remedy="omit `thread`, so that the schedule has a thread of its own",
+            )
+
+    async def _change(self, schedule_id: str, work: Callable[[StoredSchedule], Change]) -> Change:
+        return await self._rows.change(self._agent.workspace, schedule_id, work)
+
+    async def _set(
+        self,
+        schedule: Schedule,
+        run: ScheduleRun,
+        status: RunStatus,
+        *,
+        turn: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        await self._rows.set_run(schedule.workspace, run, status, turn=turn, note=note)
+
+
+def _name(schedule: Schedule, run: ScheduleRun) -> str:
+    return f"{schedule.id}@{run.slot}"
+
+
+def _described(error: WorldAgentError) -> str:
+    return f"{error.code}: {error.problem}"[:500]
+
+
+def _unchanged(stored: StoredSchedule) -> Change:
+    return Change(body=stored.body, handled=stored.handled)
+
+
+def _runs(schedule: Schedule, due: DueSlots, now: datetime) -> tuple[ScheduleRun, ...]:
+    """The runs of slots that are due, and one for those that are skipped."""
+    runs = [ScheduleRun(schedule=schedule.id, slot=slot.id, status="due", at=now) for slot in due.fires]
+    if due.skipped is not None:
+        count = due.skipped.count
+        number = "more than 10,000" if count is None else str(count)
+        why = "the schedule was paused" if schedule.paused else "they passed while nothing could fire them"
+        note = f"{number} since {due.skipped.first.id}: {why}"
+        runs.append(ScheduleRun(schedule=schedule.id, slot=due.skipped.last.id, status="skipped", at=now, note=note))
+    return tuple(runs)

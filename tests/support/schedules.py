@@ -1,0 +1,71 @@
+"""Agents whose schedules a virtual clock fires, also in a child process."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from support.agents import scripted_agent
+from worldagent import WorldAgent
+from worldagent.scheduling import Every, Schedule, Schedules, StartMessage
+from worldagent.testing import ScriptedLM, VirtualClock
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def hourly(schedule_id: str = "tide", **more: Any) -> Schedule:
+    given: dict[str, Any] = {"when": Every(3600), "starts": StartMessage("What is the tide?")}
+    given |= {"workspace": "novel", **more}
+    return Schedule(id=schedule_id, **given)
+
+
+@asynccontextmanager
+async def opened(home: Path, lm: Any, clock: VirtualClock, **more: Any) -> AsyncGenerator[tuple[WorldAgent, Schedules]]:
+    targets = more.pop("targets", None)
+    async with scripted_agent(home, lm, clock=clock, **more) as agent:
+        yield agent, Schedules(agent, targets=targets)
+
+
+async def passes(schedules: Schedules, clock: VirtualClock, hours: float) -> None:
+    await clock.advance(hours * 3600)
+    await schedules.fire_due()
+
+
+def noting(folder: Path) -> ScriptedLM:
+    """A model that notes each turn in a file, which several processes share."""
+
+    def reply(call: Any) -> dict[str, str]:
+        with (folder / "turns.txt").open("a") as file:
+            file.write(f"{call.index}\n")
+        return {"reply": "Low."}
+
+    return ScriptedLM(reply)
+
+
+async def fire_all(home: Path, hours: int) -> None:
+    """Fire the schedule in this process, hour after hour, as fast as it goes."""
+    clock = VirtualClock(START)
+    async with opened(home, noting(home.parent), clock) as (_, schedules):
+        for _ in range(hours):
+            await passes(schedules, clock, 1)
+            while any(run.status not in ("done", "skipped") for run in await schedules.history("tide")):
+                await asyncio.sleep(0.002)
+                await schedules.fire_due()
+
+
+async def die(home: Path) -> None:
+    """Begin a run of the schedule in this process; its model never answers."""
+
+    async def reply(_: Any) -> dict[str, str]:
+        sys.stdout.write("there\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+        return {}
+
+    clock = VirtualClock(START)
+    async with opened(home, ScriptedLM(reply), clock) as (_, schedules):
+        await passes(schedules, clock, 1)
+        await asyncio.Event().wait()
