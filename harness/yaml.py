@@ -235,7 +235,9 @@ def _plain(value: Any, path: tuple[str | int, ...], lines: dict[tuple[str | int,
 
 def _texts(node: Any) -> Any:
     """Convert a node of the library to mappings, lists and texts."""
-    match node.id if node is not None else "":
+    if node is None:  # an empty file
+        return None
+    match node.id:
         case "mapping":
             return {str(key.value): _texts(value) for key, value in node.value}
         case "sequence":

@@ -158,6 +158,11 @@ class Schedules:
         found = {each.slot: each for each in await self._rows.runs(schedule.workspace, schedule.id, KEPT_RUNS)}
         return found[slot.id]
 
+    async def settled(self) -> None:
+        """Wait until the runs that began here have ended, or wait for a person."""
+        while self._following:
+            await asyncio.wait(self._following)
+
     # --- running ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager

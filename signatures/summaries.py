@@ -118,7 +118,7 @@ def scrubbed(given: T, role: ResolvedRole, names: Iterable[str] = (CONVERSE,)) -
         role: The resolved role of the turn or the task.
         names: The Signatures that it can be attached to.
     """
-    for content in dict.fromkeys(map(role.reveal, names)):
+    for content in dict.fromkeys(map(role.reveal_all().get, names)):  # `reveal` counts as sent
         if content is not None:
             given = EchoGuard(content).scrub_value(given)[0]
     return given

@@ -16,6 +16,7 @@ from . import (
     profiles,
     ps,
     roles,
+    schedule,
     serve,
     skills,
     storage,
@@ -84,9 +85,10 @@ app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
 app.add_typer(skills.app, name="skills", rich_help_panel="Configuration")
+app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")
 app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
-for module in (models, optimise, doctor, serve, ps, upkeep):
-    app.add_typer(module.app)
+for part in (models.app, optimise.app, doctor.app, serve.app, schedule.worker_app, ps.app, upkeep.app):
+    app.add_typer(part)
 app.add_typer(storage.app, name="storage", rich_help_panel="Data")

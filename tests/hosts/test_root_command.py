@@ -40,8 +40,19 @@ def test_help_shows_the_commands_in_groups() -> None:
     assert found[found.index("Turns") :] == [
         *("Turns", "ask", "chat", "task", "resume"),
         *("Conversations", "threads", "approvals", "trace"),
-        *("Configuration", "profiles", "skills", "trust", "policy", "roles", "models", "optimise", "doctor"),
-        *("Servers", "serve", "role-host", "ps"),
+        *(
+            "Configuration",
+            "profiles",
+            "skills",
+            "schedule",
+            "trust",
+            "policy",
+            "roles",
+            "models",
+            "optimise",
+            "doctor",
+        ),
+        *("Servers", "serve", "role-host", "worker", "ps"),
         *("Data", "backup", "storage"),
     ]
 

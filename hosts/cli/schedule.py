@@ -1,0 +1,276 @@
+"""The commands of `schedule`, and `worker`, which fires schedules until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from .command import command
+from .options import WHICH, AgentOptions, argument, flag, option, option_group
+from .output import Output, table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ...scheduling import Schedule, ScheduleRun, Schedules
+
+_WHEN = "When"
+_WHAT = "What it starts"
+_COLUMNS = ("ID", "WHEN", "STARTS", "NEXT", "THREAD")
+_RUNS = ("SLOT", "STATUS", "TURN", "NOTE")
+
+app = typer.Typer(no_args_is_help=True)
+worker_app = typer.Typer()
+
+
+@app.callback()
+def _schedule() -> None:
+    """Schedules: what the agent starts at set times, such as a report every morning.
+
+    They are stored with the threads. [bold]worldagent worker[/bold] fires them while it runs. Give the same options for
+    the agent everywhere.
+
+    [bold]Example[/bold]
+
+      worldagent schedule add report --cron '30 7 * * MON-FRI' --zone Europe/Berlin --message 'What is new?'
+    """
+
+
+@option_group
+class NewSchedule(AgentOptions):
+    """The options of `schedule add`."""
+
+    id: str = argument("ID", "Its id: letters, digits, '_', '.' and '-'.")
+    cron: str | None = option("LINE", "The five fields of a cron line, by the clock of --zone.", _WHEN)
+    every: int | None = option("SECONDS", "An interval.", _WHEN)
+    at: str | None = option("TIME", "One time, such as 2030-01-01T09:00, by the clock of --zone.", _WHEN)
+    zone: str = option("NAME", "The time zone, such as Europe/Berlin.", _WHEN, default="UTC")
+    misfire: str = option(
+        "skip|once|all", "What happens to slots that passed while no worker ran.", _WHEN, default="once"
+    )
+    overlap: str = option(
+        "skip|queue|cancel-older", "What happens if the run before is not over.", _WHEN, default="skip"
+    )
+    message: str | None = option("TEXT", "A message of the conversation.", _WHAT)
+    task: str | None = option("SHAPE", "A task of this shape, with --params.", _WHAT)
+    skill: str | None = option("NAME", "A skill, with --request or --params.", _WHAT)
+    request: str | None = option("TEXT", "What the skill should do.", _WHAT)
+    params: str | None = option("JSON|@FILE|-", "The params of the task, or the input of the skill.", _WHAT)
+    account: str | None = option("ID", "The account of its runs. Its stored role applies.", _WHAT)
+    unattended: str | None = option(
+        "refuse|pause", "What a run does if a person would be asked. Default: the setting unattended.", _WHAT
+    )
+
+
+@app.command("add")
+@command()
+async def add(options: NewSchedule, output: Output) -> None:
+    """Store a schedule. What it starts is checked first.
+
+    [bold]Examples[/bold]
+
+      worldagent schedule add report --cron '30 7 * * *' --zone Europe/Berlin --message 'What is new?'
+
+      worldagent schedule add minutes --every 3600 --skill meeting-notes --request 'Summarise notes.txt'
+    """
+    from ...scheduling import Schedule
+
+    schedule = Schedule.from_json(_given(options))
+    async with _schedules(options, output) as schedules:
+        await schedules.add(schedule)
+        slot = await schedules.next_slot(schedule.id)
+    output.result(
+        {"schedule": schedule.to_json(), "next": None if slot is None else slot.id},
+        f"{schedule.id}: next at {'never' if slot is None else slot.id}",
+    )
+
+
+@app.command("list")
+@command()
+async def list_schedules(options: AgentOptions, output: Output) -> None:
+    """List the schedules of the workspace with their next slot.
+
+    [bold]Example[/bold]
+
+      worldagent schedule list --json
+    """
+    async with _schedules(options, output) as schedules:
+        found = [(each, await schedules.next_slot(each.id)) for each in await schedules.list()]
+    rows = [
+        (each.id, _when(each), _starts(each), "paused" if each.paused else slot.id if slot else "", each.thread_id)
+        for each, slot in found
+    ]
+    value = [{**each.to_json(), "next": None if slot is None else slot.id} for each, slot in found]
+    output.result({"schedules": value}, table(_COLUMNS, rows) if rows else "there are no schedules")
+
+
+@app.command("show")
+@command(id=argument("ID", "The id of the schedule."))
+async def show(options: AgentOptions, output: Output, id: str) -> None:
+    """Show a schedule with all its fields.
+
+    [bold]Example[/bold]
+
+      worldagent schedule show report
+    """
+    async with _schedules(options, output) as schedules:
+        schedule = await schedules.get(id)
+    value = schedule.to_json()
+    output.result({"schedule": value}, "\n".join(f"{name}: {_shown(each)}" for name, each in value.items()))
+
+
+@app.command("pause")
+@command(id=argument("ID", "The id of the schedule."), off=flag("--off", "Fire it again.", WHICH))
+async def pause(options: AgentOptions, output: Output, id: str, off: bool) -> None:
+    """Skip the slots of a schedule from now on, or with --off fire them again.
+
+    [bold]Examples[/bold]
+
+      worldagent schedule pause report
+
+      worldagent schedule pause report --off
+    """
+    async with _schedules(options, output) as schedules:
+        await schedules.pause(id, paused=not off)
+    output.result({"id": id, "paused": not off}, f"{id}: {'fires again' if off else 'paused'}")
+
+
+@app.command("run")
+@command(id=argument("ID", "The id of the schedule."))
+async def run(options: AgentOptions, output: Output, id: str) -> None:
+    """Fire a schedule once now, also if it is paused, and wait until its run ends or waits for a person.
+
+    [bold]Example[/bold]
+
+      worldagent schedule run report
+    """
+    async with _schedules(options, output) as schedules:
+        begun = await schedules.run_now(id)
+        await schedules.settled()
+        [found] = [each for each in await schedules.history(id, limit=1000) if each.slot == begun.slot]
+    output.result({"run": _run(found)}, _line(found))
+
+
+@app.command("rm")
+@command(id=argument("ID", "The id of the schedule."))
+async def remove(options: AgentOptions, output: Output, id: str) -> None:
+    """Remove a schedule and its history. Turns that it started stay.
+
+    [bold]Example[/bold]
+
+      worldagent schedule rm report
+    """
+    async with _schedules(options, output) as schedules:
+        await schedules.remove(id)
+    output.result({"removed": id}, f"{id}: removed")
+
+
+@app.command("history")
+@command(
+    id=argument("ID", "The id of the schedule."),
+    limit=option("NUMBER", "How many runs, up to 1000.", WHICH, default=20),
+)
+async def history(options: AgentOptions, output: Output, id: str, limit: int) -> None:
+    """List the newest runs of a schedule, and why some were skipped or failed.
+
+    [bold]Example[/bold]
+
+      worldagent schedule history report --limit 5
+    """
+    async with _schedules(options, output) as schedules:
+        found = await schedules.history(id, limit=limit)
+    rows = [(each.slot, each.status, each.turn or "", each.note or "") for each in found]
+    output.result({"runs": [_run(each) for each in found]}, table(_RUNS, rows) if rows else "it has not run")
+
+
+@worker_app.command("worker", rich_help_panel="Servers")
+@command()
+async def worker(options: AgentOptions, output: Output) -> None:
+    """Fire the schedules of the workspace until it is stopped. Several workers can run on one database.
+
+    A run that SIGTERM or Ctrl+C stops can be resumed: the next worker does so before a later slot starts.
+
+    [bold]Example[/bold]
+
+      worldagent worker --app shop:agent
+    """
+    from ...scheduling import Schedules
+    from .agents import open_agent
+
+    async with open_agent(options, output) as agent:
+        schedules = Schedules(agent)
+        output.note(f"worker of the workspace {agent.workspace!r}: {len(await schedules.list())} schedules")
+        try:
+            await schedules.run()
+        except asyncio.CancelledError:
+            await agent.drain()
+            raise
+
+
+@asynccontextmanager
+async def _schedules(options: AgentOptions, output: Output) -> AsyncGenerator[Schedules]:
+    from ...scheduling import Schedules, refuse_call_role
+    from .agents import open_agent
+
+    refuse_call_role(getattr(options, "id", "of this command"), options.role)
+    async with open_agent(options, output) as agent:
+        yield Schedules(agent)
+
+
+def _given(options: NewSchedule) -> dict[str, Any]:
+    """The options as the JSON of a schedule. It says itself what is wrong with them."""
+    from .sources import task_params
+
+    times = {"cron": options.cron, "every": options.every, "at": _time(options.at)}
+    starts: dict[str, Any] = {}
+    if options.message is not None:
+        starts["message"] = options.message
+    params = None if options.params is None else task_params(options.params, None)
+    if options.task is not None:
+        starts |= {"task": options.task, "params": params or {}}
+    if options.skill is not None:
+        starts |= {"skill": options.skill, "input": options.request if params is None else params}
+    names = ("id", "workspace", "account", "zone", "misfire", "overlap", "unattended")
+    return {
+        **{name: getattr(options, name) for name in names},
+        "when": {name: each for name, each in times.items() if each is not None},
+        "starts": starts,
+    }
+
+
+def _time(text: str | None) -> str | None:
+    from ...core.errors import InvalidArgument
+
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).isoformat()
+    except ValueError:
+        pass
+    raise InvalidArgument(f"--at is not a time: {text[:40]!r}", remedy="write it as 2030-01-01T09:00")
+
+
+def _when(schedule: Schedule) -> str:
+    return _shown(schedule.to_json()["when"])
+
+
+def _starts(schedule: Schedule) -> str:
+    return _shown(schedule.to_json()["starts"])[:60]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_shown(each)}" for key, each in value.items() if each is not None)
+    return "" if value is None else str(value)
+
+
+def _run(run: ScheduleRun) -> dict[str, Any]:
+    return {"slot": run.slot, "status": run.status, "turn": run.turn, "note": run.note}
+
+
+def _line(run: ScheduleRun) -> str:
+    return " ".join(filter(None, [run.slot, run.status, run.turn, run.note]))

@@ -1,0 +1,100 @@
+"""`worldagent schedule add`, `list`, `show`, `pause`, `run`, `rm` and `history`, and `worldagent worker`."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import BOUND, Run, home, refusal, run, started
+
+__all__ = ["home", "run"]  # fixtures
+
+pytestmark = pytest.mark.requirement("T7")
+
+ADD = (
+    "schedule",
+    "add",
+    "report",
+    "--cron",
+    "30 7 * * MON-FRI",
+    "--zone",
+    "Europe/Berlin",
+    "--message",
+    "What is new?",
+)
+
+
+async def as_json(run: Run, *words: str) -> Any:
+    result = await run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) -> None:
+    assert (await run("schedule", "list")).stdout == "there are no schedules\n"
+    added = await as_json(run, *ADD)
+    assert added["next"].endswith(("T05:30:00Z", "T06:30:00Z"))
+    [listed] = (await as_json(run, "schedule", "list"))["schedules"]
+    assert (listed["id"], listed["when"], listed["starts"]) == (
+        "report",
+        {"cron": "30 7 * * MON-FRI"},
+        {"message": "What is new?"},
+    )
+    assert "zone: Europe/Berlin" in (await run("schedule", "show", "report")).stdout
+    assert (await as_json(run, "schedule", "pause", "report"))["paused"] is True
+    made = (await as_json(run, "schedule", "run", "report"))["run"]
+    assert made["status"] == "done"
+    assert (await as_json(run, "schedule", "pause", "report", "--off"))["paused"] is False
+    [kept] = (await as_json(run, "schedule", "history", "report"))["runs"]
+    assert kept == made
+    assert made["turn"] in (await run("schedule", "history", "report")).stdout
+    assert (await run("schedule", "rm", "report")).exit_code == 0
+    assert (await refusal(run, "schedule", "show", "report"))["code"] == "schedule_invalid"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--cron", "61 * * * *", "--message", "x"), "cannot be read"),
+        (("--cron", "0 0 31 2 *", "--message", "x"), "never fires"),
+        (("--every", "0", "--message", "x"), "whole seconds from 1"),
+        (("--at", "soon", "--message", "x"), "--at is not a time"),
+        (("--at", "2020-01-01T00:00", "--message", "x"), "never fires from now on"),
+        (("--every", "60", "--zone", "Mars/Base", "--message", "x"), "there is no time zone"),
+        (("--message", "x"), "when"),
+        (
+            (
+                "--every",
+                "60",
+            ),
+            "starts",
+        ),
+        (("--every", "60", "--skill", "tea", "--request", "x"), "there is no skill 'tea'"),
+        (("--every", "60", "--message", "x", "--role", "Be brief."), "a call role is never stored"),
+    ],
+)
+async def test_what_cannot_be_scheduled(run: Run, home: Path, words: tuple[str, ...], problem: str) -> None:
+    refused = await run("schedule", "add", "x", *words)
+    assert refused.exit_code == 2, refused.output
+    assert problem in refused.stderr
+    assert "remedy: " in refused.stderr
+    assert (await as_json(run, "schedule", "list"))["schedules"] == []
+
+
+async def test_a_worker_fires_until_it_is_stopped(run: Run, home: Path) -> None:
+    assert (await run("schedule", "add", "beat", "--every", "1", "--message", "Beat.")).exit_code == 0
+
+    async def fired() -> bool:
+        return any(each["status"] == "done" for each in (await as_json(run, "schedule", "history", "beat"))["runs"])
+
+    async with started(home, "worker") as process:
+        async with asyncio.timeout(BOUND):
+            while not await fired():
+                pass
+        process.send_signal(signal.SIGTERM)
+        _, told = await asyncio.wait_for(process.communicate(), BOUND)
+    assert process.returncode == 143, told
+    assert b"worker of the workspace 'default': 1 schedules" in told
