@@ -53,7 +53,7 @@ _REMOVE: Final = "DELETE FROM wa_schedule WHERE workspace=? AND id=?"
 _REMOVE_RUNS: Final = "DELETE FROM wa_schedule_run WHERE workspace=? AND schedule=?"
 _RUN: Final = """INSERT INTO wa_schedule_run(workspace, schedule, slot, status, at, turn, note)
                  VALUES(?, ?, ?, ?, ?, NULL, ?) ON CONFLICT(workspace, schedule, slot) DO NOTHING"""
-_CLAIM: Final = """UPDATE wa_schedule_run SET status='started'
+_CLAIM: Final = """UPDATE wa_schedule_run SET status=?, note=?
                    WHERE workspace=? AND schedule=? AND slot=? AND status='due' RETURNING slot"""
 _SET: Final = """UPDATE wa_schedule_run SET status=?, turn=COALESCE(?, turn), note=?
                  WHERE workspace=? AND schedule=? AND slot=?"""
@@ -163,6 +163,18 @@ class ScheduleRows:
         rows = await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))
         return tuple(self._schedule(row) for row in rows)
 
+    async def get(self, workspace: str, schedule: str) -> StoredSchedule:
+        """One schedule.
+
+        Raises:
+            ScheduleInvalid: There is no such schedule.
+            StorageInvalid: Its row was changed by another program.
+        """
+        rows = await self._database.read(lambda tx: tx.execute(_ONE, (workspace, schedule)))
+        if not rows:
+            raise unknown_schedule(schedule)
+        return self._schedule(rows[0])
+
     async def change(self, workspace: str, schedule: str, work: Callable[[StoredSchedule], Change]) -> Change:
         """Change a schedule and add runs, in one transaction that no other change of it can interleave with.
 
@@ -180,7 +192,10 @@ class ScheduleRows:
             rows = transaction.hold(_ONE, (workspace, schedule), alone=True)
             if not rows:
                 return None
-            change = work(self._schedule(rows[0]))
+            stored = self._schedule(rows[0])
+            change = work(stored)
+            if not change.runs and (change.body, change.handled) == (stored.body, stored.handled):
+                return change  # as in most looks for what is due
             given = (canonical_json(change.body), utc_text(change.handled), workspace, schedule)
             transaction.execute(_CHANGE, given)
             for run in change.runs:
@@ -219,9 +234,9 @@ class ScheduleRows:
         rows = await self._database.read(lambda tx: tx.execute(_OPEN, given))
         return tuple(self._run(row) for row in rows)
 
-    async def claim(self, workspace: str, run: ScheduleRun) -> bool:
-        """Mark a run that is due as started; False if another process has done so."""
-        given = (workspace, run.schedule, run.slot)
+    async def claim(self, workspace: str, run: ScheduleRun, status: RunStatus, *, note: str | None = None) -> bool:
+        """Give a run that is due its next status; False if another process has done so."""
+        given = (status, note, workspace, run.schedule, run.slot)
         return bool(await self._database.transact(lambda tx: tx.execute(_CLAIM, given)))
 
     async def set_run(

@@ -95,7 +95,7 @@ class Schedules:
         Raises:
             ScheduleInvalid: There is none with this id.
         """
-        return Schedule.from_json((await self._change(schedule_id, _unchanged)).body)
+        return Schedule.from_json((await self._rows.get(self._agent.workspace, schedule_id)).body)
 
     async def next_slot(self, schedule_id: str) -> Slot | None:
         """The next slot of a schedule; None if it has none left.
@@ -221,29 +221,32 @@ class Schedules:
 
     async def _advance(self, schedule: Schedule) -> None:
         """Look after the runs of a schedule that are not over: start them, resume them, or note how they ended."""
-        for run in await self._rows.open_runs(schedule.workspace, schedule.id):
+        runs = await self._rows.open_runs(schedule.workspace, schedule.id)
+        for run in runs:
             if run.turn is not None:
                 await self._look_after(schedule, run)
             elif not await self._start(schedule, run):
                 return  # the later ones wait, too
-        await self._rows.prune(schedule.workspace, schedule.id, KEPT_RUNS)
+        if runs:
+            await self._rows.prune(schedule.workspace, schedule.id, KEPT_RUNS)
 
     async def _start(self, schedule: Schedule, run: ScheduleRun) -> bool:
         """Start a run by the overlap policy; False if it has to wait."""
-        if run.status == "due" and not await self._rows.claim(schedule.workspace, run):
+        thread, targeted = self._thread(schedule), isinstance(schedule.starts, StartTarget)
+        # A run that was claimed and not begun is begun at once: its key makes it one turn.
+        decided = targeted or run.status != "due"
+        action = "start" if decided else overlap_action(await self._state(thread), schedule.overlap)
+        if action == "queue":
+            return False
+        if action == "skip":
+            note = "the run of an earlier slot is not over"
+            await self._rows.claim(schedule.workspace, run, "skipped", note=note)
+            return True
+        if run.status == "due" and not await self._rows.claim(schedule.workspace, run, "started"):
             return True  # another process has it
         if isinstance(schedule.starts, StartTarget):
             await self._fire_target(schedule, schedule.starts, run)
             return True
-        thread = self._thread(schedule)
-        # A run that was claimed and not begun is begun at once: its key makes it one turn.
-        action = overlap_action(await self._state(thread), schedule.overlap) if run.status == "due" else "start"
-        if action == "skip":
-            await self._set(schedule, run, "skipped", note="the run of an earlier slot is not over")
-            return True
-        if action == "queue":
-            await self._set(schedule, run, "due")
-            return False
         if action == "cancel_then_start":
             await thread.cancel()
             for earlier in await self._rows.open_runs(schedule.workspace, schedule.id):
@@ -379,10 +382,6 @@ def _name(schedule: Schedule, run: ScheduleRun) -> str:
 
 def _described(error: WorldAgentError) -> str:
     return f"{error.code}: {error.problem}"[:500]
-
-
-def _unchanged(stored: StoredSchedule) -> Change:
-    return Change(body=stored.body, handled=stored.handled)
 
 
 def _runs(schedule: Schedule, due: DueSlots, now: datetime) -> tuple[ScheduleRun, ...]:

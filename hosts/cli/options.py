@@ -167,7 +167,7 @@ class AgentOptions(HostOptions):
     worker: list[str] | None = WORKER
     workers: Path | None = WORKERS
     json: bool = flag("--json", "Print one JSON object: the turn, or the error.", OUTPUT)
-    verbose: bool = flag("--verbose", "Print on stderr which role tiers were active.", OUTPUT, "-v")
+    verbose: bool = flag("--verbose", "Print on stderr which role tiers reached a model.", OUTPUT, "-v")
 
 
 @option_group
@@ -203,7 +203,7 @@ class ChatOptions(TurnOptions):
     )
     verbose: bool = flag(
         "--verbose",
-        "Print on stderr which role tiers were active. At a terminal, chat always shows them.",
+        "Print on stderr which role tiers reached a model. At a terminal, chat always shows them.",
         OUTPUT,
         "-v",
     )
