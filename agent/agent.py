@@ -296,6 +296,20 @@ class WorldAgent:
         """The agent's source of time."""
         return self._clock
 
+    def check_shared(self) -> Self:
+        """Return this agent if other machines can resume its turns, as far as it is configured for them (D10).
+
+        On Postgres, its stored roles must be at a role host or in a store of the embedder, and it must have been given
+        the role key: as the setting `role_key`, or as a file in its home. Call it before the agent opens, which creates
+        the file.
+
+        Raises:
+            SettingsInvalid: Stored roles are in this home alone, or the role key would be a new one.
+        """
+        if self._storage.url is not None:
+            self._role_settings.check_shared(self.settings, self._storage)
+        return self
+
     @property
     def schedule_rows(self) -> ScheduleRows:
         """The stored schedules, for `worldagent.scheduling`.
@@ -764,7 +778,7 @@ class WorldAgent:
         return resolver
 
     async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
-        host = self._role_settings.host or self.settings.host()
+        host = self._role_settings.host_of(self.settings)
         if isinstance(host, HttpHost | StdioHost):
             reached = HostRoleStore(host, clock=self._clock)
             opened.push_async_callback(reached.aclose)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from ..core import Scope, Tier, check_id
-from ..core.errors import InvalidArgument, LeaseLost, UnknownMessage, UnknownTier
+from ..core.errors import InvalidArgument, LeaseLost, SettingsInvalid, UnknownMessage, UnknownTier
 from ..core.validation import ClosedModel
 from ..graphs import Shape, TaskContext
 from ..harness import CallContext, Function, flow
@@ -17,7 +17,9 @@ from ..mcp_client import HttpHost, StdioHost
 from ..memory import Message, thread_key
 from ..role_resolution import Role, RoleResolver, RoleSource, RoleStore
 from ..role_resolution.role import check_role
+from ..storage import Storage
 from .runtime import RunnerParts, TurnRunner
+from .settings import Settings
 
 _SOURCE_TIERS = (Tier.THREAD, Tier.CHANNEL)
 
@@ -64,6 +66,31 @@ class Roles:
                 raise InvalidArgument(
                     f"the source of the {tier} tier is not callable", remedy="pass an async function of the scope"
                 )
+
+    def host_of(self, settings: Settings) -> HttpHost | StdioHost | RoleStore | None:
+        """Return where stored roles are, completed by the settings; None is the embedded store."""
+        return self.host or settings.host()
+
+    def check_shared(self, settings: Settings, storage: Storage) -> None:
+        """Refuse roles and a role key that are in this home alone, if other machines use the same database.
+
+        Raises:
+            SettingsInvalid: They are.
+        """
+        home, flag = (
+            str(storage.resolve()),
+            "if all machines share this home, or there is only one, start with --home-roles",
+        )
+        if self.host_of(settings) is None:
+            raise SettingsInvalid(
+                f"the database is on a server, and stored roles are in the home {home!r}, which other machines lack",
+                remedy=f"keep roles at a role host and set role_host; {flag}",
+            )
+        if settings.role_key is None and not storage.role_key.exists():
+            raise SettingsInvalid(
+                f"the database is on a server, and the home {home!r} would get a role key that other machines lack",
+                remedy=f"set role_key to the same key on all machines; {flag}",
+            )
 
 
 class StoredRoles:

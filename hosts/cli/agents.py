@@ -54,6 +54,22 @@ def open_agent(options: AgentOptions, output: Output) -> WorldAgent:
     return agent_maker(options, output)(options.workspace)
 
 
+def open_shared(options: AgentOptions, output: Output, *, home_roles: bool) -> WorldAgent:
+    """As `open_agent`, for a process whose turns other machines resume.
+
+    Args:
+        options: The command's options.
+        output: Where notes go.
+        home_roles: Whether roles and the role key can be in this home alone.
+
+    Raises:
+        SettingsInvalid: The database is on a server, and they are in this home alone.
+        UsageError: An option or a setting is not valid.
+    """
+    agent = open_agent(options, output)
+    return agent if home_roles else agent.check_shared()
+
+
 def agent_maker(
     options: AgentOptions, output: Output, *, host: Callable[[], RoleStore | None] = lambda: None
 ) -> Callable[[str], WorldAgent]:

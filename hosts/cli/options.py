@@ -120,6 +120,12 @@ TURN_MODEL: Final = option(
     MODEL,
 )
 JSON_RESULT: Final = flag("--json", "Print one JSON object: the result, or the error.", OUTPUT)
+HOME_ROLES: Final = flag(
+    "--home-roles",
+    "Start on Postgres although stored roles, or the role key, are in the home: all machines share it, or there is "
+    "only one.",
+    STORED,
+)
 ROLE_HOST_TOKEN: Final = option("FILE", "A file with the token for --role-host.", STORED)
 
 

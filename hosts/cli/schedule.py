@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .command import command
-from .options import WHICH, AgentOptions, argument, flag, option, option_group
+from .options import HOME_ROLES, WHICH, AgentOptions, argument, flag, option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -188,8 +188,8 @@ async def history(options: AgentOptions, output: Output, id: str, limit: int) ->
 
 
 @worker_app.command("worker", rich_help_panel="Servers")
-@command()
-async def worker(options: AgentOptions, output: Output) -> None:
+@command(home_roles=HOME_ROLES)
+async def worker(options: AgentOptions, output: Output, home_roles: bool) -> None:
     """Fire the schedules of the workspace until it is stopped. Several workers can run on one database.
 
     A run that SIGTERM or Ctrl+C stops can be resumed: the next worker does so before a later slot starts.
@@ -199,9 +199,9 @@ async def worker(options: AgentOptions, output: Output) -> None:
       worldagent worker --app shop:agent
     """
     from ...scheduling import Schedules
-    from .agents import open_agent
+    from .agents import open_shared
 
-    async with open_agent(options, output) as agent:
+    async with open_shared(options, output, home_roles=home_roles) as agent:
         schedules = Schedules(agent)
         output.note(f"worker of the workspace {agent.workspace!r}: {len(await schedules.list())} schedules")
         try:

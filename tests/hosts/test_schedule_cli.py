@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 
 from support.command_line import BOUND, Run, home, refusal, run, started
+from support.postgres import new_database
+from worldagent import Roles, Storage, WorldAgent
+from worldagent.core.errors import SettingsInvalid
+from worldagent.mcp_client import HttpHost
+from worldagent.role_resolution.keys import RoleKey
+from worldagent.testing import ScriptedLM
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -98,3 +104,47 @@ async def test_a_worker_fires_until_it_is_stopped(run: Run, home: Path) -> None:
         _, told = await asyncio.wait_for(process.communicate(), BOUND)
     assert process.returncode == 143, told
     assert b"worker of the workspace 'default': 1 schedules" in told
+
+
+async def _worker_starts(home: Path, *words: str, **settings: str) -> bool:
+    """Whether a worker reports that it runs; it is then stopped. Otherwise it has refused the settings."""
+    async with started(home, "worker", *words, **settings) as process:
+        assert process.stderr is not None
+        while line := await asyncio.wait_for(process.stderr.readline(), BOUND):
+            if b"worker of the workspace" in line:
+                process.send_signal(signal.SIGTERM)
+                await asyncio.wait_for(process.communicate(), BOUND)
+                return True
+            if b"the database is on a server" in line:
+                assert await asyncio.wait_for(process.wait(), BOUND) == 2
+                assert b"start with --home-roles" in await process.stderr.read()
+                return False
+    raise AssertionError("it ended without a word")
+
+
+@pytest.mark.requirement("R9")
+async def test_a_worker_on_postgres_needs_roles_and_a_role_key_that_all_machines_have(home: Path) -> None:
+    settings = {"WORLDAGENT_DATABASE_URL": new_database(), "WORLDAGENT_LM": "openai/none"}
+    hosted = settings | {"WORLDAGENT_ROLE_HOST": "http://127.0.0.1:9/mcp"}
+    assert not await _worker_starts(home, **settings)
+    assert not await _worker_starts(home, **hosted)
+    assert await _worker_starts(home, **hosted, WORLDAGENT_ROLE_KEY="0123456789abcdef" * 4)
+    assert not await _worker_starts(home, "--role-host", "embedded", **hosted)
+    assert await _worker_starts(home, "--home-roles", **settings)
+    RoleKey.open(home / "role.key")
+    assert await _worker_starts(home, **hosted)
+
+
+async def test_an_agent_reports_what_other_machines_lack(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"lm": ScriptedLM([])}
+    here = Storage(home=tmp_path)
+    agent = WorldAgent("shop", storage=here, **given)
+    assert agent.check_shared() is agent
+    server = Storage(home=tmp_path, url="postgresql://ana@db.example/agents")
+    with pytest.raises(SettingsInvalid, match="stored roles are in the home"):
+        WorldAgent("shop", storage=server, **given).check_shared()
+    roles = Roles(host=HttpHost("http://127.0.0.1:9/mcp"))
+    with pytest.raises(SettingsInvalid, match="role key that other machines lack"):
+        WorldAgent("shop", storage=server, roles=roles, **given).check_shared()
+    RoleKey.open(server.role_key)
+    WorldAgent("shop", storage=server, roles=roles, **given).check_shared()
