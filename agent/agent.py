@@ -699,6 +699,7 @@ class WorldAgent:
             on_error=self._on_error,
             journal=stores.journal,
             attachments=stores.attachments,
+            examples=stores.examples,
             kept=stores.kept,
             policy=self._policy,
             approver=self._approver,

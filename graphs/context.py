@@ -22,6 +22,7 @@ from ..harness.limits import Budget
 from ..memory import ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
+from ..memory.examples import Examples
 from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
 from ..signatures.callbacks import Watch, dspy_callbacks
@@ -65,6 +66,7 @@ class Services:
         on_error: Receives exceptions that code of the embedder raised.
         journal: The calls of turns; None stores none, and then a turn is over when its run ends.
         kept: Messages that people marked.
+        examples: Knows which turns are kept as examples; None keeps none.
         policy: Decides what requires approval.
         approver: Decides in place of a person.
         callbacks: What `Trace(callbacks=...)` names, of LangChain and of dspy.
@@ -85,6 +87,7 @@ class Services:
     on_error: OnError | None = None
     journal: Journal | None = None
     kept: KeptMessages | None = None
+    examples: Examples | None = None
     policy: Policy = field(default_factory=Policy)
     approver: Approver | None = None
     callbacks: tuple[object, ...] = ()

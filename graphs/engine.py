@@ -535,6 +535,7 @@ class TurnEngine:
             if not answered:
                 return TurnOutcome(status="paused", usage=turn.budget.ledger.bill, pauses=pauses)
             drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
+            drive.also = turn.drive.also
             turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
 
     async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
@@ -563,6 +564,8 @@ class TurnEngine:
         gate.recall(records.values(), (*services.registry.untrusted, *gone))
         if request.origin is not None:
             gate.mark(*request.origin.marks)
+        drive = self._new_drive(run.turn_id, records, run.lease, run.refreshed, request.unattended)
+        drive.also = run.note if run.role.tiers else None
         turn = TurnContext(
             turn_id=run.turn_id,
             thread_key=request.thread_key,
@@ -573,19 +576,22 @@ class TurnEngine:
             lease=run.lease,
             stream=run.stream,
             prompt=request.prompt,
-            drive=self._new_drive(run.turn_id, records, run.lease, run.refreshed, request.unattended),
+            drive=drive,
             role_key=run.role_key,
             gate=gate,
             caller=request.caller,
             depth=-1 if request.origin is None else request.origin.depth,
             budget=Budget(clock=self.services.clock) if run.use is None else run.use.budget,
-            examples=None if run.lease is None or not request.example else self._keeper(run.turn_id, run.lease),
+            examples=self._keeper(run.turn_id, run.lease) if request.example else None,
             turn_role=run.role,
         )
         return replace(turn, noted=turn.role_digest(run.role))
 
-    def _keeper(self, turn_id: str, lease: Lease) -> ExampleKeeper:
-        return ExampleKeeper(turn_id, lease, self.services.clock)
+    def _keeper(self, turn_id: str, lease: Lease | None) -> ExampleKeeper | None:
+        examples = self.services.examples
+        if lease is None or examples is None:
+            return None
+        return ExampleKeeper(turn_id, lease, examples, self.services.clock)
 
     def example(self, kept: KeptExample) -> TurnExample:
         """A kept example with the types of its Signature, if the agent has one of this name."""

@@ -31,11 +31,13 @@ class ExampleKeeper:
     Attributes:
         turn_id: The turn's id.
         lease: The ownership of the thread.
+        stored: The examples of the agent.
         clock: Source of time.
     """
 
     turn_id: str
     lease: Lease
+    stored: Examples
     clock: Clock
     _roles: dict[int, ResolvedRole] = field(default_factory=dict, repr=False)
 

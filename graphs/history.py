@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from typing import Any, Final
 
 from ..core.errors import StorageInvalid, UnknownMessage
@@ -278,6 +278,11 @@ class View:
     def before(self) -> list[Entry]:
         """The entries between the summary and this turn."""
         return as_history(self.earlier, self.turn_id)[1]
+
+    def since(self, turns: Container[str]) -> list[Entry]:
+        """The entries between the last turn that is not in `turns` and this turn."""
+        of_them = [*takewhile(lambda message: message.turn_id in turns, reversed(self.earlier))]
+        return as_history(of_them[::-1], self.turn_id)[1]
 
     def message(self) -> Mapping[str, Any]:
         """The fields of this turn's message."""

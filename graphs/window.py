@@ -14,6 +14,7 @@ from ..core.errors import ContextExceeded, OutputInvalid, WorldAgentError
 from ..core.events import HistorySummarised, SummaryFailed
 from ..harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
 from ..memory import Draft, Message
+from ..memory.examples import Examples
 from ..signatures.summaries import SUMMARISE
 from .attached import texts_of
 from .context import AGENT, STOPPED, TurnContext
@@ -250,6 +251,7 @@ class Window:
         self._own = own
         self._asked = view.asked.id
         self._tried = False
+        self._agreed: int | None = None
         self._fixed: list[Entry] = []
         self._recent: list[Entry] = []
         options = turn.services.options
@@ -301,6 +303,19 @@ class Window:
         """The messages before this turn's message."""
         return [*self._fixed, *self._recent]
 
+    async def agreed(self, examples: Examples) -> int:
+        """The number of entries at the end of the history that examples can have.
+
+        They come after the last turn that is not kept as examples. Older ones, and so a summary, can have its words.
+
+        Args:
+            examples: The examples of the agent.
+        """
+        if self._agreed is None:
+            turns = await examples.agreed(sorted({message.turn_id for message in self._view.earlier}))
+            self._agreed = len(self._view.since(turns))
+        return min(self._agreed, len(self._recent))
+
     async def _summarise(self, bounds: Bounds) -> bool:
         self._tried = True
         if not self._turn.services.options.summaries:
@@ -308,7 +323,7 @@ class Window:
         made = await summarise(self._turn, self._view, self.head, bounds)
         if made is None:
             return False
-        self.head, self._bounds = made, bounds
+        self.head, self._bounds, self._agreed = made, bounds, None
         self._show(await view_of(self._turn, made, self._asked))
         return True
 

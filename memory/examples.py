@@ -61,6 +61,7 @@ _DROP_UNFINISHED: Final = """DELETE FROM wa_example WHERE turn IN (
                                SELECT id FROM wa_turn t WHERE t.thread >= ? AND t.thread < ?
                                  AND (t.status IN ('cancelled', 'abandoned') OR (t.status='failed'
                                    AND t.id < (SELECT MAX(id) FROM wa_turn WHERE thread=t.thread))))"""
+_AGREED: Final = "SELECT id FROM wa_turn WHERE id IN ({}) AND example=1"
 _DROP: Final = "DELETE FROM wa_example WHERE turn IN ({})"
 _DROP_FEEDBACK: Final = "DELETE FROM wa_feedback WHERE turn IN ({})"
 
@@ -179,6 +180,10 @@ class Examples:
         given = (*keys_of(workspace), *(text for text in texts for _ in range(2)), wanted.limit)
         rows = await self._database.read(lambda tx: tx.execute(_LIST, given))
         return tuple(self._example(row) for row in rows)
+
+    async def agreed(self, turns: Sequence[str]) -> frozenset[str]:
+        """Those of the turns with these ids that are kept as examples."""
+        return frozenset(turn for (turn,) in await self._database.find(_AGREED, turns))
 
     async def drop_unfinished(self, workspace: str) -> None:
         """Delete the examples of turns that are over and not done."""

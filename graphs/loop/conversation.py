@@ -144,6 +144,7 @@ class Conversation(Loop):
         self._left_out = 0  # how many of its own steps are omitted because the model's context is too short
         self._checks = Checks(turn)
         self._first = False
+        self._agreed = 0  # how many entries of the history its examples have
         self.outcome: Mapping[str, Any] | None = None  # the body of its answer, set when it is in the log
 
     async def find(self, rounds: int) -> None:
@@ -219,17 +220,25 @@ class Conversation(Loop):
             try:
                 inputs = {"history": shown.history, **shown.message}
                 field = REPLY if self.tools.result is TEXT else None  # JSON is sent only after it is checked
-                return await self.ask(inputs, final=final, notes=notes, field=field)
+                thought = await self.ask(inputs, final=final, notes=notes, field=field)
             except (ContextExceeded, ModelRefused) as error:
                 failure = error
+            else:
+                if self.turn.examples is not None:
+                    self._agreed = await self._window.agreed(self.turn.examples.stored)
+                return thought
             if shown.heavy:  # old attachments must not prevent a thread from continuing
                 light = True
             elif isinstance(failure, ModelRefused) or not (await self._window.narrow() or self._leave_out()):
                 raise failure
 
     def keep_example(self) -> None:
-        if self.tools.result is TEXT:  # the Signature of an answer in JSON has no program
-            super().keep_example()
+        if self.tools.result is not TEXT or self._asked is None:  # the Signature of an answer in JSON has no program
+            return
+        inputs, past, fields = self._asked
+        history = inputs["history"][len(inputs["history"]) - self._agreed :]
+        self._asked = {**inputs, "history": history}, past, fields
+        super().keep_example()
 
     def past(self, caller: ModelCaller) -> list[PastStep]:
         return super().past(caller)[self._left_out :]

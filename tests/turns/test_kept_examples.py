@@ -83,13 +83,37 @@ async def test_nothing_is_kept_unless_the_setting_and_the_call_agree(tmp_path: P
         Settings(examples="some")
 
 
+async def test_an_example_has_no_words_of_turns_that_were_not_agreed_to(tmp_path: Path) -> None:
+    """Bob did not agree, so his words are in no example of Ana's, and in no summary that one shows."""
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        return {"summary": "Bob has a secret."} if "earlier" in call.fields else {"reply": "Fine."}
+
+    lm = ScriptedLM(reply)
+    async with scripted_agent(tmp_path, lm, settings={"history_limit": 6, "examples": "asked"}) as agent:
+        ana, bob = (agent.thread("t", account=account) for account in ("ana", "bob"))
+        await bob.converse("Bob's secret")
+        await ana.converse("one", example=True)
+        await ana.converse("two", example=True)
+        assert (await agent.examples())[0].history.messages == [{"message": "one"}, {"reply": "Fine."}]
+        await bob.converse("Bob's other secret")
+        fork = await ana.fork(to="fork")
+        for number in range(5):
+            await fork.converse(str(number), example=True)
+        assert "Bob has a secret." in lm.calls[-1].text
+        found = await agent.examples()
+    assert len(found) == 7
+    assert [len(example.history.messages) for example in found[:3]] != [0, 0, 0]
+    assert "ecret" not in str([example.toDict() for example in found])
+
+
 @pytest.mark.on_every_database
 async def test_each_step_of_a_model_is_an_example_with_the_inputs_and_outputs_of_production(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, shopping(), tools=[price], settings=ASKED) as agent:
         thread = agent.thread("t", account="ana")
-        await thread.converse("Hello")
+        await thread.converse("Hello", example=True)
         turn = await thread.converse("The price of a hat?", example=True)
-        calling, answer = await agent.examples("Converse")
+        calling, answer, _ = await agent.examples("Converse")
     before = [{"message": "Hello"}, {"reply": "Three."}]
     made = [ToolCall(tool="price", arguments={"what": "hat"})]
     assert set(calling.inputs().keys()) == {"history", "message", "offered_tools"}
