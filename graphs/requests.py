@@ -18,7 +18,7 @@ from ..harness.limits import Use
 from ..memory import thread_key
 from ..memory.attachments import AttachmentSource
 from ..role_resolution import ResolvedRole
-from ..storage import Lease
+from ..storage import Lease, Transaction
 from .shape import Work
 
 
@@ -127,6 +127,9 @@ class TurnRun:
     role_key: str = ""
     refreshed: bool = False
     use: Use | None
+
+    def note(self, transaction: Transaction) -> None:
+        """Write what the run notes about itself next to its calls; this class notes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # A turn that could be resumed becomes cancelled instead, if its cancellation was requested.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
                ELSE ? END, code=?, changed=?, role=COALESCE(?, role) WHERE id=? RETURNING status"""
+_NOTE_ROLE = "UPDATE wa_turn SET role=? WHERE id=?"
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
 # Only the first columns: a database that is read without being migrated can have an earlier version.
@@ -96,8 +97,8 @@ class TurnRecord:
         author: Who began it.
         status: Its status. A `running` turn without an owner was interrupted.
         asked: The id of its message.
-        role: What is stored about its role: the active tiers, a keyed digest and the key's id. After a run also
-            the tiers that reached a model, if they are others.
+        role: What is stored about its role: the active tiers, those that reached a model, a keyed digest and the
+            key's id.
         prompt: A digest of a skill's prompt.
         code: The code of its error, if it failed.
         graph: The graph it runs in.
@@ -129,7 +130,7 @@ class TurnRecord:
 
     @property
     def sent_tiers(self) -> tuple[Tier, ...]:
-        """The tiers whose roles reached a model; all that were active, if nothing else is noted."""
+        """The tiers whose roles reached a model. Turns of versions before 0.2 have all that were active."""
         return tuple(map(Tier, self.role["sent"] if "sent" in self.role else self.role.get("tiers", ())))
 
 
@@ -204,6 +205,11 @@ class TurnRegister:
         written = await lease.commit(work, final=final)
         kept = record.role if role is None else role
         return self._known(replace(record, status=written, code=code, changed=now, role=kept), lease)
+
+    @staticmethod
+    def note_role(transaction: Transaction, turn_id: str, role: Mapping[str, Any]) -> None:
+        """Store something else about the role of a turn, in a transaction."""
+        transaction.execute(_NOTE_ROLE, (canonical_json(role), turn_id))
 
     def set_origin(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
         """Enqueue the call that a turn is resumed from for the next commit of its thread's lease.

@@ -441,6 +441,7 @@ async def _load(parts: RunnerParts, work: NewTurn) -> None:
 
 def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, role: ResolvedRole) -> TurnRecord:
     key, now = parts.resolver.key, parts.stores.clock.now()
+    noted = key.note(role) | ({"sent": []} if role.tiers else {})
     return TurnRecord(
         id=turn_id,
         thread=request.thread_key,
@@ -449,7 +450,7 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         author=request.author,
         status="running",
         asked=asked,
-        role=key.note(role) | ({} if request.tiers is None else {"only": list(request.tiers)}),
+        role=noted | ({} if request.tiers is None else {"only": list(request.tiers)}),
         prompt=None if request.prompt is None else key.digest_of(request.prompt),
         graph=parts.engine.GRAPH,
         began=now,

@@ -21,11 +21,11 @@ from ...harness.limits import Usage, Use
 from ...harness.pipeline import call_alone
 from ...harness.trace.tracer import Tracer
 from ...mcp_client.tools import McpSources
-from ...memory import TurnRecord
+from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Loaded
 from ...profiles import Profile
 from ...role_resolution import Resolution, ResolvedRole, Role, RoleResolver
-from ...storage import Lease
+from ...storage import Lease, Transaction
 from ..recording import Recorder, Recording
 from ..settings import UNSET, Settings, Unset
 from ..stores import Stores
@@ -333,6 +333,12 @@ class Begun(TurnRun):
         """What to store about its role; None if that is stored already."""
         sent = self.sent_tiers
         return None if sent == self.record.sent_tiers else {**self.record.role, "sent": list(sent)}
+
+    def note(self, transaction: Transaction) -> None:
+        """Write the tiers that reached a model, next to the record of its call: a kill loses neither or both."""
+        role = self.sent_role
+        if role is not None:
+            TurnRegister.note_role(transaction, self.record.id, role)
 
 
 def emit_started(emit: Emitter, thread: str, kind: TurnKind, resolution: Resolution, *, resumed: bool = False) -> None:

@@ -35,7 +35,7 @@ from ...core.errors import (
     WorldAgentError,
 )
 from ...core.pauses import UnattendedMode
-from ...storage import Lease
+from ...storage import Lease, Transaction
 from ..limits import TurnLimitReached
 from .pauses import SUSPENDED, Ask, Step, Suspended
 from .records import CallRecord, Journal
@@ -79,6 +79,7 @@ class Drive:
         stopping: Whether the turn is being stopped: no new call begins, so that the turn can be resumed later.
         refreshed: Whether calls can get another role than they had when they were recorded.
         unattended: What the turn does instead of asking a person; None asks.
+        also: Writes what the turn notes, in each transaction that writes its calls.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Drive:
         self.stopping = False
         self.refreshed = False
         self.unattended: UnattendedMode | None = None
+        self.also: Callable[[Transaction], None] | None = None
         self._records = records if records is not None else {}
         # An index, because each call looks up the records below it; searching all records would take quadratic time.
         self._below: dict[str, list[CallRecord]] = {}
@@ -393,13 +395,13 @@ class Drive:
 
     async def _put(self, record: CallRecord) -> None:
         if self._journal is not None:
-            await self._journal.put(self._with_unwritten(record), lease=self._lease)
+            await self._journal.put(self._with_unwritten(record), lease=self._lease, also=self.also)
 
     async def _finish(self, record: CallRecord, **over: Any) -> None:
         """Write how a call ended, under the epoch of this owner."""
         if self._journal is not None:
             record = replace(record, **over, epoch=self._epoch)
-            await self._journal.finish(self._with_unwritten(record), lease=self._lease)
+            await self._journal.finish(self._with_unwritten(record), lease=self._lease, also=self.also)
 
     def _with_unwritten(self, record: CallRecord) -> list[CallRecord]:
         """Return the record, preceded by the records of its callers that were not written yet."""

@@ -327,19 +327,28 @@ class Journal:
         rows = await (self._database.read(work) if lease is None else lease.commit(work))
         return {record.id: record for record in (_record(row, self._database.name) for row in rows)}
 
-    async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
+    async def put(
+        self, records: Sequence[CallRecord], *, lease: Lease | None, also: Callable[[Transaction], None] | None = None
+    ) -> None:
         """Write new calls, or update the state of existing ones.
+
+        Args:
+            records: The calls.
+            lease: The ownership of the turn's thread.
+            also: Writes more in the same transaction.
 
         Raises:
             LeaseLost: Another owner has taken over the thread.
         """
-        await self._written(lambda tx: _write(tx, records), records, lease)
+        await self._written(lambda tx: _write(tx, records, also), records, lease)
 
-    async def finish(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
+    async def finish(
+        self, records: Sequence[CallRecord], *, lease: Lease | None, also: Callable[[Transaction], None] | None = None
+    ) -> None:
         """Write calls as `put` does, and withdraw the open requests to a person below them."""
 
         def work(transaction: Transaction) -> None:
-            _write(transaction, records)
+            _write(transaction, records, also)
             for record in records:
                 transaction.execute(_WITHDRAW, (record.turn, f"{record.id}/", f"{record.id}0"))
 
@@ -410,9 +419,11 @@ def _record_effects(records: Sequence[CallRecord]) -> bool:
     )
 
 
-def _write(transaction: Transaction, records: Sequence[CallRecord]) -> None:
+def _write(transaction: Transaction, records: Sequence[CallRecord], also: Callable[[Transaction], None] | None) -> None:
     for record in records:
         transaction.execute(_PUT, tuple(getattr(record, name) for name in _NAMES))
+    if also is not None:
+        also(transaction)
 
 
 def _record(row: tuple[Any, ...], database: str) -> CallRecord:

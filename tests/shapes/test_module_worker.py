@@ -1,5 +1,7 @@
 """A module of dspy as the body of a worker, and which tiers of a role a turn says that it sent (T14)."""
 
+import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import calls, scripted_agent
+from support.databases import rows_of
+from support.processes import eventually, killed, start_script
 from worldagent import Role, Shape
 from worldagent.core import Tier
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid
@@ -109,6 +113,63 @@ async def test_role_tiers_has_only_what_reached_a_model(tmp_path: Path) -> None:
             assert (asked.status, asked.role_tiers) == ("paused", ())
             [pause] = asked.pauses
             assert (await thread.resume({pause.id: answer}, role=ROLE)).role_tiers == tiers
+
+
+HANGS = {"there": ""}  # in a process that is killed: a query whose row is stored before the handler hangs
+
+
+async def hang(home: Path) -> None:
+    if query := HANGS["there"]:
+        assert await eventually(lambda: bool(rows_of(home, query)))
+        sys.stdout.write("there\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def hanging(home: Path, lm: ScriptedLM) -> Any:
+    """An agent whose handlers end in `hang`."""
+
+    def shape(name: str, handler: Any) -> Shape[Any, Any]:
+        async def run(params: Draft, ctx: TaskContext) -> Verdict:
+            made: Verdict = await handler(params, ctx)
+            await hang(home)
+            return made
+
+        return Shape(name, Draft, Verdict, run, entry=Review)
+
+    return scripted_agent(home, lm, shapes=[shape("never", ask_never), shape("later", ask_later)])
+
+
+async def die(home: Path, key: str) -> None:
+    """Run a turn until its handler hangs, in a process to kill."""
+    HANGS["there"] = {
+        "never": "SELECT 1 FROM wa_turn WHERE status='running'",
+        "later": "SELECT 1 FROM wa_call WHERE kind='model' AND state='done'",
+    }[key]
+    async with hanging(home, ScriptedLM(reply)) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task(key, {"draft": "Rope."}, role=ROLE)
+        [pause] = turn.pauses
+        await thread.resume({pause.id: "yes"}, role=ROLE)
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from shapes.test_module_worker import die
+
+asyncio.run(die(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("key", "tiers"), [("never", ()), ("later", (Tier.CALL,))])
+async def test_role_tiers_is_right_after_a_kill(tmp_path: Path, key: str, tiers: tuple[Tier, ...]) -> None:
+    home = tmp_path / "home"
+    await killed(await start_script(CHILD, home, key))
+    lm = ScriptedLM([])
+    async with hanging(home, lm) as agent:
+        assert (await agent.thread("t").resume(role=ROLE)).role_tiers == tiers
+    assert lm.calls == []
 
 
 async def test_a_role_for_another_signature_is_not_listed(tmp_path: Path) -> None:
