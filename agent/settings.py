@@ -22,6 +22,7 @@ from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT
 from ..signatures import ADDRESS_REMEDY, address_problem
 from ..storage import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
+from ..storage.home import check_attachments_url
 from .upkeep import AGE_LIMIT, KEEP_LIMIT
 
 
@@ -83,6 +84,11 @@ class Settings(BaseSettings):
         ge=1,
         le=MOST_CONNECTIONS,
         description="how many transactions an agent runs at once in that database",
+    )
+    attachments_url: SecretStr | None = Field(
+        default=None,
+        description="url of the content of attachments, such as s3://bucket/folder or file:///folder; none is a folder "
+        "in the home",
     )
     policy: Path | None = Field(
         default=None,
@@ -278,10 +284,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        url = self.database_url
+        url, objects = self.database_url, self.attachments_url
         made: dict[str, Callable[[], object]] = {
             "role_host": self.host,
             "database_url": lambda: None if url is None else PostgresAddress(url.get_secret_value()),
+            "attachments_url": lambda: None if objects is None else check_attachments_url(objects.get_secret_value()),
             **{f"mcp_servers.{name}": entry.server for name, entry in self.mcp_servers.items()},
             "account_limits": lambda: limits_of(self.account_limits),
             "workspace_limits": lambda: limits_of(self.workspace_limits),
@@ -300,10 +307,12 @@ class Settings(BaseSettings):
         """Return where an agent keeps its files: `given`, completed by the settings."""
         given = given if given is not None else Storage()
         url = None if self.database_url is None else self.database_url.get_secret_value()
+        attachments = None if self.attachments_url is None else self.attachments_url.get_secret_value()
         return Storage(
             home=given.home if given.home is not None else self.home,
             url=given.url if given.url is not None else url,
             connections=given.connections if given.connections is not None else self.database_connections,
+            attachments_url=given.attachments_url if given.attachments_url is not None else attachments,
         )
 
     def gate_policy(self, given: Policy | None = None) -> Policy:

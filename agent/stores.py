@@ -5,6 +5,7 @@ Opening them needs no engine and no model, and loads neither dspy nor langgraph.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ..harness.limits import USAGE
 from ..harness.trace.index import TraceIndex
 from ..memory import CONVERSATION, TURNS, ConversationLog, TurnRegister
 from ..memory.attachments import LIMIT, Attachments
+from ..memory.attachments.objects import pieces_of
 from ..memory.branches import Branches
 from ..memory.conversation import KeptMessages
 from ..memory.examples import EXAMPLES, Examples
@@ -88,8 +90,10 @@ class Stores:
 
         Raises:
             StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
+            InvalidArgument, MissingExtra: There is no filesystem for the url of the attachments.
         """
-        clock, database = clock or SystemClock(), await Database.open(storage.place, schemas=SCHEMAS)
+        clock, pieces = clock or SystemClock(), await asyncio.to_thread(pieces_of, storage)
+        database = await Database.open(storage.place, schemas=SCHEMAS)
         return Stores(
             storage=storage,
             database=database,
@@ -104,7 +108,7 @@ class Stores:
             titles=ThreadTitles(database),
             examples=Examples(database),
             schedules=ScheduleRows(database),
-            attachments=Attachments(storage.attachments, database, limit=limit),
+            attachments=Attachments(pieces, database, limit=limit),
             wait=wait,
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.request import url2pathname
 
 import platformdirs
 
@@ -15,6 +16,7 @@ from ..core.errors import InvalidArgument
 from ..core.validation import check_integer
 
 _SCHEMES = ("postgresql", "postgres")
+_FOLDER_SCHEME: Final = "file"
 CONNECTIONS: Final = 4
 MOST_CONNECTIONS: Final = 100
 URL_REMEDY = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -62,6 +64,29 @@ class PostgresAddress:
         return f"{database} on {host}{port}"
 
 
+def check_attachments_url(url: object) -> None:
+    """Refuse a url that cannot be that of attachments.
+
+    Raises:
+        InvalidArgument: It is invalid. The text does not show the url, which can contain a password.
+    """
+    problem = "" if isinstance(url, str) else f"must be a string, got {type(url).__name__}"
+    if isinstance(url, str):
+        scheme, separator, rest = url.partition("://")
+        if "::" in url:
+            problem = "must be a single url"  # a cache in between would keep what another machine removes
+        elif not separator or not scheme.isalnum() or not rest.strip("/"):
+            problem = "must name a bucket or a folder"
+        elif any(ord(character) < 32 for character in url):
+            problem = "contains control characters"
+        elif scheme == _FOLDER_SCHEME and not rest.startswith("/"):
+            problem = "must name an absolute folder"
+    if problem:
+        raise InvalidArgument(
+            f"the attachments' url {problem}", remedy="write it as s3://BUCKET/FOLDER or file:///FOLDER"
+        )
+
+
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 
@@ -74,14 +99,17 @@ class Storage:
         url: The Postgres database of turns, messages and checkpoints, `postgresql://...`. Processes on several machines
             can share it. None is a SQLite file in the home. The embedded role store is always in the home.
         connections: How many connections an agent uses for transactions, 1 to 100; None means 4.
+        attachments_url: Where the content of attachments is, as a url of fsspec such as `s3://bucket/attachments`, or
+            `file:///shared/attachments`. Processes on several machines can share it. None is a folder in the home.
 
     Raises:
-        InvalidArgument: `home`, `url` or `connections` is invalid. The text does not show the url.
+        InvalidArgument: `home`, `url`, `connections` or `attachments_url` is invalid. The text shows neither url.
     """
 
     home: Path | None = None
     url: str | None = field(default=None, repr=False, kw_only=True)
     connections: int | None = field(default=None, kw_only=True)
+    attachments_url: str | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.home is not None and not isinstance(self.home, (str, os.PathLike)):
@@ -93,6 +121,8 @@ class Storage:
             raise InvalidArgument("`home` contains a NUL character", remedy="pass the path of a folder")
         if self.url is not None:
             self._address(self.url)  # so that an invalid url fails here and not at the first use
+        if self.attachments_url is not None:
+            check_attachments_url(self.attachments_url)
 
     def resolve(self) -> Path:
         """The home as an absolute path, for the current working directory and user.
@@ -144,8 +174,16 @@ class Storage:
 
     @property
     def attachments(self) -> Path:
-        """The folder of the images and files that messages refer to, also if there is a `url`."""
+        """The folder of the images and files that messages refer to, also if there is a `url`; see `objects`."""
+        if self.attachments_url is not None and self.objects is None:
+            return Path(url2pathname(urlsplit(self.attachments_url).path))
         return self.resolve() / "attachments"
+
+    @property
+    def objects(self) -> str | None:
+        """The url of the images and files, if they are in an object store; None if they are in a folder."""
+        url = self.attachments_url
+        return None if url is None or urlsplit(url).scheme == _FOLDER_SCHEME else url
 
     @property
     def traces(self) -> Path:

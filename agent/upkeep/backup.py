@@ -24,6 +24,8 @@ from filelock import FileLock, Timeout
 
 from ...core.errors import InvalidArgument, StorageUnavailable, WorldAgentError
 from ...core.files import sync
+from ...memory.attachments.objects import pieces_of
+from ...memory.attachments.pieces import FolderPieces, Pieces
 from ...storage import Storage, from_sqlite
 
 BUSY_TIMEOUT_SECONDS: Final = 30.0  # seconds
@@ -38,6 +40,7 @@ _REMEDIES: Final = {
     errno.EROFS: "name a folder on a writable disk",
 }
 _UNWRITTEN: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
+_ATTACHMENTS: Final = "attachments"  # the folder of a home
 _REFERRED: Final = "SELECT DISTINCT sha256 FROM wa_attachment"
 
 _Check = Callable[[], None]
@@ -140,7 +143,10 @@ def _fill(new: Path, storage: Storage, roles: bool, check: _Check) -> tuple[str,
         _copy_database(source, new / source.name, check)
     if roles and storage.role_key.is_file():
         _copy_file(storage.role_key, new / storage.role_key.name)
-    _copy_pieces(storage.attachments, new / storage.attachments.name, check)
+    if storage.attachments_url is None:
+        _copy_pieces(storage.attachments, new / _ATTACHMENTS, check)
+    elif storage.url is None:
+        _fetch_pieces(pieces_of(storage), FolderPieces(new / _ATTACHMENTS), check)
     missing = _missing(new, storage)
     check()
     return missing
@@ -205,12 +211,21 @@ def _copy_pieces(source: Path, target: Path, check: _Check) -> None:
             _copy_file(piece, place / piece.name)
 
 
+def _fetch_pieces(source: Pieces, target: Pieces, check: _Check) -> None:
+    """Copy the contents of attachments that are not in the home, so that the backup is a home without their url."""
+    for sha256 in sorted(source.names()):
+        check()
+        data = source.read(sha256)
+        if data is not None:  # it was removed meanwhile, or has changed
+            target.keep(sha256, data)
+
+
 def _missing(new: Path, storage: Storage) -> tuple[str, ...]:
     """Return the hashes of attachments that the copied messages refer to and that the copy does not have."""
     database = new / storage.database.name
     if not database.is_file():
         return ()
-    there = {piece.name for piece in (new / storage.attachments.name).glob("*/*")}
+    there = {piece.name for piece in (new / _ATTACHMENTS).glob("*/*")}
     with _reading(database) as copy:
         if not copy.execute("SELECT 1 FROM sqlite_master WHERE name='wa_attachment'").fetchall():
             return ()
