@@ -21,6 +21,7 @@ from ..memory.attachments import LIMIT, Attachments
 from ..memory.attachments.objects import pieces_of
 from ..memory.branches import Branches
 from ..memory.conversation import KeptMessages
+from ..memory.entries import ENTRIES, Entries
 from ..memory.examples import EXAMPLES, Examples
 from ..memory.schedules import SCHEDULES, ScheduleRows
 from ..memory.titles import ThreadTitles
@@ -30,7 +31,7 @@ from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage
 if TYPE_CHECKING:
     from ..graphs.checkpoints.saver import Heads, Position
 
-SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS, EXAMPLES, SCHEDULES)
+SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS, EXAMPLES, SCHEDULES, ENTRIES)
 """Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 
 
@@ -52,6 +53,7 @@ class Stores:
         titles: The titles of threads.
         examples: Model steps that were agreed to, and feedback on turns.
         schedules: Schedules and their runs.
+        entries: Memory entries.
         attachments: Images and files.
         heads: The newest message of each conversation; None opens the checkpoints when one is needed.
         wait: How many seconds a cancelled turn can take to end.
@@ -72,6 +74,7 @@ class Stores:
     titles: ThreadTitles
     examples: Examples
     schedules: ScheduleRows
+    entries: Entries
     attachments: Attachments
     heads: Heads | None = None
     wait: float = 30.0
@@ -109,6 +112,7 @@ class Stores:
             examples=Examples(database),
             schedules=ScheduleRows(database),
             attachments=Attachments(pieces, database, limit=limit),
+            entries=Entries(database, clock),
             wait=wait,
         )
 

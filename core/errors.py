@@ -346,6 +346,14 @@ class UnknownTurn(UsageError):
     """The workspace has no turn with this id."""
 
 
+class UnknownEntry(UsageError):
+    """There is no memory entry with this id that the reader may see (M4)."""
+
+
+class EntryChanged(UsageError):
+    """A memory entry was edited since the version that an edit is of."""
+
+
 class EventsGone(UsageError):
     """The events of a turn were not recorded, or were deleted since; the text says which (T10)."""
 

@@ -20,6 +20,7 @@ from ...core.errors import InvalidArgument, StorageInvalid, StorageUnavailable, 
 from ...core.files import replace_file, storage_errors
 from ...memory import thread_key
 from ...memory.conversation import KeptMessages
+from ...memory.entries import remove_of_thread
 from ...memory.examples import Examples
 from ...memory.titles import ThreadTitles
 from ...memory.turn_log import TurnLog
@@ -205,6 +206,7 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     if stores.checkpoints.postgres:
         transaction.execute(_NO_NEW_BRANCH)  # no branch may begin at a message that is being removed
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
+    remove_of_thread(transaction, key)
     messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
     turns = _turns(transaction, key, messages)

@@ -1,0 +1,252 @@
+"""A memory entry, where it comes from, and the limits of both (M1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Final, Literal, get_args
+
+from ...core import check_id, utc_text
+from ...core.errors import InvalidArgument
+from ...core.validation import is_text
+
+EntryKind = Literal["entry", "fact", "episode", "insight"]
+"""`entry` is what was told or noted. The others are those of 000: what is so, what happened, what follows from it."""
+
+Classification = Literal["public", "internal", "confidential", "secret"]
+"""How widely an entry may be known, from the widest to the narrowest."""
+
+CLASSIFICATIONS: Final[tuple[Classification, ...]] = get_args(Classification)
+
+WrittenBy = Literal["person", "host", "model", "distilled", "file"]
+"""Who wrote an entry: a person, the host's code, a model by `remember`, distilling, or a file that was read."""
+
+MAX_ENTRY_CHARACTERS: Final = 4000
+MAX_TAGS: Final = 20
+MAX_TAG_CHARACTERS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where an entry comes from.
+
+    Attributes:
+        by: Who wrote it.
+        thread: The id of the thread that it comes from. It is removed with the thread.
+        turn: The id of the turn that it comes from.
+        path: The path of the file that it was read from.
+        digest: The digest of that file.
+    """
+
+    by: WrittenBy = "host"
+    thread: str | None = None
+    turn: str | None = None
+    path: str | None = None
+    digest: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        """The fields that are set, as JSON."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An entry to write.
+
+    Attributes:
+        text: What is remembered, 1 to `MAX_ENTRY_CHARACTERS` characters.
+        account: Whose entry it is: only its turns see it. None is the workspace's, which all turns see.
+        kind: Its kind.
+        tags: Words to filter by, up to `MAX_TAGS`.
+        source: Where it comes from.
+        untrusted: The untrusted functions whose results it was made of. A turn that recalls it has their marks (M5).
+        classification: How widely it may be known.
+        domain: The area that the classification is of; empty is any.
+        confidence: How certain it is, 0 to 1.
+        expires: When it is deleted; None is never.
+        key: Makes writing it again harmless: a second draft with this key in the workspace writes nothing.
+
+    Raises:
+        InvalidArgument: A field is invalid. The text names it.
+    """
+
+    text: str = field(repr=False)
+    account: str | None = None
+    kind: EntryKind = "entry"
+    tags: tuple[str, ...] = ()
+    source: Source = field(default_factory=Source)
+    untrusted: tuple[str, ...] = ()
+    classification: Classification = "internal"
+    domain: str = ""
+    confidence: float = 1.0
+    expires: datetime | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        check_entry_text(self.text)
+        if self.account is not None:
+            check_id("account", self.account)
+        check_choice("kind", self.kind, get_args(EntryKind))
+        check_choice("classification", self.classification, CLASSIFICATIONS)
+        check_choice("source.by", self.source.by, get_args(WrittenBy))
+        object.__setattr__(self, "tags", check_tags(self.tags))
+        number = isinstance(self.confidence, int | float) and not isinstance(self.confidence, bool)
+        if not (number and 0 <= self.confidence <= 1):
+            raise InvalidArgument("`confidence` must be a number from 0 to 1", remedy="pass 1 for what is certain")
+        check_expires(self.expires)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry as it is stored.
+
+    Attributes:
+        id: Its id, `mem_` and 16 hex digits.
+        version: 1, and one more after each edit.
+        text: What is remembered.
+        account: Whose entry it is; None is the workspace's.
+        kind: Its kind.
+        tags: Words to filter by.
+        source: Where it comes from.
+        untrusted: The untrusted functions whose results it was made of.
+        classification: How widely it may be known.
+        domain: The area that the classification is of; empty is any.
+        confidence: How certain it is, 0 to 1.
+        created: When it was written.
+        changed: When it was last edited.
+        expires: When it is deleted; None is never.
+        replaced_by: The id of the newer entry that contradicts it; it is then in no search.
+    """
+
+    id: str
+    version: int
+    text: str = field(repr=False)
+    account: str | None
+    kind: EntryKind
+    tags: tuple[str, ...]
+    source: Source
+    untrusted: tuple[str, ...]
+    classification: Classification
+    domain: str
+    confidence: float
+    created: datetime
+    changed: datetime
+    expires: datetime | None
+    replaced_by: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields as JSON, for an export or the wire; times are ISO 8601 in UTC."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        times = {name: None if given[name] is None else utc_text(given[name]) for name in _TIMES}
+        lists = {"tags": [*self.tags], "untrusted": [*self.untrusted]}
+        return given | times | lists | {"source": self.source.to_json()}
+
+
+_TIMES: Final = ("created", "changed", "expires")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Who reads entries, and so which there are for it: those of its account and of the workspace.
+
+    Attributes:
+        workspace: The workspace.
+        account: The account whose entries it sees; None sees the workspace's alone.
+        clearance: The highest classification that it sees.
+    """
+
+    workspace: str
+    account: str | None = None
+    clearance: Classification = "secret"
+
+    def __post_init__(self) -> None:
+        check_choice("clearance", self.clearance, CLASSIFICATIONS)
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The owners of its entries, as they are stored; the workspace itself is empty."""
+        return ("",) if self.account is None else ("", self.account)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The classifications that it sees, as they are stored."""
+        return tuple(range(CLASSIFICATIONS.index(self.clearance) + 1))
+
+
+def check_entry_text(text: object) -> str:
+    """Return a text if it can be that of an entry.
+
+    Raises:
+        InvalidArgument: It is empty, too long, or UTF-8 cannot encode it.
+    """
+    if not (isinstance(text, str) and text.strip() and is_text(text) and "\0" not in text):
+        raise InvalidArgument(
+            "the text of an entry must be a text that UTF-8 can encode and not blank", remedy="pass what to remember"
+        )
+    if len(text) > MAX_ENTRY_CHARACTERS:
+        raise InvalidArgument(
+            f"the text of an entry has {len(text):,} characters, and at most {MAX_ENTRY_CHARACTERS:,} are allowed",
+            remedy="split it into entries that each say one thing",
+        )
+    return text
+
+
+def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
+    """Return tags, each once and sorted.
+
+    Raises:
+        InvalidArgument: They are too many, or one is not a short line.
+    """
+    found = [] if isinstance(tags, str) else list(tags)
+    fine = all(isinstance(tag, str) and is_text(tag) and tag.isprintable() and len(tag) <= MAX_TAG_CHARACTERS
+               for tag in found)  # fmt: skip
+    if isinstance(tags, str) or not fine or len(found) > MAX_TAGS:
+        raise InvalidArgument(
+            f"`tags` must be up to {MAX_TAGS} texts of 1 to {MAX_TAG_CHARACTERS} printable characters",
+            remedy='pass a list, for example tags=["travel"]',
+        )
+    return tuple(sorted({str(tag) for tag in found}))
+
+
+def check_expires(expires: object) -> None:
+    """Refuse a time without a zone.
+
+    Raises:
+        InvalidArgument: It is neither None nor a datetime with a zone.
+    """
+    if expires is not None and not (isinstance(expires, datetime) and expires.tzinfo is not None):
+        raise InvalidArgument("`expires` must be a datetime with a time zone", remedy="use datetime.now(UTC) + ...")
+
+
+def check_choice(name: str, value: object, known: Collection[str]) -> None:
+    """Refuse a value that is none of `known`.
+
+    Raises:
+        InvalidArgument: It is not; the text names it and them.
+    """
+    if value not in known:
+        raise InvalidArgument(
+            f"`{name}` must be one of {', '.join(map(repr, known))}, got {str(value)[:40]!r}", remedy="use one of them"
+        )
+
+
+def source_of(stored: Mapping[str, str]) -> Source:
+    """The source that JSON describes; fields of a newer version are left out."""
+    known = {each.name for each in fields(Source)}
+    given: dict[str, Any] = {name: value for name, value in stored.items() if name in known}
+    return Source(**given)
+
+
+__all__ = [
+    "CLASSIFICATIONS",
+    "MAX_ENTRY_CHARACTERS",
+    "Classification",
+    "Draft",
+    "Entry",
+    "EntryKind",
+    "Reader",
+    "Source",
+    "WrittenBy",
+]

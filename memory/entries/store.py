@@ -1,0 +1,569 @@
+"""The entries in the agent's database, and their search by words (M1, M3).
+
+The index is a table of ours, the same on both engines: the hash of a word, together with whose entry it is in, and the
+entries that have it. So a search reads nothing of other accounts, counts only what its reader may see, ranks alike on
+both engines, and a deleted entry leaves nothing in any index of a database's own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Final
+
+from pydantic import Json
+
+from ...core import Clock, Scope, SystemClock, canonical_json
+from ...core.errors import EntryChanged, UnknownEntry
+from ...storage import Database, Moment, Row, Schema, Transaction, read_row
+from ..turns import thread_key
+from .entry import CLASSIFICATIONS, Draft, Entry, EntryKind, Reader, check_entry_text, check_tags, source_of
+from .words import words_of
+
+_COLUMNS: Final = (
+    "key, workspace, owner, kind, text, tags, source, thread, untrusted, level, domain, confidence, version, "
+    "created, changed, expires, replaced"
+)
+
+ENTRIES: Final = Schema(
+    "entries",
+    (
+        (
+            """CREATE TABLE wa_entry(
+                 key BIGINT PRIMARY KEY,
+                 workspace TEXT NOT NULL,
+                 owner TEXT NOT NULL,
+                 kind TEXT NOT NULL,
+                 text TEXT NOT NULL,
+                 tags TEXT NOT NULL,
+                 source TEXT NOT NULL,
+                 thread TEXT,
+                 untrusted TEXT NOT NULL,
+                 level BIGINT NOT NULL,
+                 domain TEXT NOT NULL,
+                 confidence DOUBLE PRECISION NOT NULL,
+                 version BIGINT NOT NULL,
+                 created DOUBLE PRECISION NOT NULL,
+                 changed DOUBLE PRECISION NOT NULL,
+                 expires DOUBLE PRECISION,
+                 replaced BIGINT,
+                 words BIGINT NOT NULL)""",
+            # Covers the counts of a search.
+            "CREATE INDEX wa_entry_owner ON wa_entry(workspace, owner, level, replaced, words)",
+            "CREATE INDEX wa_entry_created ON wa_entry(workspace, owner, created, key)",
+            "CREATE INDEX wa_entry_thread ON wa_entry(thread) WHERE thread IS NOT NULL",
+            "CREATE INDEX wa_entry_expires ON wa_entry(expires) WHERE expires IS NOT NULL",
+            "CREATE INDEX wa_entry_replaced ON wa_entry(replaced) WHERE replaced IS NOT NULL",
+            """CREATE TABLE wa_entry_word(
+                 word BIGINT NOT NULL,
+                 entry BIGINT NOT NULL,
+                 times BIGINT NOT NULL,
+                 words BIGINT NOT NULL,
+                 PRIMARY KEY(word, entry))""",
+        ),
+    ),
+)
+
+MAX_POSTINGS: Final = 8_000
+"""How many entries with one of the words a search looks at. Words that more have say little, and are left out."""
+
+MAX_QUERY_WORDS: Final = 64
+_K1: Final = 1.2  # how fast a repeated word counts less
+_B: Final = 0.75  # how much a long entry counts less
+_PAGE: Final = 200
+
+_INSERT: Final = f"""INSERT INTO wa_entry({_COLUMNS}, words) VALUES({", ".join("?" * 18)})
+                     ON CONFLICT(key) DO NOTHING RETURNING key"""
+_POST: Final = "INSERT INTO wa_entry_word(word, entry, times, words) VALUES {}"
+_ONE: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key=? AND workspace=?"
+_SOME: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key IN ({{}})"
+_UPDATE: Final = """UPDATE wa_entry SET text=?, tags=?, untrusted=?, level=?, expires=?, replaced=?, version=?,
+                      changed=?, words=? WHERE key=?"""
+_DELETE: Final = "DELETE FROM wa_entry WHERE key=?"
+_UNPOST: Final = "DELETE FROM wa_entry_word WHERE entry=? AND word IN ({})"
+_RESTORE: Final = "SELECT key FROM wa_entry WHERE replaced=?"
+_LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner IN ({{}}) AND level <= ?
+                     AND (CAST(? AS BIGINT)=1 OR replaced IS NULL)
+                     AND (expires IS NULL OR expires > ?)
+                     AND (CAST(? AS TEXT) IS NULL OR kind=?)
+                     AND (created < ? OR (created=? AND key < ?))
+                   ORDER BY created DESC, key DESC LIMIT ?"""
+_OF_THREAD: Final = "SELECT key FROM wa_entry WHERE thread=? ORDER BY key"
+_EXPIRED: Final = "SELECT key FROM wa_entry WHERE expires <= ? ORDER BY expires LIMIT ?"
+_COUNTS: Final = """SELECT COUNT(*), SUM(words) FROM wa_entry
+                    WHERE workspace=? AND owner IN ({}) AND level <= ? AND replaced IS NULL"""
+_HAVING: Final = "SELECT word, COUNT(*) FROM wa_entry_word WHERE word IN ({}) GROUP BY word"
+_POSTINGS: Final = "SELECT word, entry, times, words FROM wa_entry_word WHERE word IN ({}) ORDER BY word, entry LIMIT ?"
+
+
+class _Stored(Row):
+    key: int
+    workspace: str
+    owner: str
+    kind: EntryKind
+    text: str
+    tags: Json[list[str]]
+    source: Json[dict[str, str]]
+    thread: str | None
+    untrusted: Json[list[str]]
+    level: int
+    domain: str
+    confidence: float
+    version: int
+    created: Moment
+    changed: Moment
+    expires: Moment | None
+    replaced: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an edit changes; None leaves a field as it is.
+
+    Attributes:
+        text: The new text.
+        tags: The new tags.
+        expires: When it is deleted.
+    """
+
+    text: str | None = None
+    tags: tuple[str, ...] | None = None
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFilter:
+    """Which entries a list or a search returns. None lets all pass.
+
+    Attributes:
+        kind: Only entries of this kind.
+        tags: Only entries with all of these tags.
+        where: Decides about each entry.
+    """
+
+    kind: EntryKind | None = None
+    tags: tuple[str, ...] = ()
+    where: Callable[[Entry], bool] | None = None
+
+    def matches(self, entry: Entry) -> bool:
+        """Whether an entry passes."""
+        return (
+            self.kind in (None, entry.kind)
+            and set(self.tags) <= {*entry.tags}
+            and (self.where is None or self.where(entry))
+        )
+
+
+class Entries:
+    """The entries in a database that was opened with the schema `ENTRIES`.
+
+    Args:
+        database: The database.
+        clock: Source of time.
+    """
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    async def add(self, workspace: str, drafts: Sequence[Draft]) -> tuple[Entry, ...]:
+        """Write entries, all or none, and return them. A draft whose `key` was written before gives that entry.
+
+        Args:
+            workspace: Their workspace.
+            drafts: The entries.
+
+        Raises:
+            StorageUnavailable: The database cannot be written.
+        """
+        keys = [_key_of(workspace, draft.key) for draft in drafts]
+        now = self._clock.now()
+
+        def work(transaction: Transaction) -> list[tuple[Any, ...]]:
+            for key, draft in zip(keys, drafts, strict=True):
+                write(transaction, workspace, key, draft, now)
+            return [row for key in keys for row in transaction.execute(_ONE, (key, workspace))]
+
+        return tuple(map(self._entry, await self._database.transact(work)))
+
+    async def edit(
+        self, workspace: str, entry_id: str, change: Change, *, version: int | None = None, reader: Reader | None = None
+    ) -> Entry:
+        """Change an entry. Its id stays, and its version grows by one.
+
+        Args:
+            workspace: Its workspace.
+            entry_id: Its id.
+            change: What changes.
+            version: The version that it must still have; None changes any.
+            reader: Who changes it; None may change all of the workspace.
+
+        Raises:
+            UnknownEntry: There is no such entry for this reader.
+            EntryChanged: It has another version by now.
+        """
+        key, now = key_of_id(entry_id), self._clock.now()
+
+        def work(transaction: Transaction) -> Entry | int | None:
+            rows = transaction.hold(_ONE, (key, workspace), alone=True)
+            if not rows or not _visible(rows[0], reader):
+                return None
+            before = self._entry(rows[0])
+            if version not in (None, before.version):
+                return before.version
+            rewrite(transaction, rows[0], change, now)
+            return self._entry(transaction.execute(_ONE, (key, workspace))[0])
+
+        done = await self._database.transact(work)
+        if isinstance(done, Entry):
+            return done
+        if done is None:
+            raise unknown_entry(entry_id)
+        raise EntryChanged(
+            f"the entry {entry_id!r} has version {done}, and the edit is of version {version}",
+            remedy="read it again, and repeat the edit with its version",
+        )
+
+    async def replace(self, workspace: str, entry_id: str, by: str) -> None:
+        """Mark an entry as contradicted by a newer one: it stays, but no search finds it.
+
+        Raises:
+            UnknownEntry: One of them does not exist.
+        """
+        keys = key_of_id(entry_id), key_of_id(by)
+
+        def work(transaction: Transaction) -> bool:
+            rows = [row for key in keys for row in transaction.hold(_ONE, (key, workspace))]
+            if len(rows) == len(keys):
+                mark_replaced(transaction, rows[0], keys[1])
+            return len(rows) == len(keys)
+
+        if not await self._database.transact(work):
+            raise unknown_entry(entry_id)
+
+    async def forget(self, workspace: str, ids: Sequence[str], reader: Reader | None = None) -> int:
+        """Delete entries, all or none; returns how many. An entry that one of them had replaced counts again.
+
+        Args:
+            workspace: Their workspace.
+            ids: Their ids.
+            reader: Who forgets them; None may forget all of the workspace.
+
+        Raises:
+            UnknownEntry: One does not exist for this reader; nothing is deleted.
+        """
+        keys = {entry_id: key_of_id(entry_id) for entry_id in ids}
+
+        def work(transaction: Transaction) -> str:
+            for entry_id, key in keys.items():
+                rows = transaction.hold(_ONE, (key, workspace), alone=True)
+                if not rows or not _visible(rows[0], reader):
+                    return entry_id
+            for key in keys.values():
+                delete(transaction, key)
+            return ""
+
+        missing = await self._database.transact(work)
+        if missing:
+            raise unknown_entry(missing)
+        return len(keys)
+
+    async def forget_expired(self, most: int = 500) -> int:
+        """Delete up to `most` entries whose time is over, in all workspaces; returns how many."""
+        now = self._clock.now().timestamp()
+
+        def work(transaction: Transaction) -> int:
+            keys = [key for (key,) in transaction.execute(_EXPIRED, (now, most))]
+            for key in keys:
+                delete(transaction, key)
+            return len(keys)
+
+        return await self._database.transact(work)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def get(self, reader: Reader, ids: Sequence[str]) -> tuple[Entry, ...]:
+        """Those of some entries that exist and that the reader may see, in the order of `ids`.
+
+        Raises:
+            StorageInvalid: A row was changed by another program.
+        """
+        keys = [key_of_id(entry_id) for entry_id in ids]
+        rows = await self._database.read(lambda tx: _some(tx, keys))
+        visible = {row[0]: row for row in rows if _visible(row, reader)}
+        return tuple(self._entry(visible[key]) for key in keys if key in visible)
+
+    async def list(
+        self,
+        reader: Reader,
+        wanted: EntryFilter = EntryFilter(),
+        *,
+        limit: int = 100,
+        before: Entry | None = None,
+        replaced: bool = False,
+    ) -> tuple[Entry, ...]:
+        """The entries that a reader sees, newest first.
+
+        Args:
+            reader: Who reads.
+            wanted: Which of them.
+            limit: The most to return.
+            before: Only those that were written before this one.
+            replaced: Whether entries that newer ones replaced are included.
+
+        Raises:
+            StorageInvalid: A row was changed by another program.
+        """
+        now, found = self._clock.now().timestamp(), list[Entry]()
+        at, key = (math.inf, 0) if before is None else (before.created.timestamp(), key_of_id(before.id))
+        marks, kind = ", ".join("?" * len(reader.owners)), wanted.kind
+        while True:
+            given = (
+                *(reader.workspace, *reader.owners, reader.levels[-1], int(replaced), now, kind, kind),
+                *(min(at, 1e12), at if at < math.inf else 1e12, key, _PAGE),
+            )
+            rows = await self._database.read(lambda tx, given=given: tx.execute(_LIST.format(marks), given))  # type: ignore[misc]
+            page = [self._entry(row) for row in rows]
+            found += filter(wanted.matches, page)
+            if len(found) >= limit or len(page) < _PAGE:
+                return tuple(found[:limit])
+            at, key = page[-1].created.timestamp(), key_of_id(page[-1].id)
+
+    async def search(
+        self, reader: Reader, text: str, wanted: EntryFilter = EntryFilter(), *, limit: int = 10
+    ) -> tuple[tuple[Entry, float], ...]:
+        """The entries that fit a text best, each with its score (BM25), the best first; equal scores by id.
+
+        Args:
+            reader: Who reads. Only what it may see is found, and counts in the scores.
+            text: The question.
+            wanted: Which entries.
+            limit: The most to return.
+
+        Raises:
+            StorageInvalid: A row was changed by another program.
+        """
+        words, now = [*dict.fromkeys(words_of(text))][:MAX_QUERY_WORDS], self._clock.now()
+
+        def work(transaction: Transaction) -> list[tuple[Entry, float]]:
+            ranked = rank(transaction, reader, words)
+            found: list[tuple[Entry, float]] = []
+            for start in range(0, len(ranked), _PAGE):
+                page = ranked[start : start + _PAGE]
+                rows = {row[0]: row for row in _some(transaction, [key for key, _ in page])}
+                for key, score in page:
+                    entry = self._entry(rows[key])
+                    if (entry.expires is None or entry.expires > now) and wanted.matches(entry):
+                        found.append((entry, score))
+                if len(found) >= limit:
+                    break
+            return found[:limit]
+
+        return tuple(await self._database.read(work)) if words else ()
+
+    def _entry(self, row: tuple[Any, ...]) -> Entry:
+        name = id_of_key(row[0]) if isinstance(row[0], int) else str(row[0])
+        kept = read_row(_Stored, row, what=f"the memory entry {name!r}", database=self._database.name)
+        return Entry(
+            id=name,
+            version=kept["version"],
+            text=kept["text"],
+            account=kept["owner"] or None,
+            kind=kept["kind"],
+            tags=tuple(json.loads(kept["tags"])),
+            source=source_of(json.loads(kept["source"])),
+            untrusted=tuple(json.loads(kept["untrusted"])),
+            classification=CLASSIFICATIONS[kept["level"]],
+            domain=kept["domain"],
+            confidence=kept["confidence"],
+            created=_time(kept["created"]),
+            changed=_time(kept["changed"]),
+            expires=None if kept["expires"] is None else _time(kept["expires"]),
+            replaced_by=None if kept["replaced"] is None else id_of_key(kept["replaced"]),
+        )
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+def id_of_key(key: int) -> str:
+    """The id of the entry with this key."""
+    return f"mem_{key:016x}"
+
+
+def key_of_id(entry_id: str) -> int:
+    """The key of the entry with this id; one that no entry has, if it is no id of an entry."""
+    head, _, digits = entry_id.partition("_") if isinstance(entry_id, str) else ("", "", "")
+    plain = head == "mem" and len(digits) == 16 and all(digit in "0123456789abcdef" for digit in digits)
+    return int(digits, 16) & _MASK if plain else -1
+
+
+_MASK: Final = (1 << 63) - 1  # what a BIGINT holds
+
+
+def _hash(*parts: object) -> int:
+    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big") & _MASK
+
+
+def _key_of(workspace: str, key: str | None) -> int:
+    return secrets.randbits(63) if key is None else _hash("key", workspace, key)
+
+
+def unknown_entry(entry_id: object) -> UnknownEntry:
+    """The error that there is no such entry."""
+    return UnknownEntry(
+        f"there is no memory entry {str(entry_id)[:60]!r} here", remedy="list the entries of this account for their ids"
+    )
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def write(transaction: Transaction, workspace: str, key: int, draft: Draft, now: datetime) -> bool:
+    """Write a new entry in a transaction; False if its key was written before."""
+    level, counts = CLASSIFICATIONS.index(draft.classification), Counter(words_of(draft.text))
+    source = draft.source.thread
+    thread = None if source is None else thread_key(Scope(workspace=workspace, thread=source))
+    given = (
+        *(key, workspace, draft.account or "", draft.kind, draft.text, json.dumps(draft.tags, ensure_ascii=False)),
+        *(canonical_json(draft.source.to_json()), thread, json.dumps([*draft.untrusted]), level),
+        *(draft.domain, float(draft.confidence), 1, now.timestamp(), now.timestamp()),
+        *(None if draft.expires is None else draft.expires.timestamp(), None, counts.total()),
+    )
+    if not transaction.execute(_INSERT, given):
+        return False
+    _post(transaction, (workspace, draft.account or "", level), key, counts)
+    return True
+
+
+def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: datetime) -> None:
+    """Change a row that is held."""
+    stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    text = stored["text"] if change.text is None else check_entry_text(change.text)
+    tags = stored["tags"] if change.tags is None else json.dumps(check_tags(change.tags), ensure_ascii=False)
+    expires = stored["expires"] if change.expires is None else change.expires.timestamp()
+    counts, place = Counter(words_of(text)), (stored["workspace"], stored["owner"], stored["level"])
+    if text != stored["text"] and stored["replaced"] is None:
+        _unpost(transaction, place, stored["key"], words_of(stored["text"]))
+        _post(transaction, place, stored["key"], counts)
+    given = (text, tags, stored["untrusted"], stored["level"], expires, stored["replaced"], stored["version"] + 1)
+    transaction.execute(_UPDATE, (*given, now.timestamp(), counts.total(), stored["key"]))
+
+
+def mark_replaced(transaction: Transaction, row: Sequence[Any], by: int | None) -> None:
+    """Take a row that is held out of searches, because of a newer entry; None puts it back."""
+    stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    place, words = (stored["workspace"], stored["owner"], stored["level"]), words_of(stored["text"])
+    _unpost(transaction, place, stored["key"], words)
+    if by is None:
+        _post(transaction, place, stored["key"], Counter(words))
+    transaction.execute("UPDATE wa_entry SET replaced=? WHERE key=?", (by, stored["key"]))
+
+
+def delete(transaction: Transaction, key: int) -> None:
+    """Delete an entry in a transaction. What it had replaced counts again."""
+    for row in _some(transaction, [key]):
+        stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
+        _unpost(transaction, (stored["workspace"], stored["owner"], stored["level"]), key, words_of(stored["text"]))
+        transaction.execute(_DELETE, (key,))
+    for (older,) in transaction.execute(_RESTORE, (key,)):
+        for row in transaction.hold(_SOME.format("?"), (older,), alone=True):
+            mark_replaced(transaction, row, None)
+
+
+def remove_of_thread(transaction: Transaction, thread: str) -> None:
+    """Delete the entries that come from a thread, by its key."""
+    for (key,) in transaction.execute(_OF_THREAD, (thread,)):
+        delete(transaction, key)
+
+
+def _post(transaction: Transaction, place: tuple[object, ...], key: int, counts: Counter[str]) -> None:
+    total, rows = counts.total(), [(_hash(*place, word), times) for word, times in sorted(counts.items())]
+    for start in range(0, len(rows), _PAGE):
+        some = rows[start : start + _PAGE]
+        given = [each for word, times in some for each in (word, key, times, total)]
+        transaction.execute(_POST.format(", ".join(["(?, ?, ?, ?)"] * len(some))), given)
+
+
+def _unpost(transaction: Transaction, place: tuple[object, ...], key: int, words: Iterable[str]) -> None:
+    hashes = sorted({_hash(*place, word) for word in words})
+    for start in range(0, len(hashes), _PAGE):
+        some = hashes[start : start + _PAGE]
+        transaction.execute(_UNPOST.format(", ".join("?" * len(some))), (key, *some))
+
+
+def _some(transaction: Transaction, keys: Sequence[int]) -> list[tuple[Any, ...]]:
+    pieces = [keys[start : start + _PAGE] for start in range(0, len(keys), _PAGE)]
+    return [row for some in pieces for row in transaction.execute(_SOME.format(", ".join("?" * len(some))), some)]
+
+
+def _visible(row: Sequence[Any], reader: Reader | None) -> bool:
+    _, workspace, owner, *_ = row
+    return reader is None or (workspace == reader.workspace and owner in reader.owners and row[9] in reader.levels)
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def rank(transaction: Transaction, reader: Reader, words: Sequence[str]) -> list[tuple[int, float]]:
+    """The keys of the entries with one of the words, and their scores, the best first.
+
+    Args:
+        transaction: The transaction.
+        reader: Who reads.
+        words: The words of the question, each once.
+    """
+    places = [(reader.workspace, owner, level) for owner in reader.owners for level in reader.levels]
+    word_of = {_hash(*place, word): word for place in places for word in words}
+    found = _in_pages(transaction, _HAVING, [*word_of])
+    having: Counter[str] = Counter()
+    for hashed, count in found:
+        having[word_of[hashed]] += count
+    marks = ", ".join("?" * len(reader.owners))
+    given = (reader.workspace, *reader.owners, reader.levels[-1])
+    [(entries, total)] = transaction.execute(_COUNTS.format(marks), given)
+    if not having or not entries:
+        return []
+    chosen, left = set[str](), MAX_POSTINGS
+    for word, count in sorted(having.items(), key=lambda each: (each[1], each[0])):
+        if chosen and count > left:
+            break
+        chosen.add(word)
+        left -= count
+    scores: dict[int, list[float]] = defaultdict(list)
+    average = float(total) / entries
+    for hashed, entry, times, length in _in_pages(
+        transaction, _POSTINGS, [hashed for hashed, _ in found if word_of[hashed] in chosen], MAX_POSTINGS
+    ):
+        count = having[word_of[hashed]]
+        rare = math.log(1 + (entries - count + 0.5) / (count + 0.5))
+        weight = times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * length / average))
+        scores[entry].append(rare * weight)
+    # `fsum` does not depend on the order, so both engines give the same sums.
+    ranked = [(entry, math.fsum(parts)) for entry, parts in scores.items()]
+    return sorted(ranked, key=lambda each: (-each[1], each[0]))
+
+
+def _in_pages(transaction: Transaction, statement: str, hashes: Sequence[int], *more: object) -> list[tuple[Any, ...]]:
+    pieces = [hashes[start : start + _PAGE] for start in range(0, len(hashes), _PAGE)]
+    return [
+        row
+        for some in pieces
+        for row in transaction.execute(statement.format(", ".join("?" * len(some))), (*some, *more))
+    ]
+
+
+__all__ = ["ENTRIES", "Change", "Entries", "EntryFilter", "remove_of_thread"]
