@@ -20,6 +20,7 @@ from ..core import STORED_TIERS, Clock, Scope, SystemClock, Tier, check_id
 from ..core.clock import Expiring, abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.events import Event
+from ..core.pauses import UnattendedMode
 from ..core.validation import is_text, own_copy
 from ..graphs import Shape, ShapeRegistry
 from ..harness import Function, Policy, Worker
@@ -34,7 +35,6 @@ from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
 from ..memory.examples import ExampleFilters, Feedback
-from ..memory.schedules import ScheduleRows
 from ..profiles import Profile
 from ..role_resolution import (
     ResolvedRole,
@@ -58,6 +58,7 @@ from .choices import (
     check_kinds,
     check_notifier,
     check_profile,
+    check_queue,
     chosen_profile,
     generation_options,
     graph_options,
@@ -73,8 +74,10 @@ from .following import EventFollower
 from .recording import Recorder
 from .roles import RoleRequests, Roles, StoredRoles
 from .runtime import RunnerParts, TurnRunner, call_without_turn
-from .settings import Settings
+from .settings import UNSET, Settings, Unset
+from .starts import Start
 from .stores import Stores
+from .submitting import Submission, Submissions, TurnQueue, submit
 from .thread import Thread
 from .threads import ThreadFilters, ThreadState, ThreadStatus
 from .unattended import AccountEvents, Notifier
@@ -116,6 +119,7 @@ class WorldAgent:
         storage: Where the agent keeps its files.
         roles: Where roles come from, and how several become one.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
+        queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
         settings: The settings. Default: those from the environment and the settings file.
         trace: Where traces go besides the home, and what they capture (H5).
         on_error: Receives the original of every error that the agent replaces. It can hold a
@@ -147,6 +151,7 @@ class WorldAgent:
         storage: Storage | None = None,
         roles: Roles | None = None,
         programs: Mapping[str, Any] | None = None,
+        queue: TurnQueue | None = None,
         settings: Settings | None = None,
         trace: Trace | TraceSink | Sequence[TraceSink] | None = None,
         on_error: OnError | None = None,
@@ -157,6 +162,8 @@ class WorldAgent:
         check_kinds(policy=(policy, Policy), builtin_tools=(builtin_tools, BuiltinTools))
         check_approver(approver)
         check_notifier(notifier)
+        check_queue(queue)
+        self._queue = queue
         self._notifier = notifier
         self.settings = settings if settings is not None else Settings()
         self._lm = lm if lm is not None else self.settings.lm
@@ -311,13 +318,18 @@ class WorldAgent:
         return self
 
     @property
-    def schedule_rows(self) -> ScheduleRows:
-        """The stored schedules, for `worldagent.scheduling`.
+    def queue(self) -> TurnQueue | None:
+        """The queue of submitted turns that it was created with."""
+        return self._queue
+
+    @property
+    def stores(self) -> Stores:
+        """The stores of its database, for `worldagent.scheduling`.
 
         Raises:
             AgentClosed: The agent is not open.
         """
-        return self._runner.parts.stores.schedules
+        return self._runner.parts.stores
 
     @property
     def profile(self) -> Profile:
@@ -405,6 +417,52 @@ class WorldAgent:
         # The call begins in its own task, so later changes by the caller must not reach it.
         given = own_copy(input, lambda: input)
         return await self._runner.own(call_without_turn(self._runner.parts, scope, name, given))
+
+    async def submit(
+        self,
+        start: Start,
+        *,
+        thread: Thread,
+        key: str | None = None,
+        role: Unset | None = UNSET,
+        unattended: UnattendedMode | None = None,
+        priority: int | None = None,
+    ) -> Submission:
+        """Submit a turn to the queue and return at once. A worker process with this agent begins it (D10).
+
+        The turn is unattended. The stored roles that apply to its thread are resolved when a worker begins it.
+
+        Args:
+            start: What starts: a `StartMessage`, `StartTask` or `StartSkill`.
+            thread: The thread, with the account that speaks. Turns of one thread run one after another.
+            key: Makes a repeated submission the same turn; see `Thread.converse`. None makes a new key.
+            role: Must be left out, since a call role is never stored. If this process has set a role for the thread,
+                pass None to submit the turn without it.
+            unattended: What the turn does if a person would be asked; None uses the setting `unattended`.
+            priority: Starts with a lower number come first, 1 to 2,147,483,647; None comes before all numbers.
+
+        Returns:
+            A handle with the turn's status, events and result.
+
+        Raises:
+            InvalidArgument: An argument is invalid, or the agent has no queue. Nothing was written, as for all errors.
+            UnknownShape, UnknownWorker, ParamsInvalid: The task cannot be run.
+            UnknownTier, RoleNotStorable: The turn would have a call role, or a thread role of this process.
+            KeyReused: The key was used on this thread for another request.
+            MissingExtra: The extra `durable` is not installed.
+            StorageUnavailable: The queue cannot be reached.
+            AgentClosed: The agent is not open.
+        """
+        return await submit(self._runner, start, thread, key=key, role=role, unattended=unattended, priority=priority)
+
+    def submission(self, thread: Thread, key: str) -> Submission:
+        """Return the handle of a submitted turn, in any process.
+
+        Args:
+            thread: Its thread.
+            key: Its key.
+        """
+        return Submission(self._runner, thread, key)
 
     async def usage(self, *, account: str | None = None) -> Spent:
         """Return today's usage (UTC) by all processes. A running turn's usage is added at its end at the latest.
@@ -688,6 +746,8 @@ class WorldAgent:
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened)
+        submissions = Submissions(self._queue, self._storage, self.workspace)
+        opened.push_async_callback(submissions.aclose)
         services = Services(
             caller=caller,
             models=models,
@@ -740,6 +800,7 @@ class WorldAgent:
             notifier=self._notifier,
             account_events=account_events,
             tracer=tracer,
+            submissions=submissions,
         )
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:

@@ -416,6 +416,19 @@ def check_notifier(given: object) -> None:
         )
 
 
+def check_queue(given: object) -> None:
+    """Refuse what is not a queue of submitted turns.
+
+    Raises:
+        InvalidArgument: It has no async method `connect`.
+    """
+    if given is not None and not iscoroutinefunction(getattr(given, "connect", None)):
+        raise InvalidArgument(
+            f"`queue` must be a Queue, got {type(given).__name__!r}",
+            remedy="pass Queue() from worldagent.scheduling, or omit it",
+        )
+
+
 def mcp_servers(given: object) -> dict[str, McpServer]:
     """Return the MCP servers of an argument by name.
 

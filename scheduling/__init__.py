@@ -1,5 +1,6 @@
 """Schedules: when something starts, what starts, and what happens to slots that were missed or overlap (T7)."""
 
+from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..memory.schedules import ScheduleRun
 from .policies import (
     DueSlots,
@@ -10,19 +11,18 @@ from .policies import (
     overlap_action,
     seconds_to_next,
 )
+from .queue import Queue, RateLimit
 from .schedule import (
     Misfire,
     Overlap,
     Schedule,
-    StartMessage,
-    StartSkill,
     StartTarget,
-    StartTask,
     refuse_call_role,
 )
 from .schedules import Schedules, Target
 from .slots import Slot, find_zone, newest_slots, slots_after
 from .when import Cron, Every, Once, When
+from .worker import Worker
 
 __all__ = [
     "Cron",
@@ -32,6 +32,8 @@ __all__ = [
     "Once",
     "Overlap",
     "OverlapAction",
+    "Queue",
+    "RateLimit",
     "RunState",
     "Schedule",
     "ScheduleRun",
@@ -44,6 +46,7 @@ __all__ = [
     "StartTask",
     "Target",
     "When",
+    "Worker",
     "due_slots",
     "find_zone",
     "newest_slots",

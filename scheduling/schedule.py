@@ -5,122 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import datetime, tzinfo
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import ConfigDict, Discriminator, Tag, TypeAdapter, ValidationError
 
+from ..agent.starts import STRICT, StartMessage, StartSkill, StartTask, check_label, copied_json
 from ..core import Tier, check_id
 from ..core.errors import ScheduleInvalid, UnknownTier
 from ..core.pauses import UnattendedMode
-from ..core.validation import describe_failure, is_line, is_text, storable_json
-from ..harness.function import check_name
+from ..core.validation import describe_failure
 from .slots import Slot, find_zone, slots_after
-from .when import STRICT, Cron, Every, Once
+from .when import Cron, Every, Once
 
 Misfire = Literal["skip", "once", "all"]
 Overlap = Literal["skip", "queue", "cancel-older"]
 
 MAX_MISFIRE_LIMIT: Final = 1000
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_MAX_NAME: Final = 64
-
-
-def _copied_json(what: str, value: object) -> Any:
-    """Return an own copy of a JSON value.
-
-    Raises:
-        ScheduleInvalid: It is not JSON; the error does not show it.
-    """
-    try:
-        return json.loads(storable_json(value))
-    except (TypeError, ValueError) as error:
-        problem = type(error).__name__
-    raise ScheduleInvalid(f"{what} must be JSON ({problem})", remedy="use JSON values, and text that UTF-8 can hold")
-
-
-def _check_name(what: str, name: object) -> None:
-    if not is_line(name, _MAX_NAME):
-        raise ScheduleInvalid(
-            f"the name of a {what} must be 1 to {_MAX_NAME} printable characters, got {str(name)[:80]!r}",
-            remedy=f"give the name of a {what}",
-        )
 
 
 # --- what it starts ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StartMessage:
-    """Start a turn of the conversation.
-
-    Attributes:
-        message: The message.
-
-    Raises:
-        ScheduleInvalid: It is empty or not text.
-    """
-
-    message: str
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    def __post_init__(self) -> None:
-        if not is_text(self.message):
-            raise ScheduleInvalid("`message` must be text that is not blank", remedy="give the message of the turn")
-
-
-@dataclass(frozen=True, slots=True)
-class StartTask:
-    """Start a task.
-
-    Attributes:
-        task: The key of its shape, such as `subagent`.
-        params: Its params, as JSON.
-
-    Raises:
-        FunctionInvalid: `task` cannot be the key of a shape.
-        ScheduleInvalid: The params are not a mapping of JSON values.
-    """
-
-    task: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    def __post_init__(self) -> None:
-        check_name("shape", self.task)
-        what = f"the params of the task {self.task!r}"
-        if not isinstance(self.params, Mapping):
-            raise ScheduleInvalid(f"{what} must be a mapping", remedy="pass the fields of the shape's params by name")
-        object.__setattr__(self, "params", _copied_json(what, dict(self.params)))
-
-
-@dataclass(frozen=True, slots=True)
-class StartSkill:
-    """Run a skill.
-
-    Attributes:
-        skill: Its name.
-        input: Its input: a text, or the fields of its input schema.
-
-    Raises:
-        ScheduleInvalid: The name is invalid, or the input is not JSON.
-    """
-
-    skill: str
-    input: str | Mapping[str, Any]
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    def __post_init__(self) -> None:
-        _check_name("skill", self.skill)
-        what = f"the input of the skill {self.skill!r}"
-        if not is_text(self.input) and not isinstance(self.input, Mapping):
-            raise ScheduleInvalid(f"{what} must be a text or a mapping", remedy="give the request, or named fields")
-        given = self.input if isinstance(self.input, str) else dict(self.input)
-        object.__setattr__(self, "input", _copied_json(what, given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +47,8 @@ class StartTarget:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __post_init__(self) -> None:
-        _check_name("target", self.target)
-        object.__setattr__(self, "payload", _copied_json(f"the payload of the target {self.target!r}", self.payload))
+        check_label("target", self.target)
+        object.__setattr__(self, "payload", copied_json(f"the payload of the target {self.target!r}", self.payload))
 
 
 # --- the schedule -----------------------------------------------------------------------------------------------------
@@ -308,7 +214,7 @@ class Schedule:
             refuse_call_role(data.get("id"), data["role"])
             data = {key: value for key, value in data.items() if key != "role"}
         try:
-            return _SCHEDULE.validate_json(json.dumps(_copied_json("a schedule", data)))
+            return _SCHEDULE.validate_json(json.dumps(copied_json("a schedule", data)))
         except ValidationError as failure:
             problems = describe_failure(failure)
         raise ScheduleInvalid(

@@ -16,11 +16,12 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from ..agent import Thread, Trigger, TurnStream, WorldAgent
+from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
 from ..core.validation import check_integer
 from ..memory.schedules import Change, RunStatus, ScheduleRows, ScheduleRun, StoredSchedule
 from .policies import MAX_WAIT_SECONDS, DueSlots, RunState, due_slots, overlap_action, seconds_to_next
-from .schedule import Schedule, StartMessage, StartSkill, StartTarget, StartTask
+from .schedule import Schedule, StartTarget
 from .slots import Slot
 
 KEPT_RUNS: Final = 1000
@@ -60,7 +61,7 @@ class Schedules:
 
     @property
     def _rows(self) -> ScheduleRows:
-        return self._agent.schedule_rows
+        return self._agent.stores.schedules
 
     # --- management -------------------------------------------------------------------------------------------------
 

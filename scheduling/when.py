@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import ConfigDict
 
+from ..agent.starts import STRICT
 from ..core.errors import MissingExtra, ScheduleInvalid
 
 if TYPE_CHECKING:
     from cronsim import CronSim
-
-STRICT: Final = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
-"""How values of this folder are read from JSON: no undeclared fields, and no conversions."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_EVERY_SECONDS: Final = 10 * 366 * 86400

@@ -163,6 +163,11 @@ class Storage:
         return self.url is not None or self.database.exists()
 
     @property
+    def queue(self) -> Path:
+        """The file of submitted turns. It is used if `url` is None."""
+        return self.resolve() / "queue.db"
+
+    @property
     def roles(self) -> Path:
         """The file of the embedded role store, separate from all other data (R7)."""
         return self.resolve() / "roles.db"

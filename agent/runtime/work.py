@@ -35,6 +35,7 @@ from ..upkeep import Retention
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
+    from ..submitting import Submissions
     from ..threads.branching import Again, Edit
 
 POLL_SECONDS: Final = 0.25  # seconds between two polls
@@ -221,6 +222,7 @@ class RunnerParts:
     notifier: Notifier | None
     account_events: AccountEvents
     tracer: Tracer
+    submissions: Submissions
     drain: Drain = field(default_factory=Drain)
     starts: StartQueue = field(default_factory=StartQueue)
 

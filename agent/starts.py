@@ -1,0 +1,121 @@
+"""What a schedule or a submission starts: a message of the conversation, a task or a skill. They are stored as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from pydantic import ConfigDict
+
+from ..core.errors import ScheduleInvalid
+from ..core.validation import is_line, is_text, storable_json
+from ..harness.function import check_name
+
+STRICT: Final = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+"""How such values are read from JSON: no undeclared fields, and no conversions."""
+
+_MAX_NAME: Final = 64
+
+
+def copied_json(what: str, value: object) -> Any:
+    """Return an own copy of a JSON value.
+
+    Raises:
+        ScheduleInvalid: It is not JSON; the error does not show it.
+    """
+    try:
+        return json.loads(storable_json(value))
+    except (TypeError, ValueError) as error:
+        problem = type(error).__name__
+    raise ScheduleInvalid(f"{what} must be JSON ({problem})", remedy="use JSON values, and text that UTF-8 can hold")
+
+
+def check_label(what: str, name: object) -> None:
+    """Refuse what cannot be the name of a skill or a target.
+
+    Raises:
+        ScheduleInvalid: It is not a line of 1 to 64 characters.
+    """
+    if not is_line(name, _MAX_NAME):
+        raise ScheduleInvalid(
+            f"the name of a {what} must be 1 to {_MAX_NAME} printable characters, got {str(name)[:80]!r}",
+            remedy=f"give the name of a {what}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StartMessage:
+    """Start a turn of the conversation.
+
+    Attributes:
+        message: The message.
+
+    Raises:
+        ScheduleInvalid: It is empty or not text.
+    """
+
+    message: str
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    def __post_init__(self) -> None:
+        if not is_text(self.message):
+            raise ScheduleInvalid("`message` must be text that is not blank", remedy="give the message of the turn")
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Start a task.
+
+    Attributes:
+        task: The key of its shape, such as `subagent`.
+        params: Its params, as JSON.
+
+    Raises:
+        FunctionInvalid: `task` cannot be the key of a shape.
+        ScheduleInvalid: The params are not a mapping of JSON values.
+    """
+
+    task: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    def __post_init__(self) -> None:
+        check_name("shape", self.task)
+        what = f"the params of the task {self.task!r}"
+        if not isinstance(self.params, Mapping):
+            raise ScheduleInvalid(f"{what} must be a mapping", remedy="pass the fields of the shape's params by name")
+        object.__setattr__(self, "params", copied_json(what, dict(self.params)))
+
+
+@dataclass(frozen=True, slots=True)
+class StartSkill:
+    """Run a skill.
+
+    Attributes:
+        skill: Its name.
+        input: Its input: a text, or the fields of its input schema.
+
+    Raises:
+        ScheduleInvalid: The name is invalid, or the input is not JSON.
+    """
+
+    skill: str
+    input: str | Mapping[str, Any]
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    def __post_init__(self) -> None:
+        check_label("skill", self.skill)
+        what = f"the input of the skill {self.skill!r}"
+        if not is_text(self.input) and not isinstance(self.input, Mapping):
+            raise ScheduleInvalid(f"{what} must be a text or a mapping", remedy="give the request, or named fields")
+        given = self.input if isinstance(self.input, str) else dict(self.input)
+        object.__setattr__(self, "input", copied_json(what, given))
+
+
+Start = StartMessage | StartTask | StartSkill
+"""What starts a turn."""

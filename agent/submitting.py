@@ -1,0 +1,426 @@
+"""Submitted turns: detached starts with a key that wait in a queue until a worker process begins them (D10).
+
+The queue holds the start as JSON and no role. What makes a start once is its key in the agent's database, as for every
+keyed start. So a start that a queue gives to two workers, or to one worker twice, is one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from ..core import Tier, check_id, digest, new_id
+from ..core.errors import InvalidArgument, KeyReused, RoleNotStorable, UnknownTier, UnknownTurn, WorldAgentError
+from ..core.events import Event
+from ..core.pauses import UnattendedMode
+from ..core.validation import check_integer
+from ..graphs import TurnRequest
+from ..memory import TurnRecord, thread_key
+from ..memory.turn_log import END, RecordedTurn
+from ..storage import Storage
+from .following import EventFollower
+from .runtime.keys import may_succeed_later, outcome_of, request_digest
+from .settings import UNSET, Unset
+from .starts import Start, StartMessage, StartSkill, StartTask
+from .thread import Thread
+from .threads import ThreadStatus
+from .turns import Turn, TurnStream
+
+if TYPE_CHECKING:
+    from .agent import WorldAgent
+    from .runtime import RunnerParts, TurnRunner
+
+MAX_PRIORITY: Final = 2**31 - 1
+FIRST_POLL_SECONDS: Final = 0.02
+MAX_POLL_SECONDS: Final = 0.5
+_KINDS: Final[Mapping[str, type[Start]]] = {"message": StartMessage, "task": StartTask, "skill": StartSkill}
+
+SubmissionStatus = Literal["queued"] | ThreadStatus
+"""`queued` until a worker has begun the turn, then the turn's status."""
+
+
+# --- what a queue offers ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A start in a queue.
+
+    Attributes:
+        state: `waiting` for a worker, `taken` by one, `cancelled`, or `over`.
+        request: The digest of its request.
+        code: The code of the error because of which a worker could not run it; None if there was none.
+    """
+
+    state: Literal["waiting", "taken", "cancelled", "over"]
+    request: str
+    code: str | None = None
+
+
+class QueueClient(Protocol):
+    """The connection to the queue of a workspace."""
+
+    async def put(self, id: str, start: Mapping[str, Any], *, priority: int | None) -> bool:
+        """Store a start; returns False if one with this id exists.
+
+        Raises:
+            StorageUnavailable: The queue cannot be reached.
+        """
+        ...
+
+    async def find(self, id: str) -> Queued | None:
+        """Return what became of a start; None if there is none.
+
+        Raises:
+            StorageUnavailable: The queue cannot be reached.
+        """
+        ...
+
+    async def cancel(self, id: str) -> None:
+        """Take a start out of the queue, or tell its worker to cancel it.
+
+        Raises:
+            StorageUnavailable: The queue cannot be reached.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class TurnQueue(Protocol):
+    """What `WorldAgent(queue=...)` takes: a `worldagent.scheduling.Queue`."""
+
+    def connect(self, storage: Storage, workspace: str) -> Awaitable[QueueClient]:
+        """Connect to the queue of a workspace.
+
+        Args:
+            storage: The agent's storage.
+            workspace: The workspace.
+        """
+        ...
+
+
+class Submissions:
+    """The connection of an agent to its queue. It is made when it is first needed.
+
+    Args:
+        queue: The queue; None if the agent has none.
+        storage: The agent's storage.
+        workspace: The agent's workspace.
+    """
+
+    def __init__(self, queue: TurnQueue | None, storage: Storage, workspace: str) -> None:
+        self._queue, self._storage, self._workspace = queue, storage, workspace
+        self._client: QueueClient | None = None
+        self._connecting = asyncio.Lock()
+
+    async def client(self) -> QueueClient:
+        """Return the connection.
+
+        Raises:
+            InvalidArgument: The agent has no queue.
+            MissingExtra: The extra `durable` is not installed.
+            StorageUnavailable: The queue cannot be reached.
+        """
+        if self._queue is None:
+            raise InvalidArgument(
+                "the agent has no queue", remedy="pass WorldAgent(queue=Queue()), with Queue from worldagent.scheduling"
+            )
+        async with self._connecting:
+            if self._client is None:
+                self._client = await self._queue.connect(self._storage, self._workspace)
+            return self._client
+
+    async def aclose(self) -> None:
+        """Close the connection, if there is one."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
+# --- submit and run ---------------------------------------------------------------------------------------------------
+
+
+async def submit(
+    runner: TurnRunner,
+    start: Start,
+    thread: Thread,
+    *,
+    key: str | None,
+    role: Unset | None,
+    unattended: UnattendedMode | None,
+    priority: int | None,
+) -> Submission:
+    """Put a start into the queue; see `WorldAgent.submit`."""
+    parts = runner.parts
+    _check(start, thread, runner)
+    if priority is not None:
+        check_integer("priority", priority, MAX_PRIORITY, remedy="1 is the most urgent, and None is before all numbers")
+    _refuse_role(parts, thread, role)
+    asked = request_digest(_request(thread, start, unattended))
+    submission = Submission(runner, thread, new_id("submission") if key is None else check_id("key", key))
+    if key is not None:
+        found = await parts.recorder.log.find(thread_key(thread.scope), key)
+        if found is not None and found.asked != asked:
+            raise _reused(key)
+    client, id = await parts.submissions.client(), submission.queue_id
+    stored = _to_json(start, thread, submission.key, unattended, asked)
+    if not await client.put(id, stored, priority=priority):
+        queued = await client.find(id)
+        if queued is not None and queued.request != asked:
+            raise _reused(submission.key)
+    return submission
+
+
+def submitted(agent: WorldAgent, stored: Mapping[str, Any]) -> TurnStream:
+    """Return the stream that begins or resumes the turn of a stored start.
+
+    Args:
+        agent: The agent of a worker.
+        stored: The start, as `QueueClient.put` got it.
+
+    Raises:
+        WorldAgentError: This agent cannot run it, for example because it has no such task.
+    """
+    tiers = stored["tiers"]
+    scope = {name: stored[name] for name in ("account", "channel", "name")}
+    thread = agent.thread(stored["thread"], **scope, tiers=None if tiers is None else [Tier(tier) for tier in tiers])
+    given = stored["start"]
+    start = next(kind for name, kind in _KINDS.items() if name in given)(**given)
+    request = _request(thread, start, stored["unattended"])
+    return thread._runner.stream(request, None, deltas=False, detach=True, key=stored["key"])
+
+
+def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode | None, asked: str) -> dict[str, Any]:
+    scope = thread.scope
+    return {
+        "start": asdict(start),
+        "thread": scope.thread,
+        "account": scope.account,
+        "channel": scope.channel,
+        "name": thread.name,
+        "tiers": None if thread.tiers is None else [tier.value for tier in thread.tiers],
+        "key": key,
+        "unattended": unattended,
+        "request": asked,
+    }
+
+
+def _request(thread: Thread, start: Start, unattended: UnattendedMode | None) -> TurnRequest:
+    match start:
+        case StartMessage(message=text):
+            request = thread._message(text, (), None, None, example=False)
+        case StartTask(task=shape, params=params):
+            request = thread._task(shape, params, (), None)
+        case StartSkill(skill=name, input=given):
+            request = thread._skill(name, {"request": given} if isinstance(given, str) else given, None)
+    return thread._mode(request, unattended or True)
+
+
+def _check(start: object, thread: object, runner: TurnRunner) -> None:
+    if not isinstance(start, StartMessage | StartTask | StartSkill):
+        raise InvalidArgument(
+            f"`start` must be a StartMessage, StartTask or StartSkill, got a {type(start).__name__}",
+            remedy="import them from worldagent.scheduling",
+        )
+    if not isinstance(thread, Thread) or thread._runner is not runner:
+        raise InvalidArgument("`thread` must be a thread of this agent", remedy="pass agent.thread(ID)")
+
+
+def _refuse_role(parts: RunnerParts, thread: Thread, role: object) -> None:
+    """Refuse roles that would have to be stored until a worker begins the turn (R9)."""
+    if role is not None and role is not UNSET:
+        raise UnknownTier(
+            "a submitted turn cannot have a call role, because a call role is never stored",
+            remedy="store the role for the workspace or the account, or start the turn in this process",
+        )
+    if role is UNSET and parts.resolver.threads.get(thread.scope) is not None:
+        raise RoleNotStorable(
+            f"the thread {thread.scope.thread!r} has a role that only this process knows, so a worker would not use it",
+            remedy="pass role=None to submit without it, or start the turn in this process",
+        )
+
+
+def _reused(key: str) -> KeyReused:
+    return KeyReused(
+        f"the key {key!r} was used on this thread for another request",
+        remedy="use a new key for each request; repeat a key only with the same request",
+    )
+
+
+# --- the handle -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A submitted turn. Any process can make this handle: `agent.submission(thread, key)`.
+
+    Attributes:
+        thread: Its thread.
+        key: Its key.
+    """
+
+    _runner: TurnRunner = field(repr=False)
+    thread: Thread
+    key: str
+
+    @property
+    def queue_id(self) -> str:
+        """Its id in the queue."""
+        return digest([thread_key(self.thread.scope), self.key])
+
+    async def turn_id(self) -> str | None:
+        """Return the turn's id; None until a worker has begun it."""
+        found = await self._found()
+        return None if found is None else found.turn
+
+    async def status(self) -> SubmissionStatus:
+        """Return `queued`, or the turn's status. A turn that no worker could begin has `failed` or `cancelled`.
+
+        Raises:
+            UnknownTurn: Nothing was submitted with this key, or its thread was removed.
+        """
+        found, parts = await self._found(), self._runner.parts
+        if found is not None:
+            state = await parts.threads.of_turn(self.thread.scope.workspace, found.turn)
+            if state is not None:
+                return state.status
+        queued = self._known(await self._queued())
+        if queued.state in ("waiting", "taken"):
+            return "queued"
+        return "cancelled" if queued.code is None else "failed"
+
+    async def wait(self) -> Turn:
+        """Wait until the turn is over or waits for a person, whichever worker runs it.
+
+        Returns:
+            The turn, as a repeated start with its key would return it.
+
+        Raises:
+            UnknownTurn: Nothing was submitted with this key, or its thread was removed.
+            WorldAgentError: The turn failed, or no worker could begin it. The error's text is not stored.
+        """
+        for pause in _polls():
+            turn = await self._ended()
+            if turn is not None:
+                return turn
+            await asyncio.sleep(pause)
+        raise AssertionError("polling does not end")
+
+    async def events(self, *, after: int = 0) -> AsyncGenerator[Event]:
+        """Follow the turn's events, in whatever process it runs, until it is over or waits for a person.
+
+        Args:
+            after: The number (`seq`) of the last event that you have.
+
+        Raises:
+            UnknownTurn: Nothing was submitted with this key, or its thread was removed.
+            WorldAgentError: No worker could begin the turn; or as for `WorldAgent.events`.
+        """
+        follower: EventFollower | None = None
+        for pause in _polls():
+            parts, found = self._runner.parts, await self._found()
+            if found is not None and follower is None:
+                follower = EventFollower(parts.recorder, found.turn, workspace=self.thread.scope.workspace, after=after)
+            while follower is not None and (event := await follower.next()) is not None:
+                yield event
+            if await self._is_over():
+                return
+            await asyncio.sleep(pause)
+
+    async def cancel(self) -> bool:
+        """Cancel the turn, whether it is queued, runs in a worker or waits for a person.
+
+        Returns:
+            False if it was over.
+
+        Raises:
+            UnknownTurn: Nothing was submitted with this key, or its thread was removed.
+        """
+        parts, queued = self._runner.parts, await self._queued()
+        waits = queued is not None and queued.state in ("waiting", "taken")
+        if waits:  # first, so that no worker begins the turn after the look for it
+            await (await parts.submissions.client()).cancel(self.queue_id)
+        found = await self._found()
+        if found is not None:
+            return await self._runner.cancel_turn(parts, found.turn, self.thread.scope)
+        self._known(queued)
+        return waits
+
+    async def _found(self) -> RecordedTurn | None:
+        return await self._runner.parts.recorder.log.find(thread_key(self.thread.scope), self.key)
+
+    async def _record(self) -> TurnRecord | None:
+        found = await self._found()
+        return None if found is None else await self._runner.parts.stores.turns.get(found.turn)
+
+    async def _queued(self) -> Queued | None:
+        return await (await self._runner.parts.submissions.client()).find(self.queue_id)
+
+    def _known(self, queued: Queued | None) -> Queued:
+        if queued is None:
+            raise UnknownTurn(
+                f"nothing was submitted to the thread {self.thread.scope.thread!r} with the key {self.key!r}",
+                remedy="use the thread and the key of agent.submit()",
+            )
+        return queued
+
+    async def _ended(self) -> Turn | None:
+        """Return the turn if it is over or waits for a person; follow it as long as it runs.
+
+        Raises:
+            WorldAgentError: It failed, or no worker could begin it.
+        """
+        parts, record = self._runner.parts, await self._record()
+        if record is not None and record.status == "running":
+            workspace = self.thread.scope.workspace
+            follower = EventFollower(parts.recorder, record.id, workspace=workspace, after=END, strict=False)
+            while await follower.next() is not None:
+                pass
+            record = await parts.stores.turns.get(record.id)
+        if record is None:
+            return await self._not_begun()
+        if not await self._settled(record):
+            return None
+        outcome = await outcome_of(parts, record)
+        return None if outcome.status == "paused" and not outcome.pauses else outcome
+
+    async def _settled(self, record: TurnRecord) -> bool:
+        """Whether no worker continues the turn by itself."""
+        if record.status in ("running", "stopped"):
+            return False
+        if not may_succeed_later(record):
+            return True
+        queued = await self._queued()  # a worker tries such a turn again
+        return queued is None or queued.state not in ("waiting", "taken")
+
+    async def _not_begun(self) -> Turn | None:
+        queued = self._known(await self._queued())
+        if queued.code is not None:
+            raise WorldAgentError.kind_of(queued.code)(
+                f"a worker could not begin the turn with the key {self.key!r}: {queued.code!r}",
+                remedy="see the worker's log, then submit it with another key",
+            )
+        if queued.state in ("waiting", "taken"):
+            return None
+        return Turn(id="", thread=self.thread.scope.thread or "", status="cancelled")
+
+    async def _is_over(self) -> bool:
+        record = await self._record()
+        if record is None:
+            return await self._not_begun() is not None
+        return await self._settled(record)
+
+
+def _polls() -> Iterator[float]:
+    """Yield the seconds between polls."""
+    pause = FIRST_POLL_SECONDS
+    while True:
+        yield pause
+        pause = min(pause * 2, MAX_POLL_SECONDS)
+
+
+__all__ = ["QueueClient", "Queued", "Submission", "SubmissionStatus", "Submissions", "TurnQueue", "submit", "submitted"]

@@ -1,0 +1,107 @@
+"""The queue of submitted turns: a value that the host gives to its agent, and the connection to DBOS's tables.
+
+The tables are in `queue.db` beside `agent.db`, or in a schema of their own on Postgres. Everything in them is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Final
+
+from ..agent.submitting import QueueClient
+from ..core.errors import InvalidArgument, MissingExtra
+from ..core.validation import check_integer
+from ..storage import Storage
+
+MAX_CONCURRENCY: Final = 10_000
+MAX_PERIOD_SECONDS: Final = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How many submitted turns begin in a period, in all workers together.
+
+    Attributes:
+        turns: How many, 1 to 10,000.
+        seconds: The length of the period, up to a day.
+
+    Raises:
+        InvalidArgument: A field is out of range.
+    """
+
+    turns: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        check_integer("turns", self.turns, MAX_CONCURRENCY, remedy="leave `rate_limit` out for no limit")
+        seconds = self.seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_PERIOD_SECONDS:
+            raise InvalidArgument(
+                f"`seconds` must be a number up to {MAX_PERIOD_SECONDS:g}, got {str(seconds)[:40]!r}",
+                remedy="pass the length of the period in seconds",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Where an agent keeps submitted turns: `WorldAgent(..., queue=Queue())`. It needs the extra `durable`.
+
+    The limits are stored with the queue when a worker starts, so those of the worker that started last count.
+
+    Attributes:
+        concurrency: How many submitted turns run at once in all workers together; None sets no limit.
+        worker_concurrency: How many of them one worker runs at once.
+        rate_limit: How many of them begin in a period; None sets no limit.
+
+    Raises:
+        InvalidArgument: A field is out of range.
+    """
+
+    concurrency: int | None = None
+    worker_concurrency: int = 10
+    rate_limit: RateLimit | None = None
+
+    def __post_init__(self) -> None:
+        remedy = f"pass a number up to {MAX_CONCURRENCY}"
+        check_integer("worker_concurrency", self.worker_concurrency, MAX_CONCURRENCY, remedy=remedy)
+        if self.concurrency is not None:
+            check_integer("concurrency", self.concurrency, MAX_CONCURRENCY, remedy=remedy)
+        if self.rate_limit is not None and not isinstance(self.rate_limit, RateLimit):
+            raise InvalidArgument("`rate_limit` must be a RateLimit", remedy="pass RateLimit(turns, seconds)")
+
+    async def connect(self, storage: Storage, workspace: str) -> QueueClient:
+        """Connect to the queue of a workspace, and make its tables if there are none.
+
+        Args:
+            storage: The agent's storage.
+            workspace: The workspace.
+
+        Raises:
+            MissingExtra: The extra `durable` is not installed.
+            StorageUnavailable: The queue cannot be reached.
+        """
+        module = await asyncio.to_thread(load)
+        client: QueueClient = await asyncio.to_thread(module.connect, storage, workspace)
+        return client
+
+
+def load() -> ModuleType:
+    """Import the part that uses dbos, which takes half a second.
+
+    Raises:
+        MissingExtra: The extra `durable` is not installed.
+    """
+    if find_spec("dbos") is None:
+        raise MissingExtra(
+            "submitted turns need the package 'dbos', which is not installed",
+            remedy="install it: pip install 'worldagent[durable]'",
+        )
+    from . import dbos_queue
+
+    return dbos_queue
+
+
+__all__ = ["Queue", "RateLimit"]

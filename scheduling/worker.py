@@ -1,0 +1,236 @@
+"""A worker process: takes submitted turns from the queue, runs them, and takes over those of workers that died.
+
+A worker is alive as long as it holds its lease, a lock that the system or the database frees when the process ends. No
+time is involved, so a slow worker is not taken for dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import Context
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ..agent import WorldAgent
+from ..agent.submitting import submitted
+from ..core import new_id
+from ..core.errors import AgentClosed, InvalidArgument, ThreadBusy, WorldAgentError
+from .queue import Queue, load
+
+if TYPE_CHECKING:
+    from .dbos_queue import Outcome, Takes
+
+LOOK_SECONDS: Final = 1.0
+"""How often a worker looks for turns of workers that died."""
+
+RETRY_SECONDS: Final = (1.0, 5.0, 25.0)
+"""The waits before a turn that failed with a retryable error is resumed."""
+
+BUSY_SECONDS: Final = 1.0
+"""The wait before the next try to begin a turn on a thread that another turn owns."""
+
+DRAIN_SECONDS: Final = 20
+"""How long a worker that ends waits for its running turns."""
+
+_LOG: Final = logging.getLogger("worldagent.worker")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a worker has done so far.
+
+    Attributes:
+        begun: How many starts it has taken.
+        ended: How many of them are over or wait for a person.
+        failed: How many of those failed.
+        taken_over: How many starts of dead workers it has put back into the queue.
+    """
+
+    begun: int = 0
+    ended: int = 0
+    failed: int = 0
+    taken_over: int = 0
+
+    @property
+    def running(self) -> int:
+        """How many run now."""
+        return self.begun - self.ended
+
+
+class Worker:
+    """Runs the submitted turns of an agent's workspace. A process can have one.
+
+    Args:
+        agent: The open agent, which has a queue.
+        concurrency: How many turns it runs at once. Default: the queue's `worker_concurrency`.
+        queue_concurrency: How many turns all workers run at once. Default: the queue's `concurrency`.
+
+    Attributes:
+        id: Its id, unique to this start of the process.
+        counts: What it has done so far.
+
+    Raises:
+        InvalidArgument: The agent has no queue, or a number is out of range.
+    """
+
+    def __init__(
+        self, agent: WorldAgent, *, concurrency: int | None = None, queue_concurrency: int | None = None
+    ) -> None:
+        queue = agent.queue
+        if not isinstance(queue, Queue):
+            raise InvalidArgument("the agent has no queue", remedy="pass WorldAgent(queue=Queue())")
+        if concurrency is not None:
+            queue = replace(queue, worker_concurrency=concurrency)
+        if queue_concurrency is not None:
+            queue = replace(queue, concurrency=queue_concurrency)
+        self._agent, self._queue = agent, queue
+        self.id = f"{socket.gethostname()[:40]}-{os.getpid()}-{new_id('worker')[-8:]}"
+        self.counts = Counts()
+        self._closing = False
+        self._takes: Takes | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @asynccontextmanager
+    async def running(self, *, drain: int = DRAIN_SECONDS) -> AsyncGenerator[None]:
+        """Take and run submitted turns while the block runs.
+
+        At its end the worker takes no more and waits for its running turns. Then drain or close the agent: what still
+        runs is resumed by another worker, or by the next one that starts.
+
+        Args:
+            drain: How many seconds to wait at the end.
+
+        Raises:
+            InvalidArgument: The process has a worker already.
+            MissingExtra: The extra `durable` is not installed.
+            StorageUnavailable: The queue cannot be reached.
+        """
+        leases, self._loop = self._agent.stores.leases, asyncio.get_running_loop()
+        async with leases.hold(lease_key(self._agent.workspace, self.id), wait=0, last=True) as lease:
+            module = await asyncio.to_thread(load)
+            self._takes = await asyncio.to_thread(
+                module.Takes,
+                self._agent.storage,
+                self._agent.workspace,
+                self._queue,
+                executor=self.id,
+                runner=self._bridged,
+            )
+            watching = asyncio.create_task(self._watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                await asyncio.wait({watching})
+                await self._close(drain)
+                await lease.commit(lease.retire, final=True)
+
+    async def run(self) -> None:
+        """Take and run submitted turns until this is cancelled; see `running`."""
+        async with self.running():
+            await asyncio.Event().wait()
+
+    async def _close(self, seconds: int) -> None:
+        assert self._takes is not None
+        busy = self.counts.running
+        self._closing = True
+        closing = asyncio.ensure_future(asyncio.to_thread(self._takes.close, seconds if busy else 0))
+        while not closing.done():
+            with contextlib.suppress(asyncio.CancelledError):  # a second signal does not leave DBOS half closed
+                await asyncio.wait({closing})
+        closing.result()
+        left = self.counts.running
+        _LOG.info("worker %s ends: %s turns ended while it waited, %s are left to resume", self.id, busy - left, left)
+
+    # --- running a turn ---------------------------------------------------------------------------------------------
+
+    async def _bridged(self, start: Mapping[str, Any]) -> Outcome:
+        """Run a start in the agent's loop; DBOS calls this in its own."""
+        assert self._loop is not None
+        # In an empty context, so that the turn does not see DBOS's.
+        begun = Context().run(asyncio.run_coroutine_threadsafe, self._run(start), self._loop)
+        return await asyncio.wrap_future(begun)
+
+    async def _run(self, start: Mapping[str, Any]) -> Outcome:
+        self.counts.begun += 1
+        outcome = await self._tried(start)
+        self.counts.ended += 1
+        self.counts.failed += outcome.get("code") is not None
+        return outcome
+
+    async def _tried(self, start: Mapping[str, Any]) -> Outcome:
+        """Run the turn; resume it by its key if it failed with an error that can pass."""
+        waits = iter(RETRY_SECONDS)
+        while True:
+            try:
+                return await self._turn(start)
+            except AgentClosed:
+                return await _for_ever()  # the start stays taken, until another worker takes it over
+            except ThreadBusy:
+                wait = BUSY_SECONDS
+            except WorldAgentError as error:
+                wait = next(waits, 0.0) if error.retryable else 0.0
+                if not wait:
+                    _LOG.warning("the submitted turn %r failed: %s", start["key"], error)
+                    return {"code": error.code, "turn": error.turn_id}
+            except Exception as error:  # the host's code can raise anything; its text stays out of the queue
+                _LOG.exception("the submitted turn %r failed", start["key"])
+                return {"code": "host_error", "turn": None, "type": type(error).__name__}
+            await asyncio.sleep(wait)
+
+    async def _turn(self, start: Mapping[str, Any]) -> Outcome:
+        stream = submitted(self._agent, start)
+        try:
+            async with stream:
+                turn = await stream.wait()
+        except asyncio.CancelledError:
+            if not self._closing and stream.turn_id:  # the submission was cancelled
+                await stream.cancel()
+            raise
+        if turn.status == "stopped":
+            return await _for_ever()
+        return {"turn": turn.id, "status": turn.status}
+
+    # --- taking over ------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._take_over()
+            except WorldAgentError as error:
+                _LOG.warning("worker %s could not look for dead workers: %s", self.id, error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _take_over(self) -> None:
+        """Put the starts of workers without a lease back into the queue."""
+        takes, workspace, leases = self._takes, self._agent.workspace, self._agent.stores.leases
+        assert takes is not None
+        others = await asyncio.to_thread(takes.holders) - {self.id}
+        keys = {lease_key(workspace, other): other for other in others}
+        for key in keys.keys() - await leases.owned(keys):
+            # Whoever holds the dead worker's lease takes its starts, so no two survivors do.
+            with contextlib.suppress(ThreadBusy):
+                async with leases.hold(key, wait=0, last=True) as lease:
+                    count = await asyncio.to_thread(takes.take_over, keys[key])
+                    self.counts.taken_over += count
+                    _LOG.warning("worker %s took over %s turns of %s, which has died", self.id, count, keys[key])
+                    await lease.commit(lease.retire, final=True)
+
+
+def lease_key(workspace: str, worker: str) -> str:
+    """Return the key of a worker's lease."""
+    return f"worker {workspace} {worker}"
+
+
+async def _for_ever() -> Outcome:
+    await asyncio.Event().wait()
+    raise AssertionError("nothing sets this event")
+
+
+__all__ = ["Counts", "Worker", "lease_key"]

@@ -1,0 +1,306 @@
+"""Submitted turns: a start waits in a queue until a worker begins it, once, whatever dies meanwhile (T10, D10)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import Thinking, calls, paying
+from support.skill_turns import name_of, package
+from support.submissions import HELLO, assert_no_role_in_queue, becomes, queued_agent, working
+from worldagent import Role, Tier, Worker
+from worldagent.core.errors import (
+    InvalidArgument,
+    KeyReused,
+    MissingExtra,
+    RoleNotStorable,
+    UnknownShape,
+    UnknownTier,
+    UnknownTurn,
+    WorldAgentError,
+)
+from worldagent.core.pauses import Approve
+from worldagent.scheduling import Queue, RateLimit, StartMessage, StartSkill, StartTask
+from worldagent.scheduling import Worker as QueueWorker
+from worldagent.testing import ScriptedLM
+
+pytestmark = [pytest.mark.requirement("T10"), pytest.mark.on_every_database(soak=True)]
+
+
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T13")
+async def test_a_submitted_turn_waits_for_a_worker_and_runs_once(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda call: {"reply": f"Hello, {call.index}."})
+    async with queued_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t1", account="ana")
+        submission = await agent.submit(HELLO, thread=thread, key="greeting")
+        assert await submission.status() == "queued"
+        assert await submission.turn_id() is None
+        assert await thread.state() is None
+        again = await agent.submit(HELLO, thread=thread, key="greeting")
+        assert again == submission == agent.submission(thread, "greeting")
+        async with QueueWorker(agent).running(drain=0):
+            turn = await asyncio.wait_for(submission.wait(), 20)
+        assert (turn.status, turn.text) == ("done", "Hello, 1.")
+        assert (await submission.status(), await submission.turn_id()) == ("done", turn.id)
+        kinds = [event.type async for event in submission.events()]
+        assert (kinds[0], kinds[-1]) == ("turn_started", "turn_ended")
+        state = await thread.state()
+        assert state is not None
+        assert (state.turn_id, state.account, state.unattended) == (turn.id, "ana", "refuse")
+        # What is submitted again once it is over is not run again, nor is a start with the key in this process.
+        assert await (await agent.submit(HELLO, thread=thread, key="greeting")).wait() == turn
+        assert (await thread.converse("Hello.", key="greeting", unattended=True)).id == turn.id
+    assert len(lm.calls) == 1
+
+
+async def test_tasks_and_skills_run_with_what_they_were_given(tmp_path: Path) -> None:
+    folder = package(tmp_path)
+
+    def reply(call: Any) -> dict[str, Any]:
+        return {"reply": "Tea."} if name_of(call) == "RunSkill" else {"result": "Fine."}
+
+    more = {"workers": [Worker("critic", "You judge.", "judges")], "skills": [folder.parent]}
+    async with working(tmp_path / "home", ScriptedLM(reply), **more) as (agent, _):
+        task = StartTask("subagent", {"worker": "critic", "request": "Judge."})
+        judged = await agent.submit(task, thread=agent.thread("t1"))
+        made = await agent.submit(StartSkill("tea", "Two cups."), thread=agent.thread("t2"))
+        assert (await asyncio.wait_for(judged.wait(), 20)).result.text == "Fine."
+        assert (await asyncio.wait_for(made.wait(), 20)).status == "done"
+
+
+async def test_a_queued_turn_can_be_cancelled(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda _: {"reply": "Hello."})
+    async with queued_agent(tmp_path, lm) as agent:
+        first = await agent.submit(HELLO, thread=agent.thread("t1"))
+        second = await agent.submit(HELLO, thread=agent.thread("t2"))
+        assert await first.cancel()
+        assert await first.status() == "cancelled"
+        assert not await first.cancel()
+        assert (await first.wait()).status == "cancelled"
+        assert [event async for event in first.events()] == []
+        async with QueueWorker(agent).running(drain=0):
+            await asyncio.wait_for(second.wait(), 20)
+        assert await agent.thread("t1").state() is None
+    assert len(lm.calls) == 1
+
+
+async def test_a_running_turn_is_cancelled_in_its_worker(tmp_path: Path) -> None:
+    model = Thinking()
+    async with working(tmp_path, model.lm) as (agent, _):
+        submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        await asyncio.wait_for(model.asked.wait(), 20)
+        assert await submission.status() == "running"
+        assert await submission.cancel()
+        assert (await asyncio.wait_for(submission.wait(), 20)).status == "cancelled"
+        assert not await submission.cancel()
+
+
+async def test_a_turn_that_waits_for_a_person_leaves_the_queue(tmp_path: Path) -> None:
+    done = list[str]()
+
+    def reply(call: Any) -> dict[str, Any]:
+        return {"reply": "Paid."} if call.steps else {"reply": "", **calls(("pay", {"what": "toll"}))}
+
+    async with working(tmp_path, ScriptedLM(reply), tools=[paying(done)], queue=Queue(concurrency=1)) as (agent, _):
+        thread = agent.thread("t1")
+        submission = await agent.submit(HELLO, thread=thread, unattended="pause")
+        turn = await asyncio.wait_for(submission.wait(), 20)
+        assert (turn.status, await submission.status(), done) == ("paused", "paused", [])
+        after = await agent.submit(HELLO, thread=agent.thread("t2"), unattended="refuse")
+        await asyncio.wait_for(after.wait(), 20)  # the only place of the queue is free again
+        await thread.resume({pause.id: Approve() for pause in turn.pauses})
+        assert ((await submission.wait()).text, await submission.status(), done) == ("Paid.", "done", ["toll"])
+
+
+async def test_a_failure_that_passes_is_tried_again_and_another_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldagent.scheduling.worker.RETRY_SECONDS", (0.01, 0.01))
+    answers = iter([ConnectionError("down"), {"reply": "Hello."}])
+
+    def reply(_: Any) -> Any:
+        answer = next(answers, ConnectionError("down"))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async with working(tmp_path, ScriptedLM(reply)) as (agent, worker):
+        submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        assert (await asyncio.wait_for(submission.wait(), 20)).text == "Hello."
+        failing = await agent.submit(HELLO, thread=agent.thread("t2"))
+        with pytest.raises(WorldAgentError) as caught:
+            await asyncio.wait_for(failing.wait(), 20)
+        assert (caught.value.code, await failing.status()) == ("model_unavailable", "failed")
+        assert worker.counts.failed == 1
+
+
+async def test_what_a_worker_cannot_begin_has_failed(tmp_path: Path) -> None:
+    task = StartTask("subagent", {"worker": "critic", "request": "Judge."})
+    async with queued_agent(tmp_path, ScriptedLM([]), workers=[Worker("critic", "You judge.", "judges")]) as agent:
+        await agent.submit(task, thread=agent.thread("t1"), key="k")
+    async with working(tmp_path, ScriptedLM([])) as (agent, _):  # this one has no such worker
+        submission = agent.submission(agent.thread("t1"), "k")
+        with pytest.raises(WorldAgentError) as caught:
+            await asyncio.wait_for(submission.wait(), 20)
+        assert caught.value.code == "unknown_worker"
+        assert await submission.status() == "failed"
+        with pytest.raises(WorldAgentError):
+            [event async for event in submission.events()]
+
+
+async def test_turns_of_one_thread_run_one_after_another(tmp_path: Path) -> None:
+    running = list[int]()
+
+    async def reply(call: Any) -> dict[str, str]:
+        running.append(call.index)
+        assert len(running) == 1
+        await asyncio.sleep(0)
+        running.clear()
+        return {"reply": "Hello."}
+
+    async with working(tmp_path, ScriptedLM(reply)) as (agent, _):
+        every = [await agent.submit(HELLO, thread=agent.thread("t1")) for _ in range(5)]
+        turns = await asyncio.wait_for(asyncio.gather(*(each.wait() for each in every)), 30)
+        assert [turn.status for turn in turns] == ["done"] * 5
+        assert len(await agent.thread("t1").history()) == 10
+
+
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R9")
+async def test_stored_roles_resolve_in_the_worker_and_none_is_in_the_queue(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda _: {"reply": "Hello."})
+    canaries = ("Answer in three words.", "Answer as a sailor.", "Answer as a pirate.", "Answer in rhymes.")
+    async with queued_agent(tmp_path, lm) as agent:
+        await agent.roles.put("workspace", Role("terse", canaries[0]))
+        thread = agent.thread("t1", account="ana", tiers=[Tier.ACCOUNT])
+        submission = await agent.submit(HELLO, thread=thread)
+        await agent.roles.put("account", Role("sailor", canaries[1]), scope_id="ana")
+        thread.role.set(Role("pirate", canaries[2]))
+        with pytest.raises(RoleNotStorable, match="pass role=None to submit without it"):
+            await agent.submit(HELLO, thread=thread, key="no")
+        with pytest.raises(UnknownTier, match="a call role is never stored"):
+            await agent.submit(HELLO, thread=thread, key="no", role=Role("poet", canaries[3]))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        with pytest.raises(UnknownTurn):
+            await agent.submission(thread, "no").status()
+        without = await agent.submit(HELLO, thread=thread, role=None)
+        thread.role.clear()
+        async with QueueWorker(agent).running(drain=0):
+            await asyncio.wait_for(asyncio.gather(submission.wait(), without.wait()), 20)
+    assert [canaries[1] in (call.role or "") for call in lm.calls] == [True, True]
+    assert [any(each in call.text for each in (canaries[0], *canaries[2:])) for call in lm.calls] == [False, False]
+    assert_no_role_in_queue(tmp_path, canaries)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "problem"),
+    [
+        ({"start": StartTask("none")}, UnknownShape, "there is no shape 'none'"),
+        ({"start": StartSkill("tea", "Two.")}, InvalidArgument, "there is no skill 'tea'"),
+        ({"start": "Hello."}, InvalidArgument, "`start` must be a StartMessage, StartTask or StartSkill, got a str"),
+        ({"thread": "t1"}, InvalidArgument, "`thread` must be a thread of this agent"),
+        ({"key": ""}, InvalidArgument, "key"),
+        ({"priority": 0}, InvalidArgument, "`priority` must be an integer from 1 to 2147483647, got 0"),
+        ({"unattended": "perhaps"}, InvalidArgument, "unattended"),
+        ({"start": StartMessage("Bye.")}, KeyReused, "the key 'used' was used on this thread for another request"),
+    ],
+)
+async def test_what_cannot_be_submitted(
+    tmp_path: Path, given: dict[str, Any], error: type[WorldAgentError], problem: str
+) -> None:
+    async with queued_agent(tmp_path, ScriptedLM([])) as agent:
+        thread = agent.thread("t1")
+        used = await agent.submit(HELLO, thread=thread, key="used")
+        every: dict[str, Any] = {"start": HELLO, "thread": thread, "key": "used", **given}
+        with pytest.raises(error) as caught:
+            await agent.submit(**every)
+        assert problem in str(caught.value)
+        assert await used.status() == "queued"
+
+
+async def test_a_key_that_a_turn_has_already(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda _: {"reply": "Hello."})
+    async with queued_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t1")
+        turn = await thread.converse("Hello.", key="used", unattended=True)
+        with pytest.raises(KeyReused):
+            await agent.submit(StartMessage("Bye."), thread=thread, key="used")
+        submission = await agent.submit(HELLO, thread=thread, key="used")
+        async with QueueWorker(agent).running(drain=0):
+            assert (await asyncio.wait_for(submission.wait(), 20)).id == turn.id
+    assert len(lm.calls) == 1
+
+
+async def test_an_agent_without_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from support.agents import scripted_agent
+
+    async with scripted_agent(tmp_path, ScriptedLM([])) as agent:
+        with pytest.raises(InvalidArgument, match=r"the agent has no queue; pass WorldAgent\(queue=Queue\(\)\)"):
+            await agent.submit(HELLO, thread=agent.thread("t1"))
+        with pytest.raises(InvalidArgument, match="the agent has no queue"):
+            QueueWorker(agent)
+    with pytest.raises(InvalidArgument, match="`queue` must be a Queue, got 'str'"):
+        scripted_agent(tmp_path, ScriptedLM([]), queue="queue")
+    monkeypatch.setattr("worldagent.scheduling.queue.find_spec", lambda _: None)
+    async with queued_agent(tmp_path, ScriptedLM([])) as agent:
+        with pytest.raises(MissingExtra, match=r"install it: pip install 'worldagent\[durable\]'"):
+            await agent.submit(HELLO, thread=agent.thread("t1"))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Queue(concurrency=0),
+        lambda: Queue(worker_concurrency=10_001),
+        lambda: Queue(rate_limit=5),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        lambda: RateLimit(0, 1),
+        lambda: RateLimit(1, 0),
+        lambda: RateLimit(1, float("nan")),
+    ],
+)
+def test_limits_out_of_range(made: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        made()
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_priority_and_concurrency_over_all(tmp_path: Path) -> None:
+    order = list[str]()
+
+    def reply(call: Any) -> dict[str, str]:
+        order.append(call.user)
+        return {"reply": "Hello."}
+
+    async with queued_agent(tmp_path, ScriptedLM(reply), queue=Queue(concurrency=1)) as agent:
+        every = [
+            await agent.submit(StartMessage(f"This is {number}."), thread=agent.thread(f"t{number}"), priority=priority)
+            for number, priority in enumerate([3, 2, 1, None])
+        ]
+        worker = QueueWorker(agent)
+        async with worker.running(drain=0):
+            await asyncio.wait_for(asyncio.gather(*(each.wait() for each in every)), 30)
+    assert [next(number for number in "0123" if f"This is {number}." in text) for text in order] == list("3210")
+
+
+async def test_a_rate_limit_is_kept(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda _: {"reply": "Hello."})
+    async with working(tmp_path, lm, queue=Queue(rate_limit=RateLimit(2, 3600.0))) as (agent, _):
+        every = [await agent.submit(HELLO, thread=agent.thread(f"t{number}")) for number in range(3)]
+        await asyncio.wait_for(asyncio.gather(*(each.wait() for each in every[:2])), 20)
+        await becomes(every[2], "queued")
+    assert len(lm.calls) == 2
+
+
+async def test_a_process_has_one_worker(tmp_path: Path) -> None:
+    async with working(tmp_path, ScriptedLM([])) as (agent, _):
+        with pytest.raises(InvalidArgument, match="this process runs a worker already"):
+            async with QueueWorker(agent).running():
+                pass
