@@ -17,6 +17,7 @@ from ..core.errors import FunctionInvalid, InvalidArgument, ProfileInvalid
 from ..core.pauses import UnattendedMode
 from ..core.validation import describe_failure, is_text
 from ..graphs import SKILL, SUBAGENT, GraphOptions, Shape
+from ..graphs.shape import shape_call
 from ..harness import Function, GenerationOptions, Registry, Worker, load_workers, tool
 from ..harness.limits import DEFAULT_CHOSEN_CALLS, Limits, Usage
 from ..harness.schema import result_of
@@ -244,6 +245,7 @@ def all_workers(given: Iterable[object], settings: Settings) -> tuple[Worker | F
         if isinstance(each, os.PathLike):
             found += load_workers(each)
         else:
+            _check_native("workers", each)
             found.append(each)  # type: ignore[arg-type]  # the registry checks the type
     if settings.workers is not None:
         found += load_workers(settings.workers.expanduser())
@@ -265,12 +267,28 @@ def all_tools(given: Iterable[object]) -> tuple[Function, ...]:
     return tuple(map(_function, listed("tools", given)))
 
 
+def _check_native(place: str, given: object) -> None:
+    """Refuse a module of dspy and a graph, which must be made a shape or a worker.
+
+    Raises:
+        FunctionInvalid: It is one.
+    """
+    remedy = shape_call(given, place=place)
+    if remedy is not None:
+        name = getattr(given, "__name__", type(given).__name__)
+        raise FunctionInvalid(
+            f"`{place}` must hold only {'functions' if place == 'tools' else place}, got {name!r}",
+            remedy=f"{remedy}; with description= the conversation can call it",
+        )
+
+
 def _function(given: Any) -> Function:
     if isinstance(given, Function):
         return given
     if isinstance(given, Worker | Shape):
         what, name = ("worker", given.name) if isinstance(given, Worker) else ("shape", given.key)
         raise FunctionInvalid(f"`tools` contains the {what} {name!r}", remedy=f"pass it in {what}s=")
+    _check_native("tools", given)
     made = tool()(given)  # not `tool(given)`: None would mean no argument
     if not made.description:
         raise FunctionInvalid(

@@ -323,7 +323,7 @@ class SettingsInvalid(UsageError):
 
 
 class RoleInvalid(UsageError):
-    """A role has no content, or its content is not text."""
+    """A role has no content, its content is not text, or it is for a predictor that a module does not have."""
 
 
 class RoleTooLong(UsageError):

@@ -79,12 +79,8 @@ class Shape(Generic[P, R]):
         called = getattr(self.handler, "__call__", None)  # noqa: B004 -- an object can be a handler, too
         if not (inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(called)):
             raise FunctionInvalid(f"the handler of shape {self.key!r} is not async", remedy="make it 'async def'")
+        check_models(f"the shape {self.key!r}", self.params, self.result)
         for what in (self.params, self.result):
-            if not (isinstance(what, type) and issubclass(what, BaseModel)):
-                raise FunctionInvalid(
-                    f"the shape {self.key!r} must declare pydantic models as params and result, not {what!r}",
-                    remedy="declare pydantic models",
-                )
             for name, declared in what.model_fields.items():
                 if declared.exclude:
                     raise FunctionInvalid(
@@ -192,6 +188,25 @@ class Shape(Generic[P, R]):
         )
 
 
+def check_models(what: str, params: object, result: object) -> None:
+    """Refuse params or a result that are not declared as pydantic models.
+
+    Args:
+        what: What declares them, for the error.
+        params: The params.
+        result: The result.
+
+    Raises:
+        FunctionInvalid: One of them is something else.
+    """
+    for given in (params, result):
+        if not (isinstance(given, type) and issubclass(given, BaseModel)):
+            raise FunctionInvalid(
+                f"{what} must declare pydantic models as params and result, not {given!r}",
+                remedy="declare pydantic models",
+            )
+
+
 def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
     """Params as JSON that a checkpoint can hold.
 
@@ -256,8 +271,10 @@ class ShapeRegistry:
             FunctionInvalid: It is not a shape.
         """
         if not isinstance(shape, Shape):
+            got = f"the class {shape.__name__!r}" if isinstance(shape, type) else f"a {type(shape).__name__!r}"
             raise FunctionInvalid(
-                f"shapes= must hold only shapes, got a {type(shape).__name__!r}", remedy=_instead(shape)
+                f"shapes= must hold only shapes, got {got}",
+                remedy=shape_call(shape) or "make it with Shape(key, params, result, handler)",
             )
         if shape.key in self._shapes:
             raise NameTaken(f"two shapes have the key {shape.key!r}", remedy="rename one of them")
@@ -286,17 +303,27 @@ _SHAPES_OF: Final = (
 )
 
 
-def _instead(given: object) -> str:
-    """What to write in place of something that is not a shape. A library that is not loaded has made nothing."""
-    for library, kind, write in _SHAPES_OF:
-        known = getattr(sys.modules.get(library), kind, None)
-        if known is not None and isinstance(given, known):
-            name = write.partition("(")[0]
+def shape_call(given: object, *, place: str = "shapes") -> str | None:
+    """What to write in place of a graph or a module. A library that is not loaded has made nothing.
+
+    Args:
+        given: What was passed.
+        place: The argument; a module in `workers` becomes a worker.
+
+    Returns:
+        The remedy of an error; None for anything else.
+    """
+    for library, name, shape in _SHAPES_OF:
+        kind = getattr(sys.modules.get(library), name, None)
+        if kind is not None and (isinstance(given, kind) or (isinstance(given, type) and issubclass(given, kind))):
+            is_worker = place == "workers" and name == "Module"
+            call = shape.replace("module_shape", "module_worker") if is_worker else shape
+            function, where = call.partition("(")[0], "workers" if is_worker else "shapes"
             return (
-                f"write shapes=[{write}], with `from worldagent.graphs.shapes import {name}`, a name for KEY, "
+                f"write {where}=[{call}], with `from worldagent.graphs.shapes import {function}`, a name for KEY, "
                 "and pydantic models of what goes in and what comes out for PARAMS and RESULT"
             )
-    return "make it with Shape(key, params, result, handler)"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,9 @@ def compose(
         entry: The name of the turn's entry Signature, or several, or none.
         signatures: The names of its other Signatures.
         policy: `stack` or `block`.
+
+    Raises:
+        RoleInvalid: A role is for a predictor that a module of the turn does not have.
     """
     if not roles:
         return NO_ROLE
@@ -287,6 +290,7 @@ def compose(
     names: Iterable[str] = entries
     if any(role.applies_to for role in roles.values()):
         names = dict.fromkeys((*entries, *signatures))
+        _check_paths(roles.values(), entries, names)
     for name in names:
         tiers, _ = active_tiers(roles, name, entry=entries, policy=policy)
         if tiers:
@@ -295,6 +299,19 @@ def compose(
             texts[name], tiers_of[name] = rendered[tiers], tiers
     used = {tier for tiers in tiers_of.values() for tier in tiers}
     return ResolvedRole(texts, tuple(tier for tier in reversed(Tier) if tier in used), tiers_of)
+
+
+def _check_paths(roles: Iterable[Role], entries: tuple[str, ...], names: Iterable[str]) -> None:
+    """Refuse a pattern `ENTRY.PATH` for a module with this entry Signature if none of its predictors matches."""
+    for entry in entries:
+        paths = [name for name in names if name.startswith(f"{entry}.")]
+        for role in roles if paths else ():
+            for pattern in role.applies_to:
+                if pattern.startswith(f"{entry}.") and not any(fnmatchcase(path, pattern) for path in paths):
+                    raise RoleInvalid(
+                        f"`applies_to` of the role {role.name!r} has {pattern!r}, but the module has no such predictor",
+                        remedy=f"use {' or '.join(paths)}, or {entry} for the predictors that have its fields",
+                    )
 
 
 def _applies(role: Role, signature: str, entries: tuple[str, ...]) -> bool:

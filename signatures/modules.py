@@ -7,10 +7,11 @@ the module, its trace and its callbacks never hold a role. `graphs.modules` make
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from ..core.errors import FunctionInvalid
 from .adapter import RoleAdapter, Signature
 from .callbacks import RoleFreeCallback, dspy_callbacks
 from .predictor import ModelCaller, Predictor
-from .programs import predictors
+from .programs import Program, RoleFreePredict, predictors
 from .signature import check_signature, named
 
 Module = dspy.Module
@@ -36,6 +37,8 @@ _LATE_SECONDS: Final = 0.05
 
 _OPEN: Final[dict[str, ModuleRun]] = {}
 """The open runs by key. A module has only the key: what it keeps, such as a trace, must not lead to the turn's role."""
+
+_METHODS: Final = ("aforward", "forward")
 
 _ODD = re.compile(r"[^\w.-]+")
 
@@ -94,15 +97,83 @@ def check_module(module: object, *, what: str) -> dspy.Module:
         FunctionInvalid: It is not a module, a predictor has its own model, or a Signature has a role.
     """
     if not isinstance(module, dspy.Module):
-        raise FunctionInvalid(
-            f"{what} must be a dspy.Module, got {type(module).__name__!r}", remedy="pass an instance of your module"
-        )
+        got, remedy = repr(type(module).__name__), "pass an instance of your module"
+        if isinstance(module, type):
+            name = module.__name__
+            is_signature = issubclass(module, dspy.Signature)
+            got = f"the {'Signature' if is_signature else 'class'} {name!r}"
+            remedy = f"pass {f'dspy.Predict({name})' if is_signature else f'an instance of it, such as {name}()'}"
+        raise FunctionInvalid(f"{what} must be a dspy.Module, got {got}", remedy=remedy)
     for path, predict in predictors(module):
         if predict.lm is not None:
             _refuse_model(f"the predictor {path!r} of {what}")
         signature: Any = predict.signature
         check_signature(signature)
     return module
+
+
+def check_inputs(module: dspy.Module, names: Collection[str], *, what: str) -> None:
+    """Refuse params that a module cannot be called with, as far as the signature of its `forward` tells.
+
+    Args:
+        module: The module.
+        names: The names of the params.
+        what: The place where it was passed, for the error.
+
+    Raises:
+        FunctionInvalid: It has no `forward`, an input without a default is missing, or it takes no such input.
+    """
+    method, _ = _called(module)
+    if method is None:
+        raise FunctionInvalid(
+            f"{what} has neither `forward` nor `aforward`", remedy="write one of them; it takes the params by name"
+        )
+    needed, taken = _inputs_of(module, method)
+    missing = [name for name in needed if name not in names]
+    unknown = [] if taken is None else [name for name in names if name not in taken]
+    if missing or unknown:
+        problems = [f"it lacks {missing}"] if missing else []
+        problems += [f"the module has no input for {unknown}"] if unknown else []
+        known = needed if taken is None else taken
+        raise FunctionInvalid(
+            f"the model `params` does not fit {what}: {' and '.join(problems)}",
+            remedy=f"name its fields as the inputs of the module, which are {list(known)}",
+        )
+
+
+def _called(module: dspy.Module) -> tuple[Callable[..., Any] | None, bool]:
+    """The method that a call of a module runs, and whether it is its `aforward`.
+
+    A `forward` of a class counts more than the `aforward` of its base, which does not call it.
+    """
+    for owner in (module, *type(module).__mro__):
+        for name in _METHODS:
+            if name in vars(owner):  # dspy warns of `module.forward`
+                found = vars(owner)[name]
+                return found if owner is module else found.__get__(module), name == "aforward"
+    return None, False
+
+
+_TAKE_FIELDS: Final = tuple(
+    vars(kind)[name] for kind in (dspy.Predict, RoleFreePredict, dspy.ChainOfThought, Program) for name in _METHODS
+)
+"""Methods that take any keyword and use those that are input fields."""
+
+
+def _inputs_of(module: dspy.Module, method: Callable[..., Any]) -> tuple[list[str], list[str] | None]:
+    """The inputs of a module that it must get, and all that it takes; None if it takes any."""
+    if getattr(method, "__func__", None) in _TAKE_FIELDS:
+        predictor: Any = module if isinstance(module, dspy.Predict) else module.predict
+        fields = predictor.signature.input_fields
+        return [name for name, info in fields.items() if info.is_required()], list(fields)
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # not a Python function
+        return [], None
+    by_name = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    needed = [each.name for each in by_name if each.default is each.empty]
+    return needed, None if takes_any else [each.name for each in by_name]
 
 
 def _refuse_model(what: str) -> NoReturn:
@@ -194,14 +265,8 @@ class ModuleRun:
 
     @property
     def is_async(self) -> bool:
-        """Whether the module has an `aforward`; otherwise it is called on a thread.
-
-        A `forward` of a class counts more than the `aforward` of its base, which does not call it.
-        """
-        for owner in (self.module, *type(self.module).__mro__):
-            if "aforward" in vars(owner) or "forward" in vars(owner):
-                return "aforward" in vars(owner)
-        return False
+        """Whether a call of the module runs its `aforward`; otherwise it is called on a thread."""
+        return _called(self.module)[1]
 
     @contextmanager
     def opened(self, callbacks: Iterable[object], *, hide: Callable[[Any], Any]) -> Generator[None]:

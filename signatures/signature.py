@@ -100,7 +100,7 @@ def check_signature(signature: Signature) -> None:
     """
     if not (isinstance(signature, type) and issubclass(signature, dspy.Signature)):
         raise FunctionInvalid(
-            f"a Signature must be a subclass of dspy.Signature, got {signature!r}",
+            f"a Signature must be a subclass of dspy.Signature, got {_kind(signature)}",
             remedy="declare it as a class with this base",
         )
     name = signature.__name__
@@ -115,6 +115,10 @@ def check_signature(signature: Signature) -> None:
         raise FunctionInvalid(
             f"the Signature {name!r} must have input and output fields", remedy="declare at least one of each"
         )
+
+
+def _kind(given: object) -> str:
+    return f"the class {given.__name__!r}" if isinstance(given, type) else f"a {type(given).__name__!r}"
 
 
 def named(signature: Signature, name: str, instructions: str) -> Signature:

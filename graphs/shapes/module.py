@@ -12,7 +12,7 @@ from ...core.errors import FunctionInvalid
 from ...harness import CallContext, Function, Risk
 from ...harness.function import READ_ONLY, risks
 from ..modules import run_module
-from ..shape import Shape, ShapeRegistry
+from ..shape import Shape, ShapeRegistry, check_models
 from ..tasks import TaskContext
 
 if TYPE_CHECKING:
@@ -67,13 +67,17 @@ def module_shape(
         description: What it is for. With one it is offered to the conversation.
 
     Raises:
-        FunctionInvalid: It is not a module, a predictor has its own model or a field called `role`, or no predictor has
-            the fields of the entry Signature.
+        FunctionInvalid: It is not a module, a predictor has its own model or a field called `role`, `params` or
+            `result` is not a pydantic model, its `forward` does not take the params, `entry` is not a Signature, or no
+            predictor has its fields.
     """
-    from ...signatures.modules import check_module, has_fields
+    from ...signatures.modules import has_fields
     from ...signatures.programs import predictors
+    from ...signatures.signature import check_signature
 
-    checked = check_module(module, what=f"the module of shape {key!r}")
+    checked = _checked(module, params, result, what=f"shape {key!r}")
+    if entry is not None:
+        check_signature(entry)
     own: list[Any] = [predict.signature for _, predict in predictors(checked)]
     if entry is not None and not any(has_fields(each, entry) for each in own):
         raise FunctionInvalid(
@@ -116,16 +120,25 @@ def module_worker(
         risk: What calling it does to the world.
 
     Raises:
-        FunctionInvalid: It is not a module, or a predictor has its own model or a field called `role`.
+        FunctionInvalid: It is not a module, a predictor has its own model or a field called `role`, `params` or
+            `result` is not a pydantic model, or its `forward` does not take the params.
     """
-    from ...signatures.modules import check_module
-
-    check_module(module, what=f"the module of worker {name!r}")
+    _checked(module, params, result, what=f"worker {name!r}")
 
     async def body(ctx: CallContext, /, **inputs: Any) -> R:
         return result.model_validate(_fields(await ctx.run_module(module, **inputs), result))
 
     return Function(name, body, params, TypeAdapter(result), description, "flow", risk=risks(name, risk))
+
+
+def _checked(module: object, params: type[BaseModel], result: type[BaseModel], *, what: str) -> Module:
+    """Check what is known when a module is declared."""
+    from ...signatures.modules import check_inputs, check_module
+
+    checked = check_module(module, what=f"the module of {what}")
+    check_models(f"the {what}", params, result)
+    check_inputs(checked, params.model_fields, what=f"the module of {what}")
+    return checked
 
 
 def _fields(made: Any, result: type[BaseModel]) -> dict[str, Any]:

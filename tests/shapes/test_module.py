@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from support.agents import scripted_agent
 from worldagent import Role, Shape
-from worldagent.core.errors import FunctionInvalid, LimitReached
+from worldagent.core.errors import FunctionInvalid, LimitReached, RoleInvalid
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
-from worldagent.graphs.shapes import module_shape
+from worldagent.graphs.shapes import module_shape, module_worker
 from worldagent.harness import CallContext, flow, tool
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
@@ -84,6 +84,30 @@ async def test_applies_to_names_a_predictor_by_its_path(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, lm, shapes=[asking(Twice())]) as agent:
         await agent.thread("t").task("ask", Question(), role=Role("r", "Be brief.", applies_to=("Answer.draft",)))
     assert [call.role for call in lm.calls] == ["Be brief.", None]
+
+
+@pytest.mark.parametrize("pattern", ["Answer.drafts", "Answer.draft.predict", "Answer.*.lm"])
+async def test_applies_to_with_a_path_that_the_module_does_not_have_is_refused_before_anything_runs(
+    tmp_path: Path, pattern: str
+) -> None:
+    role = Role("r", "Be brief.", applies_to=("Other", pattern))
+    refused = pytest.raises(
+        RoleInvalid, match=r"role 'r' has 'Answer\..*; use Answer\.draft or Answer\.answer\.predict, or "
+    )
+
+    async def through(params: Question, ctx: TaskContext) -> Said:
+        with refused:
+            await ctx.task("ask", Question(), role=role)
+        return Said(answer="refused")
+
+    shapes = [asking(Twice()), Shape("through", Question, Said, through, entry=Answer)]
+    lm = ScriptedLM([])
+    async with scripted_agent(tmp_path, lm, shapes=shapes) as agent:
+        with refused:
+            await agent.thread("t").task("ask", Question(), role=role)
+        assert await agent.threads() == ()
+        assert (await agent.thread("t").task("through", Question(), role=role)).result == Said(answer="refused")
+    assert lm.calls == []
 
 
 @tool(risk="write")
@@ -208,10 +232,18 @@ class NotAwaited(Twice):
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "no module": (lambda: 3, "must be a dspy.Module, got 'int'"),
+    "no module": (lambda: 3, "must be a dspy.Module, got 'int'; pass an instance"),
+    "None": (lambda: None, "must be a dspy.Module, got 'NoneType'; pass an instance"),
+    "a class": (
+        lambda: Twice,
+        r"must be a dspy.Module, got the class 'Twice'; pass an instance of it, such as Twice\(\)",
+    ),
+    "a Signature": (lambda: Answer, r"must be a dspy.Module, got the Signature 'Answer'; pass dspy.Predict\(Answer\)"),
+    "a function": (lambda: price, "must be a dspy.Module, got 'function'; pass an instance"),
+    "no forward": (dspy.Module, r"has neither `forward` nor `aforward`; write one of them"),
     "a model of its own": (with_own_model, "has a model of its own"),
     "a role": (lambda: dspy.Predict("question, role -> answer"), "reserved name 'role'"),
-    "no fitting predictor": (lambda: dspy.Predict("message -> reply"), "has the fields of 'Answer'"),
+    "no fitting predictor": (lambda: dspy.Predict("question -> reply"), "has the fields of 'Answer'"),
 }
 
 
@@ -220,6 +252,73 @@ def test_a_module_that_cannot_run_is_refused_when_it_is_declared(refused: str) -
     make, says = REFUSED[refused]
     with pytest.raises(FunctionInvalid, match=says):
         asking(make())
+
+
+@pytest.mark.parametrize("entry", [Twice, Twice(), "Answer", Question], ids=["class", "module", "name", "model"])
+def test_an_entry_that_is_no_signature_is_refused_when_the_shape_is_declared(entry: Any) -> None:
+    with pytest.raises(
+        FunctionInvalid, match=r"must be a subclass of dspy\.Signature, got .{5,30}; declare it as a class"
+    ):
+        module_shape("ask", Twice(), params=Question, result=Said, entry=entry)
+
+
+async def test_the_program_of_another_agent_needs_the_params_of_its_signature(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([])) as agent:
+        program = agent.program("Converse")
+    with pytest.raises(FunctionInvalid, match=r"it lacks \['message'\] and the module has no input for \['question'\]"):
+        module_shape("ask", program, params=Question, result=Said)
+
+
+class Named(dspy.Module):
+    def __init__(self, **own: Any) -> None:
+        super().__init__()
+        for name, value in own.items():
+            setattr(self, name, value)
+
+    def forward(self, question: str, /, text: str, *, style: str = "plain") -> None: ...
+
+
+class Keyword(dspy.Module):
+    def forward(self, *, text: str, style: str = "plain", **more: Any) -> None: ...
+
+
+class Static(Twice):
+    @staticmethod
+    async def aforward(text: str) -> None: ...
+
+
+WRONG_INPUTS: dict[str, tuple[Any, str]] = {
+    "forward": (
+        Named,
+        r"it lacks \['text'\] and the module has no input for \['question'\]; name its .* are \['text', 'style'\]$",
+    ),
+    "keyword only": (
+        Keyword,
+        r"it lacks \['text'\]; name its fields as the inputs of the module, which are \['text'\]$",
+    ),
+    "static aforward": (Static, r"it lacks \['text'\] and the module has no input for \['question'\]"),
+    "Predict": (lambda: dspy.Predict("text -> answer"), r"it lacks \['text'\] and .* no input for \['question'\]"),
+    "ChainOfThought": (lambda: dspy.ChainOfThought("question, text -> answer"), r"it lacks \['text'\]; "),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_INPUTS)
+def test_params_that_the_forward_of_a_module_does_not_take_are_refused_when_it_is_declared(wrong: str) -> None:
+    make, says = WRONG_INPUTS[wrong]
+    with pytest.raises(FunctionInvalid, match=f"`params` does not fit the module of shape 'ask': {says}"):
+        module_shape("ask", make(), params=Question, result=Said)
+    with pytest.raises(FunctionInvalid, match=f"`params` does not fit the module of worker 'ask': {says}"):
+        module_worker("ask", make(), params=Question, result=Said)
+
+
+def test_params_that_the_forward_of_a_module_can_take_are_accepted() -> None:
+    for module in (
+        Named(forward=lambda question, style="plain": None),
+        Swallows(),
+        dspy.Predict("question -> answer"),
+        dspy.ReAct(Answer, tools=[price]),
+    ):
+        module_shape("ask", module, params=Question, result=Said)
 
 
 @pytest.mark.parametrize(

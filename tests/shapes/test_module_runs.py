@@ -274,9 +274,14 @@ async def test_a_module_whose_model_is_set_later_is_refused_at_its_next_run(tmp_
             await agent.thread("t").task("ask", Question())
 
 
-async def test_a_module_without_a_forward_fails_its_task(tmp_path: Path) -> None:
-    with pytest.raises(TaskFailed, match="AttributeError"):
-        await run(tmp_path, One())
+async def test_a_handler_that_runs_a_module_without_a_forward_fails(tmp_path: Path) -> None:
+    async def ask(params: Question, ctx: TaskContext) -> Said:
+        await ctx.run_module(One(), question=params.question)
+        raise AssertionError("it has nothing to run")
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[Shape("ask", Question, Said, ask)]) as agent:
+        with pytest.raises(TaskFailed, match="AttributeError"):
+            await agent.thread("t").task("ask", Question())
 
 
 # --- what predictors take and give ------------------------------------------------------------------------------------

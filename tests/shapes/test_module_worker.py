@@ -1,6 +1,7 @@
 """A module of dspy as the body of a worker, and which tiers of a role a turn says that it sent (T14)."""
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,27 @@ async def test_a_handler_dispatches_to_it(tmp_path: Path) -> None:
         assert (await agent.thread("t").task("judge", {"draft": "Rope."})).result == Verdict(verdict="Fine.")
 
 
-@pytest.mark.parametrize("given", [dspy.Predict, "module"])
+@pytest.mark.parametrize("given", [dspy.Predict, Review, "module", None])
 def test_only_a_module_can_be_the_body(given: Any) -> None:
-    with pytest.raises(FunctionInvalid, match=r"the module of worker 'critic' must be a dspy\.Module"):
+    with pytest.raises(FunctionInvalid, match=r"the module of worker 'critic' must be a dspy\.Module, got .*; pass "):
         module_worker("critic", given, params=Draft, result=Verdict)
+
+
+@pytest.mark.parametrize(("params", "result"), [(None, Verdict), (Draft, str), (dict, Verdict)])
+def test_only_models_can_be_its_params_and_result(params: Any, result: Any) -> None:
+    with pytest.raises(FunctionInvalid, match=r"the worker 'critic' must declare pydantic models as params and result"):
+        module_worker("critic", dspy.Predict(Review), params=params, result=result)
+
+
+@pytest.mark.parametrize("place", ["tools", "workers", "shapes"])
+@pytest.mark.parametrize("given", [dspy.Predict(Review), dspy.Predict])
+def test_a_module_elsewhere_is_refused_with_what_to_write(tmp_path: Path, place: str, given: Any) -> None:
+    elsewhere: dict[str, Any] = {place: [given]}
+    write = "workers=[module_worker(" if place == "workers" else "shapes=[module_shape("
+    with pytest.raises(
+        FunctionInvalid, match=rf"must hold only .*'Predict'; write {re.escape(write)}KEY, module, params="
+    ):
+        scripted_agent(tmp_path, ScriptedLM([]), settings=None, **elsewhere)
 
 
 def test_a_module_with_a_model_of_its_own_is_refused() -> None:
