@@ -683,12 +683,18 @@ class WorldAgent:
             limit: The number of examples, 1 to 10,000.
 
         Raises:
-            InvalidArgument: `feedback` or `limit` is invalid.
+            InvalidArgument: `feedback` or `limit` is invalid, or no Signature of the agent, nor of a kept example, has
+                the name.
             AgentClosed: The agent is not open.
         """
         wanted = ExampleFilters(signature=signature, account=account, feedback=feedback, limit=limit)
         parts = self._runner.parts
-        return [parts.engine.example(kept) for kept in await parts.stores.examples.list(self.workspace, wanted)]
+        found = await parts.stores.examples.list(self.workspace, wanted)
+        if signature is not None and not found:
+            # A Signature that the agent had earlier is known by its examples.
+            earlier = await parts.stores.examples.list(self.workspace, ExampleFilters(signature=signature, limit=1))
+            parts.engine.check_trained(signature, *(kept.signature for kept in earlier))
+        return [parts.engine.example(kept) for kept in found]
 
     def _changing(self) -> asyncio.Lock:
         """Held while the agent opens or closes, so that a second caller at the same time finds it done."""

@@ -159,6 +159,21 @@ class TurnEngine:
         shape = self.services.shapes.get(work["shape"])
         return shape.names_for(shape.read_params(work["params"]), self.services.shapes)
 
+    def check_trained(self, name: str, *earlier: str) -> None:
+        """Refuse a name that examples cannot have.
+
+        Args:
+            name: The name of a Signature.
+            earlier: Names that are accepted besides those of the agent.
+
+        Raises:
+            InvalidArgument: No Signature has the name.
+        """
+        entries = [shape.entry.__name__ for shape in self.services.shapes.shapes.values() if shape.entry is not None]
+        known = dict.fromkeys((*self.services.predictors.names, *entries))
+        if name not in known and name not in earlier:
+            raise InvalidArgument(f"no Signature is called {name!r}", remedy=f"the Signatures are: {', '.join(known)}")
+
     def program(self, name: str) -> Program:
         """A copy of the program of one Signature, without role, which you can optimise and save.
 
@@ -171,7 +186,8 @@ class TurnEngine:
             raise InvalidArgument(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
         worker = self.services.registry.workers.get(name)
         tools = self._tools if name == CONVERSE else None if worker is None else self._subagents.tools(worker)
-        inputs = {} if tools is None else tools.offered.inputs
+        # Lists, as the Signature declares them: dspy warns of tuples.
+        inputs = {} if tools is None else {field: list(offered) for field, offered in tools.offered.inputs.items()}
         return found.program(weights=self.services.caller.connection.weights, inputs=inputs)
 
     def use_program(self, name: str, program: Any) -> None:

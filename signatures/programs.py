@@ -231,6 +231,11 @@ def _shape(signature: Any) -> list[tuple[str, object, bool]]:
 
 
 def _read(path: Path, signature: Signature) -> dspy.Predict:
+    if path.is_dir():
+        raise FunctionInvalid(
+            f"the program {str(path)!r} for {signature.__name__!r} is a folder, as dspy saves a whole program",
+            remedy="pass dspy.load(FOLDER, allow_pickle=True), or the file of program.save('NAME.json')",
+        )
     own: Any = signature.dump_state()
     # Optimisers can rewrite only the last prefix.
     wanted = [field["prefix"] for field in own["fields"]]

@@ -1,6 +1,7 @@
 """R12: one program serves every role, and none is in it."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from support import arithmetic
 from support.agents import CRITIC, answering, scripted_agent
 from worldagent import Role, Tier
 from worldagent.core.errors import FunctionInvalid
-from worldagent.harness import tool
+from worldagent.harness import Worker, tool
 from worldagent.signatures import converse_signature
 from worldagent.signatures.adapter import RoleAdapter
 from worldagent.signatures.calling import ToolCall
@@ -270,6 +271,34 @@ async def test_a_program_sends_what_the_conversation_sends(tmp_path: Path, form:
         assert (await program.acall(history=dspy.History(messages=[]), message="What is a coat?")).reply == "Three."
     produced, alone = lm.calls
     assert (produced.system, produced.messages, produced.tools) == (alone.system, alone.messages, alone.tools)
+
+
+async def test_a_call_of_a_program_with_tools_warns_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("dspy"), "propagate", True)
+    buyer = Worker("buyer", "You buy.", "buys", tools=("price",))
+    lm = ScriptedLM(lambda call: {"result" if "request" in call.fields else "reply": "Three."})
+    async with scripted_agent(tmp_path, lm, tools=[price], workers=[buyer]) as agent:
+        programs = {"message": agent.program("Converse"), "request": agent.program("buyer")}
+    with dspy.context(lm=lm):
+        for field, program in programs.items():
+            await program.acall(**{field: "What is a coat?"})
+    assert all("price" in call.tools or "price" in call.text for call in lm.calls)
+    assert caplog.messages == []
+
+
+async def test_a_folder_that_dspy_saved_is_refused_with_what_to_pass(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "one", answering()) as agent:
+        program = agent.program("Converse")
+    program.save(tmp_path / "whole", save_program=True)
+    says = r"whole' for 'Converse' is a folder, .*; pass dspy\.load\(FOLDER, allow_pickle=True\), or the file of "
+    with pytest.raises(FunctionInvalid, match=says):
+        await scripted_agent(tmp_path / "two", answering(), programs={"Converse": tmp_path / "whole"}).start()
+    loaded = dspy.load(str(tmp_path / "whole"), allow_pickle=True)
+    async with scripted_agent(tmp_path / "two", answering(), programs={"Converse": loaded}) as agent:
+        with pytest.raises(FunctionInvalid, match=says):
+            await agent.use_program("Converse", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("form", ["native", "chat"])

@@ -107,6 +107,27 @@ async def test_an_example_has_no_words_of_turns_that_were_not_agreed_to(tmp_path
     assert "ecret" not in str([example.toDict() for example in found])
 
 
+class Asked(BaseModel):
+    message: str
+
+
+async def test_a_signature_that_neither_the_agent_nor_an_example_has_is_refused(tmp_path: Path) -> None:
+    module = module_shape("ask", dspy.Predict(Ask), params=Asked, result=Said, entry=Ask)
+    async with scripted_agent(tmp_path, answering(), workers=[CRITIC], shapes=[module], settings=ALL) as agent:
+        await agent.thread("t").task("subagent", {"worker": "critic", "request": "Judge."})
+        assert await agent.examples("Converse") == []
+        assert await agent.examples("Ask") == []
+        with pytest.raises(
+            InvalidArgument, match=r"no Signature is called 'Nope'; the Signatures are: Converse, .*Ask"
+        ):
+            await agent.examples("Nope")
+    async with scripted_agent(tmp_path, answering(), settings=ALL) as agent:  # without the worker
+        assert len(await agent.examples("critic")) == 1
+        assert await agent.examples("critic", account="ana") == []
+        with pytest.raises(InvalidArgument, match=r"no Signature is called 'Ask'; the Signatures are: "):
+            await agent.examples("Ask")
+
+
 @pytest.mark.on_every_database
 async def test_each_step_of_a_model_is_an_example_with_the_inputs_and_outputs_of_production(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, shopping(), tools=[price], settings=ASKED) as agent:
@@ -399,7 +420,7 @@ async def test_a_turn_that_is_killed_and_resumed_has_an_example_of_each_step_onc
 
 @pytest.mark.on_every_database
 async def test_feedback_is_stored_with_any_turn_and_can_be_replaced(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering(), settings=ASKED) as agent:
+    async with scripted_agent(tmp_path, answering(), workers=[CRITIC], settings=ASKED) as agent:
         ana, ben = agent.thread("a", account="ana"), agent.thread("b", account="ben")
         one = await ana.converse("one", example=True)
         two = await ben.converse("two", example=True)
