@@ -4,6 +4,7 @@ It needs no engine and no model, and loads neither dspy nor langgraph. `threads`
 """
 
 from .backup import Backup, back_up
+from .by_age import PrunedByAge
 from .exchange import Exported, Imported
 from .removal import AGE_LIMIT, KEEP_LIMIT, Pruned, Removed, Retention
 from .upkeep import Upkeep
@@ -15,6 +16,7 @@ __all__ = [
     "Exported",
     "Imported",
     "Pruned",
+    "PrunedByAge",
     "Removed",
     "Retention",
     "Upkeep",

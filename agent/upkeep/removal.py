@@ -168,18 +168,35 @@ async def remove(stores: Stores, scope: Scope, *, cancel: bool) -> Removed | Non
     async with stores.leases.hold(key, wait=stores.wait if cancel else RELEASE_WAIT_SECONDS, last=True) as lease:
         if not cancel:
             await _check_over(stores, key)
-        async with stores.traces() as traces:  # first, since nothing finds them once the thread is gone
-            await traces.forget(scope.workspace, scope.thread or "")
-        ends = await _ends(stores, await stores.database.read(lambda tx: sharers(tx, key)))
-        removed = await stores.database.transact(lambda tx: _remove(tx, lease, stores, ends))
+        removed = await remove_rows(stores, scope, lease, "" if latest is None else latest.id)
     if removed is None:
         return None
-    stores.removed(scope.thread or "", "" if latest is None else latest.id)
     try:
         dropped = await stores.attachments.drop_unreferenced()
     finally:  # each cleans up what it can, even if the other fails
         await _scrub(stores, key)
     return replace(removed, attachments=len(dropped))
+
+
+async def remove_rows(stores: Stores, scope: Scope, lease: Lease, latest: str) -> Removed | None:
+    """Remove a thread's rows and traces. Its attachments, and what remains in files, are left to the caller.
+
+    Args:
+        stores: The database and its stores.
+        scope: The thread.
+        lease: Its lease.
+        latest: The id of its newest turn.
+
+    Returns:
+        The counts of what was removed; None if the thread does not exist.
+    """
+    async with stores.traces() as traces:  # first, since nothing finds them once the thread is gone
+        await traces.forget(scope.workspace, scope.thread or "")
+    ends = await _ends(stores, await stores.database.read(lambda tx: sharers(tx, lease.key)))
+    removed = await stores.database.transact(lambda tx: _remove(tx, lease, stores, ends))
+    if removed is not None:
+        stores.removed(scope.thread or "", latest)
+    return removed
 
 
 async def _check_over(stores: Stores, key: str) -> None:

@@ -9,6 +9,7 @@ from typing import IO
 from ...core import Scope, check_id
 from ..stores import Stores
 from .backup import Backup, back_up
+from .by_age import PrunedByAge, PruneProgress, prune_by_age
 from .exchange import Exported, Imported, export, import_thread
 from .removal import Pruned, Removed, Retention, prune, remove
 
@@ -103,6 +104,44 @@ class Upkeep:
         """
         retention = Retention(self._stores.checkpoints, self._stores.clock, keep, age)
         return await prune(self._stores, self._workspace, retention)
+
+    async def prune_by_age(
+        self,
+        *,
+        runs: float | None = None,
+        calls: float | None = None,
+        traces: float | None = None,
+        threads: float | None = None,
+        dry_run: bool = False,
+        progress: PruneProgress | None = None,
+    ) -> PrunedByAge:
+        """Remove what has not changed for a number of seconds, in small transactions, while turns run.
+
+        A turn or a run that can be resumed keeps all that it needs. The file of a SQLite database does not shrink, and
+        bytes of removed rows can stay in it until `prune` rewrites it.
+
+        Args:
+            runs: The age of runs of schedules that are over. A slot that was handled does not fire again.
+            calls: The age of turns that are over, whose calls are removed from the journal. Their messages stay.
+            traces: The age of traces in this home. The setting `trace_age` removes them too.
+            threads: The age of threads whose newest turn is done, failed or cancelled. They are removed as by `remove`.
+            dry_run: Whether to count only.
+            progress: Called after each batch.
+
+        Raises:
+            InvalidArgument: No age is given, or one is not from 0 to 315,360,000 (ten years).
+            StorageUnavailable: The database fails. Complete batches are removed.
+        """
+        return await prune_by_age(
+            self._stores,
+            self._workspace,
+            runs=runs,
+            calls=calls,
+            traces=traces,
+            threads=threads,
+            dry_run=dry_run,
+            progress=progress or (lambda *_: None),
+        )
 
     async def back_up(self, folder: Path, *, roles: bool = True, home_only: bool = False) -> Backup:
         """Copy the entire home, of all workspaces, while turns run. The copy is a home: open an agent on it to use it.

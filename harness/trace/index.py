@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from ...core.errors import StorageInvalid, TraceInvalid
 from ...core.validation import check_integer
-from ...storage import Database, Schema, Transaction
+from ...storage import Database, Schema, Transaction, portions
 from .recorder import Recorder
 from .records import Traced, TraceRecord, TurnTrace, read_record
 
@@ -60,7 +60,10 @@ _REMOVE: Final = (
 _IN_WORKSPACE: Final = "workspace=?"
 _OF_THREAD: Final = "workspace=? AND thread=?"
 _BEFORE: Final = "began < ?"
+_OLDEST: Final = "SELECT turn FROM wa_trace WHERE {} ORDER BY began LIMIT ?"
+_COUNT: Final = "SELECT COUNT(*) FROM wa_trace WHERE {}"
 _PRUNE_SECONDS: Final = 3600.0
+_PRUNED_TURNS: Final = 100  # traces in one transaction
 _MAX_LISTED: Final = 1000
 
 
@@ -87,12 +90,36 @@ class TraceIndex:
         records = self._recorder.records(items)
         if not records:
             return
-        now, before = self._clock(), None
-        if self._age is not None and now - self._pruned > _PRUNE_SECONDS:
-            self._pruned, before = now, now - self._age
-        database = await self._open()
+        database, now = await self._open(), self._clock()
         # Not synced: a power cut can lose the newest traces, but no turn is resumed from a trace.
-        await database.transact(lambda tx: _write(tx, records, before), synced=False)
+        await database.transact(lambda tx: _write(tx, records), synced=False)
+        if self._age is not None and now - self._pruned > _PRUNE_SECONDS:
+            # One batch with each write, so that no write waits for many old traces.
+            self._pruned = self._pruned if await self.prune(now - self._age) == _PRUNED_TURNS else now
+
+    async def prune(self, before: float, workspace: str | None = None) -> int:
+        """Remove the oldest traces of turns that began before a time, at most a batch of them. Returns how many.
+
+        Args:
+            before: Seconds since 1970.
+            workspace: The workspace; None is all.
+        """
+        which, given = _old(before, workspace)
+
+        def work(transaction: Transaction) -> int:
+            turns = [turn for (turn,) in transaction.execute(_OLDEST.format(which), (*given, _PRUNED_TURNS))]
+            for marks, some in portions(turns):
+                for statement in _REMOVE:
+                    transaction.execute(statement.format(f"turn IN ({marks})"), some)
+            return len(turns)
+
+        return await (await self._open()).transact(work, synced=False) if self.file.exists() else 0
+
+    async def count(self, workspace: str, before: float) -> int:
+        """Return how many traces of a workspace are of turns that began before a time."""
+        which, given = _old(before, workspace)
+        [(found,)] = await self._read(lambda tx: tx.execute(_COUNT.format(which), given)) or [(0,)]
+        return int(found)
 
     async def aclose(self) -> None:
         """Close the file."""
@@ -202,7 +229,11 @@ class Traces:
             await self._flush()
 
 
-def _write(transaction: Transaction, records: Sequence[TraceRecord], before: float | None) -> None:
+def _old(before: float, workspace: str | None) -> tuple[str, tuple[object, ...]]:
+    return (_BEFORE, (before,)) if workspace is None else (f"{_IN_WORKSPACE} AND {_BEFORE}", (workspace, before))
+
+
+def _write(transaction: Transaction, records: Sequence[TraceRecord]) -> None:
     rows: list[tuple[object, ...]] = []
     for record in records:
         run, seq, kind = record.key
@@ -213,8 +244,6 @@ def _write(transaction: Transaction, records: Sequence[TraceRecord], before: flo
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         some = rows[first : first + _ROWS_AT_ONCE]
         transaction.execute(_PUT.format(", ".join([_ROW] * len(some))), tuple(chain.from_iterable(some)))
-    if before is not None:
-        _remove(transaction, _BEFORE, before)
 
 
 def _remove(transaction: Transaction, which: str, *given: object) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +10,10 @@ import typer
 from .command import Work, bad_usage, command, storage_of
 from .options import JSON_RESULT, argument, option
 from .output import Output, table
+from .progress import shown_progress
 
 if TYPE_CHECKING:
-    from ...agent.copying import Copied, Progress
+    from ...agent.copying import Copied
     from ...storage import Storage
 
 _PLACES: Final = "Places"
@@ -83,7 +81,7 @@ async def drop(output: Output, place: str, json: bool) -> None:
 async def _copy(source: Storage, target: Storage, output: Output) -> None:
     from ...agent.copying import copy_storage
 
-    with _shown(output) as progress:
+    with shown_progress(output) as progress:
         copied = await copy_storage(source, target, progress=progress)
     if source.url is None:
         output.note(f"note: roles, the role key and attachments stay in {str(source.resolve())!r}")
@@ -94,29 +92,6 @@ async def _copy(source: Storage, target: Storage, output: Output) -> None:
         "parts": {name: {"count": held.rows, "digest": held.digest} for name, held in copied.parts.items()},
     }
     output.result({"copied": shown}, _report(copied))
-
-
-@contextmanager
-def _shown(output: Output) -> Generator[Progress]:
-    """Show the progress of a copy: bars on a terminal, else one line for each complete part."""
-    if not sys.stderr.isatty():
-        yield lambda part, done, total: output.note(f"{part}: {done:,} of {total:,}") if done >= total else None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    known: dict[str, TaskID] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-
-        def report(part: str, done: int, total: int) -> None:
-            bar = known.setdefault(part, TaskID(-1))
-            if bar == -1:
-                bar = known[part] = bars.add_task(part, total=total)
-            bars.update(bar, completed=done, total=total)
-
-        yield report
 
 
 def _report(copied: Copied) -> str:

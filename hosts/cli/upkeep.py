@@ -15,6 +15,7 @@ from .command import Work, bad_usage, command, confirmed, storage_of
 from .exits import FAILED, TERMINATED
 from .options import HOME, JSON_RESULT, WHERE, WHICH, ThreadOptions, ThreadsOptions, argument, flag, option
 from .output import Output, counted
+from .progress import shown_progress
 from .threads import app as threads_app
 from .threads import check_ids, missing
 
@@ -170,6 +171,52 @@ async def prune_threads(options: ThreadsOptions, output: Output, keep: int | Non
         shown += f", and {counted(found.attachments, 'attachment')} of no message"
     output.note(f"{shown}; skipped {found.left} whose turn runs or can be resumed" if found.left else shown)
     output.result({"pruned": asdict(found)})
+
+
+@app.command("prune", rich_help_panel="Data")
+@command(
+    runs=option("SECONDS", "Remove runs of schedules that are over and began longer ago. Default: none.", WHICH),
+    calls=option("SECONDS", "Remove the calls of turns that ended longer ago. Messages stay. Default: none.", WHICH),
+    traces=option("SECONDS", "Remove traces of turns that began longer ago. Default: none.", WHICH),
+    threads=option(
+        "SECONDS", "Remove threads whose newest turn ended longer ago, with all messages. Default: none.", WHICH
+    ),
+    dry_run=flag("--dry-run", "Only count what would be removed.", WHICH),
+)
+async def prune(
+    options: ThreadsOptions,
+    output: Output,
+    runs: float | None,
+    calls: float | None,
+    traces: float | None,
+    threads: float | None,
+    dry_run: bool,
+) -> None:
+    """Remove what is older than an age, in small steps, while agents use the database.
+
+    Turns that run or can be resumed lose nothing. Only what you name is removed. On SQLite the file keeps its size, and
+    bytes of removed rows can stay in it: [bold]threads prune[/bold] rewrites it.
+
+    [bold]Examples[/bold]
+
+      worldagent prune --runs 2592000 --calls 2592000
+
+      worldagent prune --threads 31536000 --dry-run --json
+    """
+    check_ids(options)
+    async with _upkeep(options, output) as (upkeep, _):
+        with shown_progress(output) as progress:
+            found = await upkeep.prune_by_age(
+                runs=runs, calls=calls, traces=traces, threads=threads, dry_run=dry_run, progress=progress
+            )
+    value = asdict(found)
+    given = {"runs": runs, "calls": calls, "traces": traces, "threads": threads}
+    parts = [counted(value[name], name[:-1]) for name, age in given.items() if age is not None]
+    shown = f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}"
+    if found.attachments:
+        shown += f", and {counted(found.attachments, 'attachment')} of no message"
+    output.note(f"{shown}; skipped {found.left} that a turn has taken up" if found.left else shown)
+    output.result({"pruned": value})
 
 
 @app.command(rich_help_panel="Data")
