@@ -9,7 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # type checkers treat it as true; importing `typing` would be most of this module's import time
 
 if TYPE_CHECKING:
-    from .agent import Roles, Settings, WorldAgent
+    from .agent import Memory, Roles, Settings, WorldAgent
     from .core import Tier
     from .core.pauses import Answer, Approve, Reject
     from .graphs import Shape
@@ -25,6 +25,7 @@ __all__ = [
     "Answer",
     "Approve",
     "Limits",
+    "Memory",
     "Policy",
     "Reject",
     "Role",
@@ -45,6 +46,7 @@ _FOLDERS = {
     "Answer": ".core.pauses",
     "Approve": ".core.pauses",
     "Limits": ".harness.limits",
+    "Memory": ".agent",
     "Policy": ".harness",
     "Reject": ".core.pauses",
     "Role": ".role_resolution",

@@ -12,6 +12,7 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from ..graphs import Composed
     from .agent import WorldAgent
+    from .memory import AgentMemory, Memory
     from .roles import Roles, StoredRoles
     from .settings import UNSET, Settings
     from .thread import Thread
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNSET",
+    "AgentMemory",
     "Composed",
+    "Memory",
     "Notifier",
     "Roles",
     "Settings",
@@ -40,6 +43,7 @@ __getattr__ = lazy(
     {
         "..graphs": "Composed",
         ".agent": "WorldAgent",
+        ".memory": "AgentMemory Memory",
         ".roles": "Roles StoredRoles",
         ".settings": "UNSET Settings",
         ".thread": "Thread",

@@ -71,6 +71,7 @@ from .choices import (
     skill_catalogue,
 )
 from .following import EventFollower
+from .memory import AgentMemory, Memory, MemoryFunctions
 from .recording import Recorder
 from .roles import RoleRequests, Roles, StoredRoles
 from .runtime import RunnerParts, TurnRunner, call_without_turn
@@ -118,6 +119,7 @@ class WorldAgent:
             The profile says which of the tools the agent has.
         storage: Where the agent keeps its files.
         roles: Where roles come from, and how several become one.
+        memory: What it remembers across threads; None remembers nothing, and no prompt has a place for it.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
         queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
         settings: The settings. Default: those from the environment and the settings file.
@@ -150,6 +152,7 @@ class WorldAgent:
         notifier: Notifier | None = None,
         storage: Storage | None = None,
         roles: Roles | None = None,
+        memory: Memory | None = None,
         programs: Mapping[str, Any] | None = None,
         queue: TurnQueue | None = None,
         settings: Settings | None = None,
@@ -184,7 +187,10 @@ class WorldAgent:
         self._skills = skill_catalogue(skills)
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(builtin_tools, self.settings)
-        own = (*all_tools(tools), *self._requests.functions)
+        check_kinds(memory=(memory, Memory))
+        self._memory = memory if self._profile.memory.long_term_memory else None
+        self._memory_functions = MemoryFunctions(self._memory)
+        own = (*all_tools(tools), *self._requests.functions, *self._memory_functions.functions)
         self._storage = self.settings.storage(storage)
         every = all_workers(workers, self.settings)
         self._registry = registry_of(own, every, self._profile, self._tools, home=self._storage.resolve())
@@ -227,6 +233,8 @@ class WorldAgent:
                     parts = await self._open(opened)
                     self._requests.open(parts)
                     opened.callback(self._requests.close)
+                    self._memory_functions.open(parts)
+                    opened.callback(self._memory_functions.close)
                     self._runner.open(parts)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
@@ -362,6 +370,23 @@ class WorldAgent:
             AgentClosed: The agent is not open.
         """
         return StoredRoles(self._runner.parts.resolver, self.workspace)
+
+    @property
+    def memory(self) -> AgentMemory:
+        """Add, search, edit and forget memory entries.
+
+        Raises:
+            AgentClosed: The agent is not open.
+            InvalidArgument: The agent has no memory.
+        """
+        parts = self._runner.parts
+        recall = parts.engine.services.recall
+        if recall is None:
+            raise InvalidArgument(
+                "this agent has no memory, or its profile switches it off",
+                remedy="create it with memory=Memory(), and without long_term_memory: false in its profile",
+            )
+        return AgentMemory(recall.source, parts.stores.entries, self.workspace)
 
     @property
     def attachments(self) -> Attachments:
@@ -767,6 +792,7 @@ class WorldAgent:
             attachments=stores.attachments,
             examples=stores.examples,
             kept=stores.kept,
+            recall=None if self._memory is None else self._memory.recall(stores.entries),
             policy=self._policy,
             approver=self._approver,
             callbacks=tuple(self._trace.callbacks),

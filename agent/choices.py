@@ -161,7 +161,7 @@ def prompt_of(profile: Profile, registry: Registry, allowed: BuiltinTools) -> st
 def bounded(options: GraphOptions, profile: Profile) -> GraphOptions:
     """Return the limits of turns with a profile's values."""
     memory, verification = profile.memory, profile.verification
-    changes: dict[str, Any] = {"kept_stay": memory.long_term_memory}
+    changes: dict[str, Any] = {"kept_stay": memory.keep_marked}
     if memory.short_term_size is not None:
         changes["history_limit"] = memory.short_term_size
     if memory.compression_threshold is not None:

@@ -60,6 +60,7 @@ class Turn:
         skipped_tiers: The tiers that were skipped because their source was down.
         usage: The usage of its model calls so far.
         pauses: The open pauses; `thread.resume()` takes the answers.
+        recalled: The ids of the memory entries that fit its message, and that the model was shown (M2).
     """
 
     id: str
@@ -72,10 +73,11 @@ class Turn:
     skipped_tiers: tuple[Tier, ...] = ()
     usage: TurnUsage = field(default_factory=TurnUsage)
     pauses: tuple[Pause, ...] = ()
+    recalled: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the turn as JSON, with the fields that the command line and the sidecar use."""
-        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as"})
+        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as", "recalled"})
         return found
 
 

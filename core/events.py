@@ -126,6 +126,13 @@ class HistorySummarised(_Event):
     messages: int
 
 
+class MemoryRecalled(_Event):
+    """The turn has looked for memory entries that fit its message, once. `entries` are the ids of those it shows."""
+
+    type: Literal["memory_recalled"] = "memory_recalled"
+    entries: tuple[str, ...]
+
+
 class SummaryFailed(_Event):
     """The oldest messages could not be summarised; the model reads only the newest ones."""
 
@@ -322,6 +329,7 @@ Event = Annotated[
     | PlanRejected
     | AnswerChecked
     | HistorySummarised
+    | MemoryRecalled
     | SummaryFailed
     | TaskStarted
     | TaskEnded

@@ -22,6 +22,7 @@ from ..harness.limits import Budget
 from ..memory import ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
+from ..memory.entries import Recall
 from ..memory.examples import Examples
 from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
@@ -67,6 +68,7 @@ class Services:
         journal: The calls of turns; None stores none, and then a turn is over when its run ends.
         kept: Messages that people marked.
         examples: Knows which turns are kept as examples; None keeps none.
+        recall: Recalls memory entries; None recalls none, and then no prompt has a place for them.
         policy: Decides what requires approval.
         approver: Decides in place of a person.
         callbacks: What `Trace(callbacks=...)` names, of LangChain and of dspy.
@@ -88,6 +90,7 @@ class Services:
     journal: Journal | None = None
     kept: KeptMessages | None = None
     examples: Examples | None = None
+    recall: Recall | None = None
     policy: Policy = field(default_factory=Policy)
     approver: Approver | None = None
     callbacks: tuple[object, ...] = ()

@@ -33,6 +33,7 @@ from ..harness.schema import result_of
 from ..memory import Draft, Message, Tail
 from ..memory.attachments import Attachment
 from ..memory.branches import Branch, Branches
+from ..memory.entries.recall import RECALL
 from ..memory.examples import KeptExample
 from ..role_resolution import NO_ROLE
 from ..signatures import (
@@ -47,7 +48,7 @@ from ..signatures import (
 )
 from ..signatures.examples import TurnExample, example_of_turn
 from ..signatures.signature import CHECK
-from ..signatures.summaries import SUMMARISE
+from ..signatures.summaries import SUMMARISE, without_roles
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver
@@ -114,7 +115,8 @@ class TurnEngine:
         self._offered = registry.version
         # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
         kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
-        self._converse = {plain: converse_signature(identity, prompt, plain=plain) for plain in kinds}
+        memory = services.recall is not None
+        self._converse = {plain: converse_signature(identity, prompt, plain=plain, memory=memory) for plain in kinds}
         predictors = PredictorPool()
         predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))
         predictors.add(SUMMARISE)
@@ -129,10 +131,12 @@ class TurnEngine:
         self.heads = Heads(saver, branches)
         self._options = options
         self._structured = lru_cache(_STRUCTURED)(
-            lambda plain, schema: converse_signature(identity, prompt, plain=plain, output=json.loads(schema))
+            lambda plain, schema: converse_signature(
+                identity, prompt, plain=plain, memory=memory, output=json.loads(schema)
+            )
         )
         self._entries = (CONVERSE, RUN_SKILL) if SKILL in all_shapes.shapes else (CONVERSE,)
-        self._drives: dict[str, Drive] = {}
+        self._running: dict[str, TurnContext] = {}
         self._stopping = False
         self._conversation_graph = build_graph(saver, "think")
         self._task_graph = build_graph(saver, "act")
@@ -513,8 +517,13 @@ class TurnEngine:
     def stop(self) -> None:
         """Let running turns reach a point where they can be resumed later, and begin nothing new in any turn."""
         self._stopping = True
-        for drive in self._drives.values():
-            drive.stopping = True
+        for turn in self._running.values():
+            turn.drive.stopping = True
+
+    def without_roles(self, turn_id: str, text: str) -> str:
+        """A text without what it has in common with a role of a running turn (R7)."""
+        turn = self._running.get(turn_id)
+        return text if turn is None else without_roles(text, (turn.turn_role,))
 
     async def _drive(
         self, turn: TurnContext, request: TurnRequest, state: LoopState | None, *, rounds: int = 0
@@ -523,7 +532,7 @@ class TurnEngine:
         if request.kind not in ("task", "skill"):
             tools = self._conversation(turn.services, request)
         while True:
-            self._drives[turn.turn_id] = turn.drive
+            self._running[turn.turn_id] = turn
             try:
                 run: Conversation | HostTask
                 if tools is None:
@@ -533,10 +542,11 @@ class TurnEngine:
                     await run.find(rounds)
                 values = await run_graph(graph, state, turn=turn, context=run)
             finally:
-                del self._drives[turn.turn_id]
+                del self._running[turn.turn_id]
+            recalled = run.recalled if self.services.recall is not None and isinstance(run, Conversation) else ()
             if "__interrupt__" not in values:
                 said = run.outcome or await self._said_at(values["head"], request.work)
-                return self._outcome(turn.budget.ledger.bill, request.work, said)
+                return self._outcome(turn.budget.ledger.bill, request.work, said, recalled)
             assert journal is not None, "only a turn with a journal can wait"
             if turn.drive.stopping:
                 return TurnOutcome(status="stopped", usage=turn.budget.ledger.bill)
@@ -549,7 +559,7 @@ class TurnEngine:
                     remedy="make bodies depend only on their params and the results of their calls, or cancel the turn",
                 )
             if not answered:
-                return TurnOutcome(status="paused", usage=turn.budget.ledger.bill, pauses=pauses)
+                return TurnOutcome(status="paused", usage=turn.budget.ledger.bill, pauses=pauses, recalled=recalled)
             drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
             drive.also = turn.drive.also
             turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
@@ -558,9 +568,15 @@ class TurnEngine:
         """The body of the last message of a turn that is over."""
         return body_of(await self.message(head), "answer" if work is None else "result")
 
-    def _outcome(self, usage: Mapping[str, ModelUsage], work: Work | None, body: Mapping[str, Any]) -> TurnOutcome:
+    def _outcome(
+        self,
+        usage: Mapping[str, ModelUsage],
+        work: Work | None,
+        body: Mapping[str, Any],
+        recalled: tuple[str, ...] = (),
+    ) -> TurnOutcome:
         if work is None:
-            return TurnOutcome(text=str(body["text"]), result=body.get("result"), usage=usage)
+            return TurnOutcome(text=str(body["text"]), result=body.get("result"), usage=usage, recalled=recalled)
         shape = self.services.shapes.get(work["shape"])
         return TurnOutcome(result=shape.read_result(body["result"]), usage=usage)
 
@@ -578,6 +594,9 @@ class TurnEngine:
             each.name for each in records.values() if each.kind in ("leaf", "flow")
         } - services.registry.functions.keys()
         gate.recall(records.values(), (*services.registry.untrusted, *gone))
+        for record in records.values():  # what its entries were made of
+            if services.recall is not None and record.name == RECALL and record.kind == "flow" and record.result:
+                gate.mark(*json.loads(record.result).get("untrusted", ()))
         if request.origin is not None:
             gate.mark(*request.origin.marks)
         drive = self._new_drive(run.turn_id, records, run.lease, run.refreshed, request.unattended)

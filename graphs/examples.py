@@ -13,7 +13,7 @@ from ..memory.examples import Examples, KeptExample
 from ..role_resolution import ResolvedRole
 from ..signatures import NOTE, PastStep, Signature, StepMade
 from ..signatures.adapter import histories, history_entries, without_unpaired_surrogates
-from ..signatures.calling import TOOLS
+from ..signatures.calling import TOOLS, memory_fields
 from ..signatures.media import MEDIA_FIELDS, parts_of
 from ..signatures.summaries import without_roles
 from ..signatures.texts import with_texts
@@ -95,6 +95,7 @@ def _inputs(signature: Signature, inputs: Mapping[str, Any], steps: Sequence[Pas
         given[name] = [{key: each[key] for key in each if key not in _CONTENTS} for each in entries]
     if calls:
         given[conversations[-1]] += [{NOTE: text} for text in calls]
+    given |= {name: [] for name in memory_fields(signature)}  # it can have words of turns that nobody agreed to
     if TOOLS in declared:
         given.setdefault(TOOLS, [])
     return given

@@ -142,6 +142,7 @@ class TurnOutcome:
         result: A task's result; the answer as JSON if the message has a schema for it.
         usage: The usage of its model calls, by the model's name.
         pauses: The questions for a person.
+        recalled: The ids of the memory entries that it recalled.
     """
 
     status: Literal["done", "paused", "stopped"] = "done"
@@ -149,6 +150,7 @@ class TurnOutcome:
     result: Any = None
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
+    recalled: tuple[str, ...] = ()
 
 
 __all__ = ["GraphOptions", "TurnOutcome", "TurnRequest", "TurnRun"]

@@ -50,8 +50,9 @@ class MemoryOverrides(Part):
         default=None, description="What happens to older messages; null chooses by the model"
     )
     long_term_memory: bool = Field(
-        default=True, description="Whether messages that are marked as kept stay, however old"
+        default=True, description="Whether turns recall memory entries, where the agent has memory"
     )
+    keep_marked: bool = Field(default=True, description="Whether messages that are marked as kept stay, however old")
 
 
 class Skills(Part):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from ..core.errors import FunctionInvalid
 from .adapter import ROLE, PlainAdapter, RoleAdapter, Signature, demo_calls, histories
-from .calling import TOOLS
+from .calling import TOOLS, memory_fields
 from .escape import control_tokens, escape_control, escape_markers
 
 
@@ -122,7 +122,7 @@ def _without_role(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _saved_demos(demos: Sequence[Any], signature: Any) -> list[Any]:
     """Examples without what belongs to one call: the role, the conversation and the offered tools."""
-    unsaved = {ROLE, TOOLS, *histories(signature)}
+    unsaved = {ROLE, TOOLS, *memory_fields(signature), *histories(signature)}
     return [
         # a kept turn has more than its fields, such as a person's note
         dspy.Example(demo).without(*unsaved.intersection(demo.keys()))
@@ -210,7 +210,9 @@ def _fitting(given: object, signature: Signature) -> dspy.Predict:
             remedy="pass an optimised agent.program(...), or the JSON file of a saved one",
         )
     every: list[Any] = [predict for _, predict in predictors(given)]
-    fitting = [predict for predict in every if _shape(predict.signature) == _shape(signature)]
+    memory = memory_fields(signature)  # programs from before it was on do not have the field
+    wanted = _shape(signature), [each for each in _shape(signature) if each[0] not in memory]
+    fitting = [predict for predict in every if _shape(predict.signature) in wanted]
     if len(fitting) > 1:
         raise FunctionInvalid(
             f"the program for {name!r} has {len(fitting)} predictors with the fields {fields}",
@@ -222,7 +224,23 @@ def _fitting(given: object, signature: Signature) -> dspy.Predict:
             f"the program for {name!r} has other fields: {found or 'it has no predictor'}",
             remedy=f"optimise the role-free program, whose fields are {fields}",
         )
-    return fitting[0]
+    if _shape(fitting[0].signature) == wanted[0]:
+        return fitting[0]
+    state: Any = fitting[0].signature
+    return _restored(_SavedSignature.model_validate(state.dump_state()), fitting[0].demos, signature)
+
+
+def _restored(saved: _SavedSignature, demos: Sequence[Any], signature: Signature) -> dspy.Predict:
+    """The predictor of a Signature with what was saved of it, which may lack the field of what is recalled."""
+    own: Any = signature.dump_state()
+    fields = [field.model_dump() for field in saved.fields]
+    if len(fields) < len(own["fields"]):
+        place = list(signature.fields).index(memory_fields(signature)[0])
+        fields.insert(place, own["fields"][place])
+    restored: Any = signature.load_state({"instructions": saved.instructions, "fields": fields})
+    program = RoleFreePredict(restored)
+    program.demos = _saved_demos(demos, restored)
+    return program
 
 
 def _shape(signature: Any) -> list[tuple[str, object, bool]]:
@@ -239,6 +257,9 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
     own: Any = signature.dump_state()
     # Optimisers can rewrite only the last prefix.
     wanted = [field["prefix"] for field in own["fields"]]
+    names = list(signature.fields)
+    memory = memory_fields(signature)  # programs from before it was on do not have the field
+    without = [prefix for name, prefix in zip(names, wanted, strict=True) if name not in memory]
     problem = ""
     found: list[_Saved] = []
     try:
@@ -249,13 +270,10 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
     except (OSError, ValueError) as error:
         problem = type(error).__name__
     prefixes = [[field.prefix for field in each.signature.fields] for each in found]
-    fits = [len(each) == len(wanted) and each[:-1] == wanted[:-1] for each in prefixes]
+    fits = [any(len(each) == len(one) and each[:-1] == one[:-1] for one in (wanted, without)) for each in prefixes]
     if sum(fits) == 1:
         saved = found[fits.index(True)]
-        restored: Any = signature.load_state(saved.signature.model_dump())
-        program = RoleFreePredict(restored)
-        program.demos = _saved_demos(saved.demos, restored)
-        return program
+        return _restored(saved.signature, saved.demos, signature)
     counts = ", ".join(str(len(each)) for each in prefixes)
     problem = problem or ("several predictors fit" if any(fits) else f"its {counts} fields differ")
     raise FunctionInvalid(

@@ -12,7 +12,7 @@ from dspy.signatures import make_signature
 
 from ..core.errors import FunctionInvalid
 from .adapter import MEDIA_DESCRIPTIONS, ROLE, Signature
-from .calling import CALLS, DECLARED, TOOLS, with_calls
+from .calling import CALLS, DECLARED, MEMORY, TOOLS, memory_field, with_calls
 
 DEFAULT_IDENTITY = "You are a helpful assistant."
 
@@ -147,7 +147,12 @@ class _Work(dspy.Signature):
 
 
 def converse_signature(
-    identity: str | None, prompt: str | None = None, *, plain: bool = False, output: Mapping[str, Any] | None = None
+    identity: str | None,
+    prompt: str | None = None,
+    *,
+    plain: bool = False,
+    memory: bool = False,
+    output: Mapping[str, Any] | None = None,
 ) -> Signature:
     """The entry Signature of a conversation, which offers tools.
 
@@ -155,18 +160,26 @@ def converse_signature(
         identity: The identity of the agent; None is the default identity.
         prompt: Text after the identity in the instructions, such as a profile's.
         plain: Whether it is for the embedded model, which needs short instructions.
+        memory: Whether it has the field `memory`, for what the turn recalls.
         output: The JSON Schema of the answer; None is a text.
     """
     who = "\n\n".join(filter(None, ((identity or DEFAULT_IDENTITY).strip(), prompt)))
     instructions = brief_instructions(who) if plain else f"{who}\n\nReply to the message."
     if output is None:
-        return _conversation(instructions)
-    return with_calls(_made({**_Converse.fields, REPLY: _json_output(output)}, CONVERSE, instructions))
+        return _conversation(instructions, memory)
+    return with_calls(_made({**_fields(memory), REPLY: _json_output(output)}, CONVERSE, instructions))
 
 
 @lru_cache(maxsize=64)  # agents that are opened one after the other have the same
-def _conversation(instructions: str) -> Signature:
-    return with_calls(named(_Converse, CONVERSE, instructions))
+def _conversation(instructions: str, memory: bool) -> Signature:
+    return with_calls(_made(_fields(memory), CONVERSE, instructions))
+
+
+def _fields(memory: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(_Converse.fields)
+    if not memory:
+        return fields
+    return {"history": fields["history"], MEMORY: memory_field(), **fields}
 
 
 def worker_signature(

@@ -316,6 +316,7 @@ class TurnPath:
             skipped_tiers=skipped,
             usage=TurnUsage.of(outcome.usage),
             pauses=outcome.pauses,
+            recalled=outcome.recalled,
         )
 
 

@@ -21,7 +21,7 @@ from ...core.errors import CallRefused, LimitReached, PauseExpired
 from ...core.events import PauseKind, Risk
 from ...storage import Database, Lease, Moment, Row, Schema, Transaction, read_row
 
-CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round"]
+CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round", "recall"]
 CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
 
 

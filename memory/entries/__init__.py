@@ -1,6 +1,7 @@
 """Memory entries: what an agent knows across threads (M1 to M5). No model and no role is used here."""
 
 from .entry import Classification, Draft, Entry, EntryKind, Reader, Source
+from .recall import MemorySource, Recall, as_passages
 from .store import ENTRIES, Change, Entries, EntryFilter, remove_of_thread
 
 __all__ = [
@@ -12,7 +13,10 @@ __all__ = [
     "Entry",
     "EntryFilter",
     "EntryKind",
+    "MemorySource",
     "Reader",
+    "Recall",
     "Source",
+    "as_passages",
     "remove_of_thread",
 ]

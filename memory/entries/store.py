@@ -24,7 +24,7 @@ from ...core.errors import EntryChanged, UnknownEntry
 from ...storage import Database, Moment, Row, Schema, Transaction, read_row
 from ..turns import thread_key
 from .entry import CLASSIFICATIONS, Draft, Entry, EntryKind, Reader, check_entry_text, check_tags, source_of
-from .words import words_of
+from .words import question_words, words_of
 
 _COLUMNS: Final = (
     "key, workspace, owner, kind, text, tags, source, thread, untrusted, level, domain, confidence, version, "
@@ -351,7 +351,7 @@ class Entries:
         Raises:
             StorageInvalid: A row was changed by another program.
         """
-        words, now = [*dict.fromkeys(words_of(text))][:MAX_QUERY_WORDS], self._clock.now()
+        words, now = question_words(text)[:MAX_QUERY_WORDS], self._clock.now()
 
         def work(transaction: Transaction) -> list[tuple[Entry, float]]:
             ranked = rank(transaction, reader, words)

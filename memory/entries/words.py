@@ -19,6 +19,32 @@ _ACCENTS: Final = re.compile("[\u0300-\u036f]")
 _FIRST_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 
 
+# Words of English, German, French and Spanish that say nothing about what is asked, as `words_of` folds them.
+_EMPTY_WORDS: Final = """
+    a about all also am an and any are as at be been but by can could did do does for from had has have he her here
+    him his how i if in into is it its just like may me might my no not of on one or our out please shall she should
+    so some something tell than that the their them then there these they this those to up us was we were what when
+    where which who why will with would you your d ll m re s t ve aber alle als am an auch auf aus bei bin bist
+    bitte da damit dann das dass dein dem den der des die doch du durch ein eine einem einen einer er es etwas fur
+    hat habe haben hier ich ihm ihn ihr im in ist ja kann mal man mein meine mich mir mit nach nicht noch nur oder
+    sein sich sie sind so uber um und uns vom von vor war was wenn wer wie wir wird wo zu zum zur au aux avec ce ces
+    cette dans de des du elle en est et eux il ils je la le les leur lui ma mais mes moi mon ne nous on ou par pas
+    pour que qui sa se ses son sur ta te tes toi ton tu un une vos votre vous al como con cual del donde el ella
+    ellos ese esta este esto ha hay la las lo los mas me mi muy nos para pero por porque quien se si sin sobre son
+    su sus tu tus un una uno y ya yo
+"""
+_EMPTY: Final = frozenset(_EMPTY_WORDS.split())
+
+
+def question_words(text: str) -> list[str]:
+    """The words of a question that entries are looked up by, each once: those that say something.
+
+    Args:
+        text: The question. If all of its words say nothing, there are none.
+    """
+    return [word for word in dict.fromkeys(words_of(text)) if word not in _EMPTY]
+
+
 def words_of(text: str) -> list[str]:
     """Cut a text into the words that search compares, in their order, with repetitions.
 
@@ -40,4 +66,4 @@ def words_of(text: str) -> list[str]:
     return found
 
 
-__all__ = ["words_of"]
+__all__ = ["question_words", "words_of"]

@@ -91,9 +91,9 @@ async def test_selective_keeps_results_of_tasks_word_for_word_and_summary_sums_t
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_long_term_memory_is_what_a_person_marked_as_kept(tmp_path: Path, kept: bool) -> None:
+async def test_keep_marked_is_what_a_person_marked_as_kept(tmp_path: Path, kept: bool) -> None:
     lm = model()
-    async with remembering(tmp_path, lm, short_term_size=8, long_term_memory=kept) as agent:
+    async with remembering(tmp_path, lm, short_term_size=8, keep_marked=kept) as agent:
         thread = agent.thread("t")
         await thread.converse("My name is Ana.")
         [asked, _] = await thread.history()

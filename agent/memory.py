@@ -1,0 +1,346 @@
+"""Memory across threads: what an embedder chooses, `agent.memory`, and the functions that models call (M1 to M4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import BaseModel, Field
+
+from ..core import check_id
+from ..core.errors import CallRefused, InvalidArgument
+from ..core.validation import check_integer
+from ..harness import CallContext, Function, flow
+from ..memory.entries import (
+    Classification,
+    Draft,
+    Entries,
+    Entry,
+    EntryFilter,
+    EntryKind,
+    MemorySource,
+    Reader,
+    Recall,
+    Source,
+    as_passages,
+)
+from ..memory.entries.entry import MAX_ENTRY_CHARACTERS, check_entry_text
+from ..memory.entries.recall import RECALL
+from ..memory.entries.store import Change
+
+if TYPE_CHECKING:
+    from .runtime import RunnerParts
+
+_MOST: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What an agent remembers across threads, and where.
+
+    Attributes:
+        source: Where the entries are: a store of the host's, or None for the agent's database.
+        limit: The most entries that a turn recalls, 1 to 100.
+        characters: The most characters of them, 1 to 100,000.
+        workspace_writes: Whether a model can write entries of the workspace, which all accounts see, and not only
+            those of the turn's account.
+
+    Raises:
+        InvalidArgument: A value is invalid; the text names it.
+    """
+
+    source: MemorySource | None = field(default=None, repr=False)
+    limit: int = 8
+    characters: int = 4000
+    workspace_writes: bool = False
+
+    def __post_init__(self) -> None:
+        check_integer("limit", self.limit, _MOST, remedy="a few entries that fit are better than many")
+        check_integer("characters", self.characters, 100_000, remedy="choose a smaller number")
+        if self.source is not None and not isinstance(self.source, MemorySource):
+            raise InvalidArgument(
+                f"the memory source {type(self.source).__name__!r} has not the methods of a MemorySource",
+                remedy="give it search, get, add, edit and forget, or omit it for the agent's database",
+            )
+
+    def recall(self, entries: Entries) -> Recall:
+        """What recalls entries for turns.
+
+        Args:
+            entries: The entries of the agent's database, which are used if there is no source.
+        """
+        return Recall(source=self.source or entries, limit=self.limit, characters=self.characters)
+
+
+class AgentMemory:
+    """The memory entries of a workspace: `agent.memory`.
+
+    Each call can name an account: then it is about the entries of this account and of the workspace. Without one it is
+    about those of the workspace alone.
+
+    Args:
+        source: Where the entries are.
+        entries: The entries of the agent's database, for lists.
+        workspace: The workspace.
+    """
+
+    def __init__(self, source: MemorySource, entries: Entries, workspace: str) -> None:
+        self._source = source
+        self._entries = entries
+        self._workspace = workspace
+
+    async def add(
+        self,
+        text: str,
+        *,
+        account: str | None = None,
+        kind: EntryKind = "entry",
+        tags: Iterable[str] = (),
+        classification: Classification = "internal",
+        expires: datetime | None = None,
+        untrusted: bool = False,
+        key: str | None = None,
+    ) -> Entry:
+        """Remember a text.
+
+        Args:
+            text: What to remember, 1 to 4,000 characters. One entry says one thing best.
+            account: Whose it is; None is everybody's in the workspace.
+            kind: Its kind.
+            tags: Words to filter by.
+            classification: How widely it may be known.
+            expires: When it is deleted; None is never.
+            untrusted: Whether it is from a source that nobody has checked. A turn that recalls it is marked (M5).
+            key: Makes a second call with the same key harmless.
+
+        Raises:
+            InvalidArgument: An argument is invalid; nothing is written.
+        """
+        draft = Draft(
+            text=text,
+            account=account,
+            kind=kind,
+            tags=tuple(tags) if not isinstance(tags, str) else tags,  # type: ignore[arg-type]  # refused there
+            classification=classification,
+            expires=expires,
+            untrusted=("host",) if untrusted else (),
+            key=key,
+        )
+        [entry] = await self._source.add(self._workspace, [draft])
+        return entry
+
+    async def get(self, entry_id: str, *, account: str | None = None) -> Entry | None:
+        """Return one entry, or None if there is none that this account sees."""
+        found = await self._source.get(self._reader(account), [entry_id])
+        return found[0] if found else None
+
+    async def search(
+        self, text: str, *, account: str | None = None, limit: int = 10
+    ) -> tuple[tuple[Entry, float], ...]:
+        """Return the entries that fit a text best and their scores, the best first.
+
+        Args:
+            text: The question.
+            account: Whose entries, besides those of the workspace.
+            limit: The most to return, 1 to 100.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds, or `text` is no text.
+        """
+        check_integer("limit", limit, _MOST, remedy="ask for fewer")
+        check_entry_text(text)
+        return tuple(await self._source.search(self._reader(account), text, limit=limit))
+
+    async def list(
+        self,
+        *,
+        account: str | None = None,
+        kind: EntryKind | None = None,
+        tags: Iterable[str] = (),
+        limit: int = 100,
+        before: Entry | None = None,
+        replaced: bool = False,
+    ) -> tuple[Entry, ...]:
+        """Return entries, newest first.
+
+        Args:
+            account: Whose entries, besides those of the workspace.
+            kind: Only entries of this kind.
+            tags: Only entries with all of these tags.
+            limit: The most to return, 1 to 1000.
+            before: The last entry of the page before.
+            replaced: Whether entries that newer ones replaced are included.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds.
+        """
+        check_integer("limit", limit, 1000, remedy="page with before=")
+        wanted = EntryFilter(kind=kind, tags=tuple(tags))
+        return await self._entries.list(self._reader(account), wanted, limit=limit, before=before, replaced=replaced)
+
+    async def edit(
+        self,
+        entry_id: str,
+        text: str | None = None,
+        *,
+        tags: Iterable[str] | None = None,
+        expires: datetime | None = None,
+        version: int | None = None,
+        account: str | None = None,
+    ) -> Entry:
+        """Change an entry. What is None stays as it is.
+
+        Args:
+            entry_id: Its id.
+            text: The new text.
+            tags: The new tags.
+            expires: When it is deleted.
+            version: The version that it must still have, so that two edits do not overwrite one another.
+            account: Whose entry it is; None is one of the workspace.
+
+        Raises:
+            UnknownEntry: There is no such entry.
+            EntryChanged: It has another version by now.
+            InvalidArgument: A value is invalid; nothing is written.
+        """
+        change = Change(text=text, tags=None if tags is None else tuple(tags), expires=expires)
+        return await self._source.edit(self._workspace, entry_id, change, version=version, reader=self._reader(account))
+
+    async def forget(self, *ids: str, account: str | None = None) -> int:
+        """Delete entries, all or none; returns how many.
+
+        Args:
+            ids: Their ids.
+            account: Whose entries they are, besides those of the workspace.
+
+        Raises:
+            UnknownEntry: One does not exist; nothing is deleted.
+            InvalidArgument: No id is given.
+        """
+        if not ids:
+            raise InvalidArgument("no entry is named", remedy="pass the ids of the entries to forget")
+        return await self._source.forget(self._workspace, ids, self._reader(account))
+
+    def _reader(self, account: str | None) -> Reader:
+        return Reader(workspace=self._workspace, account=None if account is None else check_id("account", account))
+
+
+Text = Annotated[
+    str, Field(min_length=1, max_length=MAX_ENTRY_CHARACTERS, description="one thing, in a sentence that stands alone")
+]
+
+
+class Recalled(BaseModel):
+    """What a search of a model found.
+
+    Attributes:
+        entries: The entries as a model reads them, the best first.
+        untrusted: The untrusted functions whose results they were made of.
+    """
+
+    entries: list[dict[str, str]]
+    untrusted: list[str] = []
+
+
+class MemoryFunctions:
+    """The functions by which models write, search and forget entries. They pass the gate.
+
+    Each is a flow, because a leaf does not know what its turn has read. A repeated call writes nothing twice: the key
+    of an entry is the id of the call.
+
+    Args:
+        memory: What the embedder chose; None adds no function.
+
+    Attributes:
+        functions: `remember`, `recall` and `forget`.
+    """
+
+    def __init__(self, memory: Memory | None) -> None:
+        self._memory = memory
+        self._parts: RunnerParts | None = None
+        self.functions: tuple[Function, ...] = ()
+        if memory is not None:
+            about = "Remember something about the person for later conversations."
+            remember = self._remember
+            if memory.workspace_writes:
+                about = "Remember something for later conversations: for this person, or for everybody."
+                remember = self._remember_for
+            self.functions = (
+                flow(name="remember", description=about, risk="write")(remember),
+                flow(name=RECALL, description="Search what was remembered.", risk="read_only")(self._recall),
+                flow(name="forget", description="Forget something that was remembered.", risk="destructive")(
+                    self._forget
+                ),
+            )
+
+    def open(self, parts: RunnerParts) -> None:
+        """Use the parts of a started agent."""
+        self._parts = parts
+
+    def close(self) -> None:
+        """Drop the parts."""
+        self._parts = None
+
+    async def _remember(self, ctx: CallContext, text: Text) -> str:
+        return await self._write(ctx, text, everybody=False)
+
+    async def _remember_for(self, ctx: CallContext, text: Text, everybody: bool = False) -> str:
+        return await self._write(ctx, text, everybody=everybody)
+
+    async def _write(self, ctx: CallContext, text: str, *, everybody: bool) -> str:
+        if ctx.scope.account is None and not everybody:
+            raise CallRefused(
+                "this conversation has no account whose entry it could be",
+                remedy="continue without remembering it",
+            )
+        turn = ctx.frame.drive.turn
+        if self._opened.engine.without_roles(turn, text) != text:
+            raise CallRefused(
+                "the text repeats how this turn was told to work, which is never remembered (R7)",
+                remedy="remember only what was said about the person or the matter",
+            )
+        draft = Draft(
+            text=text,
+            account=None if everybody else ctx.scope.account,
+            source=Source(by="model", thread=ctx.scope.thread, turn=turn),
+            untrusted=tuple(sorted(ctx.gate.marks)),
+            key=ctx.path,
+        )
+        [entry] = await self._source.add(ctx.scope.workspace, [draft])
+        return entry.id
+
+    async def _recall(self, ctx: CallContext, text: Text) -> Recalled:
+        recall = self._opened.engine.services.recall
+        assert recall is not None, "the functions exist only with memory"
+        found = [entry for entry, _ in await recall.source.search(self._reader(ctx), text, limit=recall.limit)]
+        untrusted = sorted({mark for entry in found for mark in entry.untrusted})
+        ctx.gate.mark(*untrusted)
+        return Recalled(entries=as_passages(found), untrusted=untrusted)
+
+    async def _forget(self, ctx: CallContext, entry_id: str) -> str:
+        reader = self._reader(ctx)
+        found = await self._source.get(reader, [entry_id])
+        if not found:
+            return "There is no such entry."
+        if found[0].account is None and not (self._memory and self._memory.workspace_writes):
+            raise CallRefused(
+                f"the entry {entry_id!r} is everybody's in the workspace", remedy="let a person remove it"
+            )
+        await self._source.forget(ctx.scope.workspace, [entry_id], reader)
+        return "Forgotten."
+
+    def _reader(self, ctx: CallContext) -> Reader:
+        return Reader(workspace=ctx.scope.workspace, account=ctx.scope.account)
+
+    @property
+    def _source(self) -> MemorySource:
+        recall = self._opened.engine.services.recall
+        assert recall is not None, "the functions exist only with memory"
+        return recall.source
+
+    @property
+    def _opened(self) -> RunnerParts:
+        assert self._parts is not None, "calls are made inside turns of an open agent"
+        return self._parts

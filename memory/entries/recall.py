@@ -1,0 +1,91 @@
+"""What a turn recalls: the entries that fit its message, within limits (M2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, runtime_checkable
+
+from .entry import Draft, Entry, Reader
+from .store import Change
+
+RECALL: Final = "recall"
+"""The name of the function by which a model searches entries, and of the step that a turn begins with."""
+
+
+@runtime_checkable
+class MemorySource(Protocol):
+    """A store of memory entries. `Entries` is that of the agent's database; a host can have one of its own."""
+
+    async def search(self, reader: Reader, text: str, /, *, limit: int = 10) -> Sequence[tuple[Entry, float]]:
+        """The entries that fit a text best and their scores, the best first. Only those that the reader may see."""
+        ...
+
+    async def get(self, reader: Reader, ids: Sequence[str], /) -> Sequence[Entry]:
+        """Those of some entries that exist and that the reader may see, in the order of `ids`."""
+        ...
+
+    async def add(self, workspace: str, drafts: Sequence[Draft], /) -> Sequence[Entry]:
+        """Write entries, all or none. A draft whose `key` was written before gives the entry that it made."""
+        ...
+
+    async def edit(
+        self,
+        workspace: str,
+        entry_id: str,
+        change: Change,
+        /,
+        *,
+        version: int | None = None,
+        reader: Reader | None = None,
+    ) -> Entry:
+        """Change an entry; its version grows by one."""
+        ...
+
+    async def forget(self, workspace: str, ids: Sequence[str], reader: Reader | None = None, /) -> int:
+        """Delete entries, all or none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """Recalls entries for turns.
+
+    Attributes:
+        source: Where the entries are.
+        limit: The most entries for one turn.
+        characters: The most characters of them.
+    """
+
+    source: MemorySource
+    limit: int
+    characters: int
+
+    async def find(self, reader: Reader, text: str) -> list[dict[str, Any]]:
+        """The ids and versions of the entries that fit a text best, as JSON. One that is too long ends the list."""
+        found: list[dict[str, Any]] = []
+        left = self.characters
+        for entry, _ in await self.source.search(reader, text, limit=self.limit):
+            left -= len(entry.text)
+            if left < 0:
+                break
+            found.append({"id": entry.id, "version": entry.version})
+        return found
+
+    async def read(self, reader: Reader, found: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
+        """The entries that `find` found, as they are now, without those that were forgotten meanwhile."""
+        return tuple(await self.source.get(reader, [each["id"] for each in found])) if found else ()
+
+
+def as_passages(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """Entries as a model reads them: each with its id, where it comes from, and its text."""
+    return [{"id": entry.id, "from": _origin(entry), "text": entry.text} for entry in entries]
+
+
+def _origin(entry: Entry) -> str:
+    whose = "the workspace" if entry.account is None else f"the account {entry.account}"
+    marks = f", made of untrusted results of {', '.join(entry.untrusted)}" if entry.untrusted else ""
+    return f"{entry.kind} of {whose}, {entry.changed.date().isoformat()}{marks}"
+
+
+__all__ = ["RECALL", "MemorySource", "Recall", "as_passages"]
