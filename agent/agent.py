@@ -643,9 +643,10 @@ class WorldAgent:
                 of the graph's `thread_id`, without an account.
 
         Returns:
-            The node's function. It raises the errors of `converse` and `resume`, `FunctionInvalid` outside of a graph,
-            `InvalidArgument` without a message or a `thread_id`, `AgentClosed` if the agent is not open or the turn was
-            stopped, and `NothingToResume` if the turn was cancelled.
+            The node's function. It raises the errors of `converse` and `resume`, `FunctionInvalid` outside of a graph
+            and if the turn waits for a person in a graph without a checkpointer, `InvalidArgument` without a message or
+            a `thread_id`, `AgentClosed` if the agent is not open or the turn was stopped, and `NothingToResume` if the
+            turn was cancelled.
 
         Raises:
             InvalidArgument: An argument has the wrong type.
@@ -657,18 +658,22 @@ class WorldAgent:
     def as_tool(self, name: str, description: str, *, thread: Thread | None = None) -> LangChainTool:
         """Return this agent as a tool of LangChain, which runs a turn for a text and returns its answer.
 
-        In a graph the role is that of the graph's `context`, as for `as_node`. Call the tool with `ainvoke`.
+        In a graph the role is that of the graph's `context`, as for `as_node`. The tool is async: call it with
+        `ainvoke`, and an agent that has it too.
+
+        A turn that waits for a person is an error that the calling model reads, and the turn can be resumed. Set
+        `tool.handle_tool_error = False` to raise it, a `ThreadPaused`, instead.
 
         Args:
-            name: The tool's name.
+            name: The tool's name: 1 to 64 letters, digits, `_` or `-`.
             description: What the agent does, for the model that calls the tool.
             thread: The thread of all calls. Default: each call has a new one.
 
         Returns:
-            The tool. It raises the errors of `converse`, and `ThreadPaused` if the turn waits for a person.
+            The tool. It raises the other errors of `converse`.
 
         Raises:
-            InvalidArgument: An argument has the wrong type, or a text is blank.
+            InvalidArgument: An argument has the wrong type, a text is blank, or model services refuse the name.
         """
         from .outer import tool_of
 

@@ -6,6 +6,7 @@ each run finds the same turn, and what the graph was resumed with answers its pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import fields
@@ -16,9 +17,12 @@ from ..core.errors import (
     AgentClosed,
     AlreadyAnswered,
     AnswerInvalid,
+    FunctionInvalid,
     InvalidArgument,
     NotAnApprover,
     NothingToResume,
+    RoleChanged,
+    RoleRequired,
     ThreadPaused,
     UnknownPause,
     WorldAgentError,
@@ -46,6 +50,9 @@ _FORMS: Final[Mapping[str, type[Any]]] = {
     "not_happened": NotHappened,
     "run_again": RunAgain,
 }
+
+_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The names of tools that all model services accept."""
 
 
 def node_of(
@@ -77,13 +84,18 @@ def tool_of(open_thread: Callable[[str], Thread], *, name: str, description: str
     """Return the agent as a tool of LangChain; see `WorldAgent.as_tool`.
 
     Raises:
-        InvalidArgument: An argument has the wrong type, or a text is blank.
+        InvalidArgument: An argument has the wrong type, a text is blank, or model services refuse the name.
     """
-    from ..graphs.outer import apart, langchain_tool, outer_runtime
+    from ..graphs.outer import ToolWaits, apart, langchain_tool, outer_runtime
 
     for label, given in (("name", name), ("description", description)):
         if not is_text(given):
             raise InvalidArgument(f"`{label}` must be a text that is not blank", remedy="say what the agent is for")
+    if not _TOOL_NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"`name` must be 1 to 64 letters, digits, '_' or '-', got {name[:80]!r}, which model services refuse",
+            remedy=f"use a name such as {re.sub('[^A-Za-z0-9_-]+', '_', name)[:64]!r}",
+        )
     if thread is not None and not isinstance(thread, Thread):
         raise InvalidArgument("`thread` must be a Thread", remedy="pass agent.thread(...), or omit it")
 
@@ -91,17 +103,22 @@ def tool_of(open_thread: Callable[[str], Thread], *, name: str, description: str
         runtime = outer_runtime()
         chosen = open_thread(new_id("tool")) if thread is None else thread
         role = None if runtime is None else role_in(runtime.context)
-        with apart():
-            turn = await chosen.converse(text, role=role)
-        if turn.status == "paused":
-            raise _with_turn(
-                ThreadPaused(
-                    f"the turn {turn.id!r} of thread {turn.thread!r} waits for a person, whom a tool cannot ask",
-                    remedy="use agent.as_node() in a graph, or answer with thread.resume()",
-                ),
-                turn,
-            )
-        return _done(turn).text
+        try:
+            with apart():
+                turn = await chosen.converse(text, role=role)
+        except ThreadPaused as error:  # an earlier call on the same thread waits
+            problem, turn_id = error.problem, error.turn_id
+        else:
+            if turn.status != "paused":
+                return _done(turn).text
+            problem, turn_id = f"the turn {turn.id!r} of thread {turn.thread!r} waits for a person", turn.id
+        waiting = ToolWaits(
+            problem,
+            remedy="say that it waits, and do not call the tool again for it; the host answers with "
+            f"agent.thread({chosen.scope.thread!r}).resume(), or uses agent.as_node() in place of the tool",
+        )
+        waiting.turn_id = turn_id
+        raise waiting
 
     return langchain_tool(name, description, run)
 
@@ -160,12 +177,36 @@ class _NodeTurn:
         self._thread, self._text, self._key, self._runtime = thread, text, key, runtime
 
     async def run(self) -> Turn:
-        """Run the turn to its end, and interrupt the graph while it waits for a person."""
-        from ..graphs.outer import ask
+        """Run the turn to its end, and interrupt the graph while it waits for a person.
+
+        Raises:
+            RoleRequired, RoleChanged: The graph was resumed without the role, or with another one.
+            FunctionInvalid: The turn waits for a person, and the graph has no checkpointer.
+        """
+        failure: RoleRequired | RoleChanged
+        try:
+            return await self._run()
+        except (RoleRequired, RoleChanged) as error:
+            failure = error
+        made = type(failure)(failure.problem, remedy=_restore_role(self._thread.scope.thread))
+        made.turn_id = failure.turn_id
+        raise made
+
+    async def _run(self) -> Turn:
+        from ..graphs.outer import ask, has_checkpointer
 
         turn = await self._found_or_begun()
         problem: str | None = None
         while turn.status == "paused":
+            if not has_checkpointer():
+                raise _with_turn(
+                    FunctionInvalid(
+                        f"the turn {turn.id!r} waits for a person, but a graph without checkpointer cannot be resumed",
+                        remedy="compile the graph with one: compile(checkpointer=InMemorySaver()); this turn ends with "
+                        f"agent.thread({self._thread.scope.thread!r}).resume() or cancel()",
+                    ),
+                    turn,
+                )
             given = ask(_asked(turn, problem))
             turn, problem = await self._answered(turn, given)
         return _done(turn)
@@ -213,6 +254,15 @@ class _NodeTurn:
             async for event in stream:
                 self._runtime.stream_writer(event.model_dump(mode="json"))
         return stream.turn
+
+
+def _restore_role(thread: str | None) -> str:
+    """What the user of a graph can do, who cannot pass arguments to `resume`."""
+    return (
+        "run the graph again with None as its input and the role that the turn began with (a call role as its context, "
+        "or as `role` in that; set a stored one again), or first resume the turn without it: "
+        f"agent.thread({thread!r}).resume(answers, on_role_change='refresh')"
+    )
 
 
 def _asked(turn: Turn, problem: str | None) -> dict[str, Any]:

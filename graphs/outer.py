@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, HumanMessage, convert_to_messages
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import StructuredTool, ToolException
+from langgraph.config import get_config
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
 from ..core import digest
-from ..core.errors import FunctionInvalid, InvalidArgument
+from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
 from .checkpoints.saver import apart
 
 OuterRuntime: TypeAlias = Runtime[Any]
@@ -20,6 +21,9 @@ LangChainTool: TypeAlias = StructuredTool
 
 MESSAGES: Final = "messages"
 """The key of the state whose value is a list of messages."""
+
+_CHECKPOINTER: Final = "__pregel_checkpointer"
+"""The key in `configurable` of the graph's checkpointer, which is None if it has none."""
 
 
 class _Input(BaseModel):
@@ -70,6 +74,11 @@ def outer_thread_id(runtime: OuterRuntime) -> str:
             remedy="run it with config={'configurable': {'thread_id': ...}}, or pass as_node(thread=...)",
         )
     return str(info.thread_id)
+
+
+def has_checkpointer() -> bool:
+    """Whether the graph whose node runs this code can be interrupted: without a checkpointer it cannot be resumed."""
+    return get_config().get("configurable", {}).get(_CHECKPOINTER, True) is not None
 
 
 def ask(payload: Mapping[str, Any]) -> Any:
@@ -123,8 +132,12 @@ def answer_update(key: str, text: str, turn_id: str) -> dict[str, Any]:
     return {key: [AIMessage(content=text, id=turn_id)] if key == MESSAGES else text}
 
 
+class ToolWaits(ThreadPaused, ToolException):
+    """The turn of a call of the tool waits for a person."""
+
+
 def langchain_tool(name: str, description: str, run: Callable[[str], Awaitable[str]]) -> LangChainTool:
-    """Return a tool of LangChain with one text as its input.
+    """Return a tool of LangChain with one text as its input. The model that calls it reads a `ToolWaits`.
 
     Raises:
         InvalidArgument: LangChain does not accept the name or the description.
@@ -133,16 +146,20 @@ def langchain_tool(name: str, description: str, run: Callable[[str], Awaitable[s
     async def call(text: str) -> str:
         return await run(text)
 
-    return StructuredTool.from_function(coroutine=call, name=name, description=description, args_schema=_Input)
+    return StructuredTool.from_function(
+        coroutine=call, name=name, description=description, args_schema=_Input, handle_tool_error=True
+    )
 
 
 __all__ = [
     "MESSAGES",
     "LangChainTool",
     "OuterRuntime",
+    "ToolWaits",
     "answer_update",
     "apart",
     "ask",
+    "has_checkpointer",
     "langchain_tool",
     "message_text",
     "node_runtime",

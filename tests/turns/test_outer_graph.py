@@ -1,6 +1,7 @@
 """An agent as a node of a LangGraph graph, and as a tool of LangChain: pauses, kills, roles and what is refused."""
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,18 +13,20 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy
 
 from support.agents import Thinking, answering, scripted_agent
 from support.outer_graph import CONFIG, ROLE, approvals, asked_in, outer_of, paying_agent
 from support.processes import lines, run_child
-from worldagent import Role, WorldAgent
+from worldagent import Role, Tier, WorldAgent
 from worldagent.core.errors import (
     AgentClosed,
     FunctionInvalid,
     InvalidArgument,
     ModelUnavailable,
     NothingToResume,
+    RoleChanged,
     RoleInvalid,
     RoleRequired,
     ThreadPaused,
@@ -335,15 +338,54 @@ def _values(context: Any) -> list[Any]:
     return list(context.values()) if isinstance(context, dict) else []
 
 
-async def test_a_resume_without_the_role_is_refused_and_can_be_repeated_with_it(tmp_path: Path) -> None:
+IN_A_GRAPH = (
+    r"; run the graph again with None as its input and the role that the turn began with \(a call role as its .*, "
+    r"or first resume the turn without it: agent\.thread\('t'\)\.resume\(answers, on_role_change='refresh'\)"
+)
+OTHER = Role("clerk", "Be as polite as the clerk of the seventh harbour.")
+
+
+@pytest.mark.parametrize(
+    ("context", "error", "problem"),
+    [(None, RoleRequired, "had a call role, which is now missing"), (OTHER, RoleChanged, "under another role")],
+    ids=["none", "another"],
+)
+async def test_a_resume_without_the_role_is_refused_and_can_be_repeated_with_it(
+    tmp_path: Path, context: Role | None, error: Any, problem: str
+) -> None:
     async with paying_agent(tmp_path) as agent:
         graph = outer_of(agent.as_node(), InMemorySaver())
         waiting = await graph.ainvoke(HAT, CONFIG, context=ROLE)
-        with pytest.raises(RoleRequired, match="call"):
-            await graph.ainvoke(approvals(waiting), CONFIG)
+        with pytest.raises(error, match=problem + ".*" + IN_A_GRAPH) as caught:
+            await graph.ainvoke(approvals(waiting), CONFIG, context=context)
+        assert caught.value.turn_id == asked_in(waiting)["turn"]
         assert lines(tmp_path / "effects") == []
         state = await graph.ainvoke(None, CONFIG, context=ROLE)
     assert said(state) == ["hat", "It is paid."]
+
+
+async def test_a_resume_under_another_role_is_possible_outside_of_the_graph(tmp_path: Path) -> None:
+    async with paying_agent(tmp_path) as agent:
+        graph = outer_of(agent.as_node(), InMemorySaver())
+        waiting = await graph.ainvoke(HAT, CONFIG, context=ROLE)
+        with pytest.raises(RoleRequired):
+            await graph.ainvoke(approvals(waiting), CONFIG)
+        thread = agent.thread("t")
+        await thread.resume({pause.id: Approve() for pause in await thread.pauses()}, on_role_change="refresh")
+        assert said(await graph.ainvoke(None, CONFIG)) == ["hat", "It is paid."]
+    assert lines(tmp_path / "asked") == ["with the role", "without a role"]
+
+
+async def test_a_stored_role_that_is_missing_at_the_resume_can_be_set_again(tmp_path: Path) -> None:
+    async with paying_agent(tmp_path) as agent:
+        await agent.roles.put(Tier.WORKSPACE, ROLE)
+        graph = outer_of(agent.as_node(), InMemorySaver())
+        waiting = await graph.ainvoke(HAT, CONFIG)
+        await agent.roles.delete(Tier.WORKSPACE)
+        with pytest.raises(RoleRequired, match=f"had a workspace role, which is now missing{IN_A_GRAPH}"):
+            await graph.ainvoke(approvals(waiting), CONFIG)
+        await agent.roles.put(Tier.WORKSPACE, ROLE)
+        assert said(await graph.ainvoke(None, CONFIG)) == ["hat", "It is paid."]
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -377,6 +419,22 @@ async def test_a_node_refuses_what_is_no_graph_no_message_no_thread_and_no_role(
         with pytest.raises(RoleInvalid, match=r"`role` must be a Role, got a str"):
             await outer_of(node, None, context=dict).ainvoke(HAT, CONFIG, context={"role": "Be harsh."})
         assert await agent.threads() == ()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["graph", "subgraph"])
+async def test_a_pause_in_a_graph_without_a_checkpointer_is_refused_and_its_turn_can_be_resumed(
+    tmp_path: Path, inside: bool
+) -> None:
+    async with paying_agent(tmp_path) as agent:
+        graph = outer_of(agent.as_node(), None)
+        says = r"waits for a person, but a graph without checkpointer .*; compile the graph with one: .*thread\('t'\)"
+        with pytest.raises(FunctionInvalid, match=says) as caught:
+            await (outer_of(graph, None) if inside else graph).ainvoke(HAT, CONFIG)
+        thread = agent.thread("t")
+        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
+        assert (turn.id, turn.text) == (caught.value.turn_id, "It is paid.")
+        state = await outer_of(graph, InMemorySaver()).ainvoke(HAT, CONFIG)
+        assert [pause["kind"] for pause in asked_in(state)["pauses"]] == ["approval"]
 
 
 @pytest.mark.parametrize("given", [{"message": 1}, {"answer": " "}, {"thread": "t"}])
@@ -417,15 +475,36 @@ async def test_as_a_tool_the_agent_takes_a_text_and_returns_its_answer(tmp_path:
     assert [bool(call.role) for call in lm.calls] == [False, False, False, True]
 
 
-async def test_a_tool_whose_turn_waits_for_a_person_says_to_use_a_node(tmp_path: Path) -> None:
+WAITS = (
+    r"^the turn '{}' of thread '.*' waits for a person.*; say that it waits, and do not call the tool again for it; "
+    r"the host answers with agent\.thread\('{}'\)\.resume\(\), or uses agent\.as_node\(\)"
+)
+
+
+async def test_a_turn_of_a_tool_that_waits_is_an_error_that_the_model_of_the_outer_agent_reads(tmp_path: Path) -> None:
+    asking = AIMessage("", tool_calls=[{"name": "shop", "args": {"text": "hat"}, "id": "1"}])
     async with paying_agent(tmp_path) as agent:
         asked = agent.as_tool("shop", "Sells hats.")
-        with pytest.raises(ThreadPaused, match=r"whom a tool cannot ask; use agent\.as_node\(\) in a graph") as caught:
+        state = await outer_of(ToolNode([asked]), InMemorySaver()).ainvoke({"messages": [asking]}, CONFIG, context=ROLE)
+        read = state["messages"][-1]
+        [waiting] = await agent.threads()
+        assert (read.status, read.tool_call_id) == ("error", "1")
+        assert re.search(WAITS.format(waiting.turn_id, waiting.thread), read.text)
+        assert_no_role_leak([state], ROLE.content)
+        thread = agent.thread(waiting.thread)
+        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()}, role=ROLE)
+    assert (turn.id, turn.text) == (waiting.turn_id, "It is paid.")
+
+
+async def test_a_turn_of_a_tool_that_waits_can_be_raised(tmp_path: Path) -> None:
+    async with paying_agent(tmp_path) as agent:
+        asked = agent.as_tool("shop", "Sells hats.", thread=agent.thread("t"))
+        asked.handle_tool_error = False
+        with pytest.raises(ThreadPaused, match=WAITS.format(".*", "t")) as first:
             await asked.ainvoke({"text": "hat"})
-        [state] = await agent.threads()
-        thread = agent.thread(state.thread)
-        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
-    assert (turn.id, turn.text) == (caught.value.turn_id, "It is paid.")
+        with pytest.raises(ThreadPaused, match=WAITS.format(first.value.turn_id, "t")):  # the first one waits
+            await asked.ainvoke({"text": "rope"})
+        assert (first.value.code, lines(tmp_path / "effects")) == ("thread_paused", [])
 
 
 @pytest.mark.parametrize(
@@ -438,3 +517,14 @@ def test_wrong_arguments_of_a_tool_are_refused_at_once(tmp_path: Path, given: An
         agent.as_tool(*given)
     with pytest.raises(InvalidArgument, match="`thread` must be a Thread"):
         agent.as_tool("shop", "Sells.", thread=wrong_thread(None))
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("my shop", "my_shop"), ("shop.hats", "shop_hats"), ("é", "_"), ("x" * 65, "x" * 64)],
+    ids=["space", "dot", "letter", "long"],
+)
+def test_a_name_that_model_services_refuse_is_refused_at_once(tmp_path: Path, name: str, instead: str) -> None:
+    says = f"`name` must be 1 to 64 letters, .*, which model services refuse; use a name such as '{instead}'"
+    with pytest.raises(InvalidArgument, match=says):
+        scripted_agent(tmp_path, answering()).as_tool(name, "Sells.")
