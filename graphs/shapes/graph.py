@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
@@ -144,7 +144,7 @@ class _Handler:
         async for each in running:
             path, mode, what = cast("tuple[tuple[str, ...], str, Any]", each)
             if mode == "messages":
-                text = str(what[0].text) if isinstance(what[0], AIMessageChunk) else ""
+                text = _said(*what)
                 length += len(text)
                 if text:
                     ctx.turn.emit(CallProgress, call_id=ctx.id, progress=length, message=text)
@@ -153,6 +153,12 @@ class _Handler:
             elif not path:
                 stopped = stopped or _INTERRUPTED in what
         return {_INTERRUPTED: ()} if stopped else state
+
+
+def _said(message: Any, about: Mapping[str, Any]) -> str:
+    """The text of a chat model: a part of it, or all of it from a model that does not stream."""
+    whole = isinstance(message, AIMessage) and about.get("ls_model_type") == "chat"  # not what a node made of it
+    return str(message.text) if whole or isinstance(message, AIMessageChunk) else ""
 
 
 __all__ = ["graph_shape"]

@@ -80,19 +80,25 @@ class State(TypedDict, total=False):
     text: str
 
 
-def writing(model: BaseChatModel, *, threaded: bool = False, saver: Any = None) -> Any:
-    """A graph that asks the model once."""
+def write_with(model: BaseChatModel) -> Any:
+    """A node that asks the model."""
 
     async def write(state: State) -> State:
         said = await model.ainvoke(state["messages"])
         return {"messages": [said], "text": str(said.text)}
+
+    return write
+
+
+def writing(model: BaseChatModel, *, threaded: bool = False, saver: Any = None) -> Any:
+    """A graph that asks the model once."""
 
     def write_on_a_thread(state: State) -> State:
         said = model.invoke(state["messages"])
         return {"messages": [said], "text": str(said.text)}
 
     graph: Any = StateGraph(State)
-    graph.add_node("write", write_on_a_thread if threaded else write)
+    graph.add_node("write", write_on_a_thread if threaded else write_with(model))
     graph.add_edge(START, "write")
     graph.add_edge("write", END)
     return graph.compile(checkpointer=saver)
@@ -132,6 +138,30 @@ async def test_text_of_a_graphs_chat_model_streams_as_progress_of_the_task(tmp_p
     assert (used.signature, used.model, used.input_tokens) == ("poem", "sea-1", 12)
     assert not any(isinstance(event, TextDelta) for event in events)
     assert turn.usage.input_tokens == 12
+
+
+async def test_text_of_a_chat_model_that_does_not_stream_arrives_at_once(tmp_path: Path) -> None:
+    said = [AIMessage("", tool_calls=[{"name": "look", "args": {"what": "hat"}, "id": "1"}]), AIMessage("O grey sea")]
+    model = GenericFakeChatModel(messages=iter(said), disable_streaming=True)
+
+    async def sign(state: State) -> State:
+        return {"messages": [AIMessage("signed by no model")]}
+
+    graph: Any = StateGraph(State, context_schema=CallContext)
+    graph.add_node("write", write_with(model))
+    graph.add_node("tools", ToolNode(langchain_tools(look)))
+    graph.add_node("sign", sign)
+    graph.add_edge(START, "write")
+    graph.add_conditional_edges("write", tools_condition, {"tools": "tools", END: "sign"})
+    graph.add_edge("tools", "write")
+    async with (
+        agent(tmp_path, graph.compile(), tools=[look]) as poet,
+        poet.thread("t").stream_task("poem", GIVEN) as stream,
+    ):
+        events = [event async for event in stream]
+        turn = await stream.wait()
+    assert [event.message for event in events if isinstance(event, CallProgress)] == ["O grey sea"]
+    assert turn.result == Said(text="O grey sea")
 
 
 async def test_a_graph_that_the_conversation_calls_streams_apart_from_its_answer(tmp_path: Path) -> None:
@@ -200,13 +230,8 @@ async def pay(what: str) -> str:
 
 def buying(model: BaseChatModel) -> Any:
     """An agent as LangGraph's pages write it: a chat model and its tools, until it answers."""
-
-    async def think(state: State) -> State:
-        said = await model.ainvoke(state["messages"])
-        return {"messages": [said], "text": str(said.text)}
-
     graph: Any = StateGraph(State, context_schema=CallContext)
-    graph.add_node("think", think)
+    graph.add_node("think", write_with(model))
     graph.add_node("tools", ToolNode(langchain_tools(look, pay)))
     graph.add_edge(START, "think")
     graph.add_conditional_edges("think", tools_condition)
