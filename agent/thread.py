@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ..core import Scope, Tier
-from ..core.errors import InvalidArgument
+from ..core.errors import InvalidArgument, UnknownSkill
 from ..core.pauses import Pause
 from ..core.validation import check_line, is_text
 from ..graphs import SKILL, Composed, TurnRequest
@@ -209,6 +209,7 @@ class Thread:
 
         Raises:
             InvalidArgument: `skill` is neither a name nor a `Composed`, or the agent's profile switches skills off.
+            UnknownSkill: The agent has no skill of this name.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
         request = self._mode(self._skill(skill, params, model), unattended)
@@ -605,7 +606,7 @@ class Thread:
     def _package(self, name: str, params: Mapping[str, Any], model: TurnModel) -> TurnRequest:
         engine, given = self._runner.parts.engine, dict(params)
         if SKILL not in engine.services.shapes.shapes:
-            raise InvalidArgument(
+            raise UnknownSkill(
                 f"there is no skill {name[:100]!r}: the agent has none", remedy="pass WorldAgent(skills=[FOLDER])"
             )
         given = given if given.keys() == {REQUEST} else {"input": given}

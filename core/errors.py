@@ -97,6 +97,10 @@ class UnknownWorker(ModelFacing):
     """No worker has this name."""
 
 
+class UnknownSkill(ModelFacing):
+    """No skill has this name."""
+
+
 class UnknownFunction(ModelFacing):
     """No function has this name."""
 
@@ -376,6 +380,10 @@ class SkillInvalid(UsageError):
 
 class ScheduleInvalid(UsageError):
     """A schedule never fires, names a zone that does not exist, or has another invalid field (T7)."""
+
+
+class UnknownSchedule(UsageError):
+    """The workspace has no schedule with this id (T7)."""
 
 
 class ProfileUntrusted(UsageError):

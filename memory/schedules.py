@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import Json
 
 from ..core import canonical_json, utc_text
-from ..core.errors import NameTaken, ScheduleInvalid
+from ..core.errors import NameTaken, UnknownSchedule
 from ..storage import Database, Row, Schema, Transaction, read_row
 
 RunStatus = Literal["due", "started", "done", "failed", "skipped", "paused", "cancelled"]
@@ -167,7 +167,7 @@ class ScheduleRows:
         """One schedule.
 
         Raises:
-            ScheduleInvalid: There is no such schedule.
+            UnknownSchedule: There is no such schedule.
             StorageInvalid: Its row was changed by another program.
         """
         rows = await self._database.read(lambda tx: tx.execute(_ONE, (workspace, schedule)))
@@ -184,7 +184,7 @@ class ScheduleRows:
             work: Decides what to write, from the schedule as it is stored. It can run again.
 
         Raises:
-            ScheduleInvalid: There is no such schedule.
+            UnknownSchedule: There is no such schedule.
             StorageInvalid: The row was changed by another program.
         """
 
@@ -211,7 +211,7 @@ class ScheduleRows:
         """Remove a schedule and the history of its runs. Turns that it started stay.
 
         Raises:
-            ScheduleInvalid: There is no such schedule.
+            UnknownSchedule: There is no such schedule.
         """
 
         def work(transaction: Transaction) -> bool:
@@ -282,6 +282,6 @@ class Change:
     runs: tuple[ScheduleRun, ...] = ()
 
 
-def unknown_schedule(schedule: str) -> ScheduleInvalid:
+def unknown_schedule(schedule: str) -> UnknownSchedule:
     """The error about a schedule that does not exist."""
-    return ScheduleInvalid(f"there is no schedule {str(schedule)[:100]!r}", remedy="see `worldagent schedule list`")
+    return UnknownSchedule(f"there is no schedule {str(schedule)[:100]!r}", remedy="see the list of schedules")

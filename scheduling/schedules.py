@@ -94,7 +94,7 @@ class Schedules:
         """One schedule.
 
         Raises:
-            ScheduleInvalid: There is none with this id.
+            UnknownSchedule: There is none with this id.
         """
         return Schedule.from_json((await self._rows.get(self._agent.workspace, schedule_id)).body)
 
@@ -102,7 +102,7 @@ class Schedules:
         """The next slot of a schedule; None if it has none left.
 
         Raises:
-            ScheduleInvalid: There is no schedule with this id.
+            UnknownSchedule: There is no schedule with this id.
         """
         schedule = await self.get(schedule_id)
         return next(schedule.slots(self._agent.clock.now()), None)
@@ -111,7 +111,7 @@ class Schedules:
         """Skip the slots of a schedule from now on, or with `paused=False` fire them again.
 
         Raises:
-            ScheduleInvalid: There is no schedule with this id.
+            UnknownSchedule: There is no schedule with this id.
         """
 
         def work(stored: StoredSchedule) -> Change:
@@ -127,7 +127,7 @@ class Schedules:
         """Remove a schedule and its history. Turns that it started stay, and one that runs continues.
 
         Raises:
-            ScheduleInvalid: There is no schedule with this id.
+            UnknownSchedule: There is no schedule with this id.
         """
         await self._rows.remove(self._agent.workspace, schedule_id)
 
@@ -135,7 +135,7 @@ class Schedules:
         """The newest runs of a schedule, newest first.
 
         Raises:
-            ScheduleInvalid: There is no schedule with this id.
+            UnknownSchedule: There is no schedule with this id.
             InvalidArgument: `limit` is not a number from 1 to 1000.
         """
         check_integer("limit", limit, KEPT_RUNS, remedy="ask for fewer")
@@ -146,7 +146,7 @@ class Schedules:
         """Fire a schedule once now, also if it is paused, and return its run once that has started or was skipped.
 
         Raises:
-            ScheduleInvalid: There is no schedule with this id.
+            UnknownSchedule: There is no schedule with this id.
         """
         slot, now = Slot(self._agent.clock.now()), self._agent.clock.now()
         run = ScheduleRun(schedule=schedule_id, slot=slot.id, status="due", at=now)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from ..core import canonical_json
-from ..core.errors import GraphChanged, ParamsInvalid, SkillInvalid, ToolFailed, ToolNotAllowed
+from ..core.errors import GraphChanged, ParamsInvalid, SkillInvalid, ToolFailed, ToolNotAllowed, UnknownSkill
 from ..core.validation import ClosedModel, same_declaration
 from ..graphs.loop import Tools, WorkerLoop, WorkerTasks
 from ..graphs.shape import SKILL, Shape
@@ -118,11 +118,12 @@ class Skills(WorkerTasks):
         """Compose a skill of its package as it is now.
 
         Raises:
-            ParamsInvalid: No skill has this name, its package cannot be used, or a file with a schema is invalid.
+            UnknownSkill: No skill has this name.
+            ParamsInvalid: Its package cannot be used, or a file with a schema is invalid.
         """
         names = [each.name for each in self.catalogue.usable]
         if name not in names:
-            raise ParamsInvalid(
+            raise UnknownSkill(
                 f"there is no skill {name[:100]!r}",
                 remedy=f"{near(name, names)}the skills are: {', '.join(names)}",
             )
@@ -266,7 +267,7 @@ class _SkillShape(Shape[SkillParams, SkillResult]):
             return False
         try:
             now = self.skills.load(name).package.version
-        except ParamsInvalid as error:
+        except (ParamsInvalid, UnknownSkill) as error:
             now, problem = "", error.problem
         else:
             problem = f"the skill {name!r} has changed since the turn began"

@@ -92,7 +92,9 @@ _UNQUOTED: Final[Mapping[type[Exception], str]] = {
     errors.KeyReused: "the key was used on this thread for another call",
     errors.UnknownMessage: "the thread has no such message",
     errors.UnknownPause: "the thread has no such pause",
+    errors.UnknownSchedule: "the token reaches no schedule of the workspace with this id",
     errors.UnknownShape: "there is no such shape",
+    errors.UnknownSkill: "there is no such skill",
 }
 """New texts for problems of the package that quote what the caller sent."""
 

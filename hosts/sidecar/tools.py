@@ -6,6 +6,7 @@ about invalid arguments names fields and rules, and has no value that the caller
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +17,8 @@ from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
-from ..service import threads
+from ...scheduling import Schedules
+from ..service import schedules, threads
 from ..service.arguments import (
     ConverseArguments,
     ResumeArguments,
@@ -46,6 +48,25 @@ async def _thread_role_set(call: ToolCall[RoleSetArguments], agent: WorldAgent) 
     seconds = agent.settings.thread_role_ttl if call.given.ttl is None else call.given.ttl
     call.parts.agents.hold_role(call.caller.workspace, seconds)
     return answer
+
+
+async def _schedule_run(call: ToolCall[schedules.ScheduleArguments], agent: WorldAgent) -> schedules.ScheduleRunAnswer:
+    """Run `schedule_run`. The agent stays open and the turn is counted until the run ends or waits for a person."""
+    agents, workspace, fired = call.parts.agents, call.caller.workspace, Schedules(agent)
+    answer: asyncio.Future[schedules.ScheduleRunAnswer] = asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        async with agents.use(workspace):
+            with agents.turn(workspace, object()):
+                answer.set_result(await schedules.schedule_run(call, agent, fired))
+                await fired.settled()
+
+    running = agents.spawn(run())
+    waited: set[asyncio.Future[Any]] = {running, answer}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    if not answer.done():
+        running.result()  # raises why there is none
+    return answer.result()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +163,39 @@ TOOLS: Final[dict[str, SidecarTool]] = {
     ),
     "threads": _tool(
         "List threads", threads.threads, "The status of the workspace's threads, the one with the newest turn first."
+    ),
+    "schedule_add": _tool(
+        "Add a schedule",
+        schedules.schedule_add,
+        "Store what the agent starts at set times for the account of the call. `worldagent worker` fires it.",
+        effect="adds",
+    ),
+    "schedule_list": _tool(
+        "List schedules", schedules.schedule_list, "The schedules of the workspace, each with its next slot."
+    ),
+    "schedule_show": _tool("Show a schedule", schedules.schedule_show, "One schedule with its next slot."),
+    "schedule_pause": _tool(
+        "Pause a schedule",
+        schedules.schedule_pause,
+        "Skip the slots of a schedule from now on, or with `paused` false fire them again.",
+        effect="changes",
+    ),
+    "schedule_run": _tool(
+        "Fire a schedule now",
+        _schedule_run,
+        "Fire a schedule once now, also if it is paused. The answer comes once its turn has begun; `next` follows it.",
+        effect="changes",
+        idempotent=False,
+        open_world=True,
+    ),
+    "schedule_history": _tool(
+        "List runs", schedules.schedule_history, "The newest runs of a schedule, and why some were skipped or failed."
+    ),
+    "schedule_remove": _tool(
+        "Remove a schedule",
+        schedules.schedule_remove,
+        "Remove a schedule and its history. Turns that it started stay.",
+        effect="changes",
     ),
 }
 

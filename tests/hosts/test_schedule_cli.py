@@ -58,7 +58,7 @@ async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) 
     assert kept == made
     assert made["turn"] in (await run("schedule", "history", "report")).stdout
     assert (await run("schedule", "rm", "report")).exit_code == 0
-    assert (await refusal(run, "schedule", "show", "report"))["code"] == "schedule_invalid"
+    assert (await refusal(run, "schedule", "show", "report"))["code"] == "unknown_schedule"
 
 
 @pytest.mark.parametrize(

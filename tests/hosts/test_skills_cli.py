@@ -49,5 +49,5 @@ async def test_a_skill_is_run(run: Run, skills: Path) -> None:
     result = await run("skills", "run", "tea", "Two cups.")
     assert result.exit_code == 0, result.output
     assert result.stdout.strip()
-    assert (await refusal(run, "skills", "run", "coffee", "x"))["code"] == "params_invalid"
+    assert (await refusal(run, "skills", "run", "coffee", "x"))["code"] == "unknown_skill"
     assert (await refusal(run, "skills", "run", "tea"))["code"] == "invalid_argument"

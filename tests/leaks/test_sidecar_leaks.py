@@ -301,6 +301,9 @@ async def _left(asking: Asking, client: Client, text: str, **more: Any) -> str:
 # --- what does not fit ------------------------------------------------------------------------------------------------
 
 
+TIDE: dict[str, Any] = {"schedule": "tide", "when": {"cron": "30 7 * * *"}, "starts": {"message": "Is it low?"}}
+
+
 def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Calls that have a role where none goes, or in a form that none has."""
     role = {"content": content, "name": label}
@@ -336,6 +339,15 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "task", {"shape": "buy", "params": {"what": [content]}, "role": role}
     yield "run_skill", {"skill": {"prompt": "x", "role": content}}
     yield "run_scheduled", {"schedule": "x", "fired_at": content, "role": role}
+    yield "schedule_add", {**TIDE, "role": role}
+    yield "schedule_add", {**TIDE, "schedule": content}
+    yield "schedule_add", {**TIDE, "zone": content}
+    yield "schedule_add", {**TIDE, "when": {"cron": content}}
+    yield "schedule_add", {**TIDE, "when": {"at": content}}
+    yield "schedule_add", {**TIDE, "starts": {"message": content, "role": role}}
+    yield "schedule_add", {**TIDE, "starts": {"task": content}}
+    yield "schedule_add", {**TIDE, "starts": {"skill": content, "input": label}}
+    yield "schedule_add", {**TIDE, "starts": {"message": "x", "params": {"role": role}}}
     yield "resume", {"on_role_change": content, "role": role}
     yield "resume", {"answers": {"p": {"approve": {label: content}}}, "role": role}
     yield "thread_role_set", {"role": role, "ttl": content}

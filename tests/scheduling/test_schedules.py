@@ -11,7 +11,7 @@ from support.agents import Thinking, calls, paying
 from support.processes import eventually, killed, run_script, start_script
 from support.schedules import START, hourly, opened, passes
 from worldagent import Role, Tier, Worker
-from worldagent.core.errors import NameTaken, ScheduleInvalid, UnknownShape, WorldAgentError
+from worldagent.core.errors import NameTaken, ScheduleInvalid, UnknownSchedule, UnknownShape, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.scheduling import (
     Every,
@@ -182,7 +182,7 @@ async def test_pause_and_remove(tmp_path: Path) -> None:
         await settled(schedules, [("02", "skipped"), ("03", "done")])
         await schedules.remove("tide")
         assert await schedules.list() == ()
-        with pytest.raises(ScheduleInvalid, match="there is no schedule 'tide'"):
+        with pytest.raises(UnknownSchedule, match="there is no schedule 'tide'"):
             await schedules.get("tide")
     assert len(lm.calls) == 1
 
@@ -210,7 +210,7 @@ async def test_what_cannot_be_scheduled(
             await schedules.add(schedule)
         assert problem in str(caught.value)
         assert [each.id for each in await schedules.list()] == ["old"]
-        with pytest.raises(ScheduleInvalid, match="there is no schedule 'none'"):
+        with pytest.raises(UnknownSchedule, match="there is no schedule 'none'"):
             await schedules.run_now("none")
 
 

@@ -16,6 +16,7 @@ from worldagent.core.errors import (
     MissingExtra,
     RoleNotStorable,
     UnknownShape,
+    UnknownSkill,
     UnknownTier,
     UnknownTurn,
     WorldAgentError,
@@ -202,7 +203,7 @@ async def test_stored_roles_resolve_in_the_worker_and_none_is_in_the_queue(tmp_p
     ("given", "error", "problem"),
     [
         ({"start": StartTask("none")}, UnknownShape, "there is no shape 'none'"),
-        ({"start": StartSkill("tea", "Two.")}, InvalidArgument, "there is no skill 'tea'"),
+        ({"start": StartSkill("tea", "Two.")}, UnknownSkill, "there is no skill 'tea'"),
         ({"start": "Hello."}, InvalidArgument, "`start` must be a StartMessage, StartTask or StartSkill, got a str"),
         ({"thread": "t1"}, InvalidArgument, "`thread` must be a thread of this agent"),
         ({"key": ""}, InvalidArgument, "key"),

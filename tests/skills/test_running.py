@@ -10,7 +10,7 @@ from support.agents import calls, paying, scripted_agent
 from support.mcp_tools import stdio
 from support.processes import killed, start_script
 from support.skill_turns import ROLE, TEXT, adding, chosen, name_of, package
-from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, WorldAgentError
+from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, UnknownSkill, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.harness import Worker, tool
 from worldagent.profiles import Profile, Skills
@@ -173,8 +173,8 @@ async def test_a_script_runs_in_a_copy_of_its_folder_after_an_approval(tmp_path:
 @pytest.mark.parametrize(
     ("call", "error", "problem"),
     [
-        (("coffee", {"request": "x"}), ParamsInvalid, "there is no skill 'coffee'; the skills are: tea"),
-        (("te", {"request": "x"}), ParamsInvalid, "did you mean 'tea'"),
+        (("coffee", {"request": "x"}), UnknownSkill, "there is no skill 'coffee'; the skills are: tea"),
+        (("te", {"request": "x"}), UnknownSkill, "did you mean 'tea'"),
         (("tea", {}), ParamsInvalid, "takes `request`"),
         (("tea", {"cups": 2}), ParamsInvalid, "takes `request`"),
         ((7, {}), InvalidArgument, "must be a name or a Composed"),
@@ -192,7 +192,7 @@ async def test_an_agent_without_skills(tmp_path: Path) -> None:
     package(tmp_path)
     lm = ScriptedLM([{"reply": "Hello."}, {"reply": "Hello."}])
     async with scripted_agent(tmp_path / "home", lm) as agent:
-        with pytest.raises(InvalidArgument, match="the agent has none; pass"):
+        with pytest.raises(UnknownSkill, match="the agent has none; pass"):
             await agent.thread("t1").run_skill("tea", {"request": "x"})
     profile = Profile(name="plain", skills=Skills(enabled=False))
     async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"], profile=profile) as agent:
@@ -213,7 +213,7 @@ async def test_a_server_offers_skills_whose_scripts_never_run(tmp_path: Path, ca
     roots.mkdir()
     more: dict[str, Any] = {"builtin_tools": BuiltinTools(roots=(roots,), shell=True)}
     async with scripted_agent(home, lm, mcp={"t": stdio(tmp_path, broken="skills")}, **more) as agent:
-        with pytest.raises(InvalidArgument, match="the agent has none"):
+        with pytest.raises(UnknownSkill, match="the agent has none"):
             await agent.thread("t1").run_skill("tea", {"request": "x"})
     async with scripted_agent(home, lm, mcp={"t": stdio(tmp_path, broken="skills", skills=True)}, **more) as agent:
         assert (await agent.thread("t2").converse("Tea.")).text == "Served."

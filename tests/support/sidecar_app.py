@@ -53,6 +53,11 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
     )
 
 
+def shop() -> WorldAgent:
+    """The agent of the first workspace, for commands that serve one."""
+    return make(WORKSPACE)
+
+
 def digest(content: str) -> str:
     """What stands in the file of digests for a role."""
     return hashlib.sha256(content.encode()).hexdigest()
@@ -99,4 +104,4 @@ async def _told(words: int, pace: float) -> AsyncGenerator[str]:
     yield "\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
 
 
-__all__ = ["HASTY", "HOME", "SEEN", "WORKSPACE", "digest", "home", "make", "wishes"]
+__all__ = ["HASTY", "HOME", "SEEN", "WORKSPACE", "digest", "home", "make", "shop", "wishes"]
