@@ -26,12 +26,24 @@ from ..memory.examples import EXAMPLES, Examples
 from ..memory.schedules import SCHEDULES, ScheduleRows
 from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
+from ..memory.workers import WORKERS, WorkerRows
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 
 if TYPE_CHECKING:
     from ..graphs.checkpoints.saver import Heads, Position
 
-SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS, EXAMPLES, SCHEDULES, ENTRIES)
+SCHEMAS: Final[tuple[Schema, ...]] = (
+    EPOCHS,
+    CONVERSATION,
+    TURNS,
+    JOURNAL,
+    USAGE,
+    EVENTS,
+    EXAMPLES,
+    SCHEDULES,
+    ENTRIES,
+    WORKERS,
+)
 """Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 
 
@@ -53,6 +65,7 @@ class Stores:
         titles: The titles of threads.
         examples: Model steps that were agreed to, and feedback on turns.
         schedules: Schedules and their runs.
+        workers: The workers of submitted turns.
         entries: Memory entries.
         attachments: Images and files.
         heads: The newest message of each conversation; None opens the checkpoints when one is needed.
@@ -74,6 +87,7 @@ class Stores:
     titles: ThreadTitles
     examples: Examples
     schedules: ScheduleRows
+    workers: WorkerRows
     entries: Entries
     attachments: Attachments
     heads: Heads | None = None
@@ -111,6 +125,7 @@ class Stores:
             titles=ThreadTitles(database),
             examples=Examples(database),
             schedules=ScheduleRows(database),
+            workers=WorkerRows(database),
             attachments=Attachments(pieces, database, limit=limit),
             entries=Entries(database, clock),
             wait=wait,

@@ -16,7 +16,7 @@ import dbos
 import dbos._dbos
 from dbos import DBOS, DBOSClient, EnqueueOptions, Serializer, WorkflowStatus
 from dbos._error import DBOSException, DBOSWorkflowIDInUseError
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, func, make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..agent.submitting import Queued
@@ -35,7 +35,6 @@ WORKFLOW: Final = "submitted_turn"
 POLL_SECONDS: Final = 0.1
 """How often a worker looks for starts."""
 
-ACTIVE: Final = ("ENQUEUED", "DELAYED", "PENDING")
 _STATES: Final[Mapping[str, Any]] = {
     "ENQUEUED": "waiting",
     "DELAYED": "waiting",
@@ -235,13 +234,14 @@ class Takes:
             return len(DBOS._recover_pending_workflows([executor]))
 
     def waiting(self) -> dict[str, int]:
-        """Return how many starts wait, by their version."""
+        """Return how many starts wait, by their version. Those of another version are not taken."""
         with _failures():
-            found = DBOS.list_workflows(
-                status=["ENQUEUED", "DELAYED"], queue_name=self._name, load_input=False, load_output=False
-            )
-        versions = [each.app_version or "" for each in found]
-        return {version: versions.count(version) for version in set(versions)}
+            system = dbos._dbos._get_dbos_instance()._sys_db
+            table = system.tables.workflow_status
+            counted = select(table.c.application_version, func.count()).group_by(table.c.application_version)
+            waits = counted.where(table.c.queue_name == self._name, table.c.status.in_(("ENQUEUED", "DELAYED")))
+            with system.engine.begin() as connection:
+                return {str(version): int(count) for version, count in connection.execute(waits)}
 
     def close(self, seconds: int) -> None:
         """Take no more starts, wait for the running ones, and end.

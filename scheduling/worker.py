@@ -15,12 +15,16 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from ..agent import WorldAgent
 from ..agent.submitting import submitted
 from ..core import new_id
-from ..core.errors import AgentClosed, InvalidArgument, ThreadBusy, WorldAgentError
+from ..core.errors import AgentClosed, InvalidArgument, LeaseLost, ThreadBusy, WorldAgentError
+from ..memory.workers import WorkerRow, remove_worker, worker_lease, write_worker
+from ..storage import Lease, Transaction
 from .queue import Queue, load
 
 if TYPE_CHECKING:
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 1.0
 """How often a worker looks for turns of workers that died."""
+
+BEAT_SECONDS: Final = 5.0
+"""How often a worker writes how it is, for people."""
 
 RETRY_SECONDS: Final = (1.0, 5.0, 25.0)
 """The waits before a turn that failed with a retryable error is resumed."""
@@ -50,17 +57,22 @@ class Counts:
         ended: How many of them are over or wait for a person.
         failed: How many of those failed.
         taken_over: How many starts of dead workers it has put back into the queue.
+        looks: How often it has looked for dead workers.
     """
 
     begun: int = 0
     ended: int = 0
     failed: int = 0
     taken_over: int = 0
+    looks: int = 0
 
     @property
     def running(self) -> int:
         """How many run now."""
         return self.begun - self.ended
+
+    def __str__(self) -> str:
+        return f"{self.ended} turns ended or wait for a person, {self.failed} failed, {self.running} left to resume"
 
 
 class Worker:
@@ -90,11 +102,14 @@ class Worker:
         if queue_concurrency is not None:
             queue = replace(queue, concurrency=queue_concurrency)
         self._agent, self._queue = agent, queue
-        self.id = f"{socket.gethostname()[:40]}-{os.getpid()}-{new_id('worker')[-8:]}"
+        host, pid, now = socket.gethostname()[:40], os.getpid(), agent.clock.now()
+        self.id = f"{host}-{pid}-{new_id('worker')[-8:]}"
         self.counts = Counts()
+        self._row = WorkerRow(agent.workspace, self.id, host, pid, version("worldagent"), now, now)
         self._closing = False
         self._takes: Takes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def running(self, *, drain: int = DRAIN_SECONDS) -> AsyncGenerator[None]:
@@ -112,7 +127,7 @@ class Worker:
             StorageUnavailable: The queue cannot be reached.
         """
         leases, self._loop = self._agent.stores.leases, asyncio.get_running_loop()
-        async with leases.hold(lease_key(self._agent.workspace, self.id), wait=0, last=True) as lease:
+        async with leases.hold(worker_lease(self._agent.workspace, self.id), wait=0, last=True) as lease:
             module = await asyncio.to_thread(load)
             self._takes = await asyncio.to_thread(
                 module.Takes,
@@ -122,31 +137,64 @@ class Worker:
                 executor=self.id,
                 runner=self._bridged,
             )
-            watching = asyncio.create_task(self._watch())
+            await self._tell_versions(module.VERSION)
+            self._watching = asyncio.create_task(self._watch(lease))
             try:
                 yield
             finally:
-                watching.cancel()
-                await asyncio.wait({watching})
+                self._watching.cancel()
+                await asyncio.wait({self._watching})
                 await self._close(drain)
-                await lease.commit(lease.retire, final=True)
+                with contextlib.suppress(LeaseLost):  # a survivor has removed it
+                    await lease.commit(partial(self._remove, self.id, lease), final=True)
 
     async def run(self) -> None:
-        """Take and run submitted turns until this is cancelled; see `running`."""
+        """Take and run submitted turns until this is cancelled; see `running`.
+
+        Raises:
+            LeaseLost: The connection that held the worker's lease broke, and another worker took over its turns.
+        """
         async with self.running():
-            await asyncio.Event().wait()
+            assert self._watching is not None
+            await self._watching
+
+    async def waiting(self) -> Mapping[str, int]:
+        """Return how many starts wait in the queue, by the version of their format.
+
+        Raises:
+            AgentClosed: The worker does not run.
+            StorageUnavailable: The queue cannot be reached.
+        """
+        if self._takes is None:
+            raise AgentClosed("the worker does not run", remedy="use it inside of `running`")
+        return await asyncio.to_thread(self._takes.waiting)
+
+    async def _tell_versions(self, own: str) -> None:
+        for other, count in (await self.waiting()).items():
+            if other != own:
+                _LOG.warning(
+                    "%s submitted turns wait for a worker of another version of this package: their format is %r, and "
+                    "this worker takes %r; start one of the version that submitted them",
+                    *(count, other, own),
+                )
 
     async def _close(self, seconds: int) -> None:
-        assert self._takes is not None
-        busy = self.counts.running
-        self._closing = True
-        closing = asyncio.ensure_future(asyncio.to_thread(self._takes.close, seconds if busy else 0))
+        """Take no more turns, and wait for the running ones."""
+        takes, self._takes = self._takes, None
+        if takes is None:
+            return
+        busy, self._closing = self.counts.running, True
+        closing = asyncio.ensure_future(asyncio.to_thread(takes.close, seconds if busy else 0))
         while not closing.done():
             with contextlib.suppress(asyncio.CancelledError):  # a second signal does not leave DBOS half closed
                 await asyncio.wait({closing})
         closing.result()
         left = self.counts.running
         _LOG.info("worker %s ends: %s turns ended while it waited, %s are left to resume", self.id, busy - left, left)
+
+    def _remove(self, worker: str, lease: Lease, transaction: Transaction) -> None:
+        remove_worker(transaction, self._agent.workspace, worker)
+        lease.retire(transaction)
 
     # --- running a turn ---------------------------------------------------------------------------------------------
 
@@ -159,7 +207,11 @@ class Worker:
 
     async def _run(self, start: Mapping[str, Any]) -> Outcome:
         self.counts.begun += 1
-        outcome = await self._tried(start)
+        try:
+            outcome = await self._tried(start)
+        except asyncio.CancelledError:
+            self.counts.ended += not self._closing  # else it is left to another worker
+            raise
         self.counts.ended += 1
         self.counts.failed += outcome.get("code") is not None
         return outcome
@@ -199,20 +251,43 @@ class Worker:
 
     # --- taking over ------------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
+    async def _watch(self, lease: Lease) -> None:
+        """Look for dead workers, and tell people about this one.
+
+        Raises:
+            LeaseLost: Another worker has taken over; this one takes no more turns.
+        """
+        beat = 0.0
         while True:
+            now = asyncio.get_running_loop().time()
             try:
+                if now >= beat:
+                    beat = now + BEAT_SECONDS
+                    await self._beat(lease)
                 await self._take_over()
+                self.counts.looks += 1
+            except LeaseLost as error:
+                _LOG.error("worker %s ends, because it lost its lease: %s", self.id, error)
+                await self._close(0)
+                raise
             except WorldAgentError as error:
                 _LOG.warning("worker %s could not look for dead workers: %s", self.id, error)
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _beat(self, lease: Lease) -> None:
+        """Write what people can read about this worker, which also shows whether it still owns its lease."""
+        counts, now = self.counts, self._agent.clock.now()
+        row = replace(self._row, seen=now, running=counts.running, ended=counts.ended, failed=counts.failed)
+        lease.recover()  # a write that failed before says nothing about this one
+        await lease.commit(lambda transaction: write_worker(transaction, row))
 
     async def _take_over(self) -> None:
         """Put the starts of workers without a lease back into the queue."""
         takes, workspace, leases = self._takes, self._agent.workspace, self._agent.stores.leases
         assert takes is not None
         others = await asyncio.to_thread(takes.holders) - {self.id}
-        keys = {lease_key(workspace, other): other for other in others}
+        others |= {row.id for row in await self._agent.stores.workers.list() if row.workspace == workspace} - {self.id}
+        keys = {worker_lease(workspace, other): other for other in others}
         for key in keys.keys() - await leases.owned(keys):
             # Whoever holds the dead worker's lease takes its starts, so no two survivors do.
             with contextlib.suppress(ThreadBusy):
@@ -220,12 +295,7 @@ class Worker:
                     count = await asyncio.to_thread(takes.take_over, keys[key])
                     self.counts.taken_over += count
                     _LOG.warning("worker %s took over %s turns of %s, which has died", self.id, count, keys[key])
-                    await lease.commit(lease.retire, final=True)
-
-
-def lease_key(workspace: str, worker: str) -> str:
-    """Return the key of a worker's lease."""
-    return f"worker {workspace} {worker}"
+                    await lease.commit(partial(self._remove, keys[key], lease), final=True)
 
 
 async def _for_ever() -> Outcome:
@@ -233,4 +303,4 @@ async def _for_ever() -> Outcome:
     raise AssertionError("nothing sets this event")
 
 
-__all__ = ["Counts", "Worker", "lease_key"]
+__all__ = ["Counts", "Worker"]

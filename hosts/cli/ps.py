@@ -1,4 +1,4 @@
-"""The command `ps`: the running sidecars and turns of a home. It reads files and the database, and needs no model."""
+"""The command `ps`: the running sidecars, workers and turns of a home. It needs no model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from .output import Output, table, time_text
 
 if TYPE_CHECKING:
     from ...agent.threads import ThreadState
+    from ...memory.workers import WorkerRow
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
+_WORKERS = (*("WORKSPACE", "WORKER", "STATE", "SINCE", "SEEN", "RUNNING", "ENDED", "FAILED", "HOST", "PID", "VERSION"),)
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
 _LIMITS = [40] * 5  # terminal cells of columns whose texts a person chose
 
@@ -25,7 +27,9 @@ app = typer.Typer()
 @app.command(rich_help_panel="Servers")
 @command(home=HOME, json=JSON_RESULT)
 async def ps(output: Output, home: Path | None, json: bool) -> None:
-    """List the running sidecars of this home, and the running and interrupted turns of all workspaces.
+    """List the running sidecars of this home, and the workers and the running and interrupted turns of all workspaces.
+
+    A worker that has died is listed until another one takes over its turns.
 
     It shows no text of a turn and no token. [bold]worldagent threads cancel[/bold] ends a turn, and [bold]worldagent
     resume[/bold] resumes an interrupted one.
@@ -36,14 +40,15 @@ async def ps(output: Output, home: Path | None, json: bool) -> None:
 
       worldagent ps --json
     """
-    from ..service.home import running_turns
+    from ..service.home import running_turns, running_workers
     from .sidecars import running_sidecars
 
     storage = storage_of(home)
     sidecars = running_sidecars(storage.sidecars)
-    turns = await running_turns(storage)
+    workers, turns = await running_workers(storage), await running_turns(storage)
     shown = {
         "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
+        "workers": [_worker_object(row, alive) for row, alive in workers],
         "turns": [_turn_object(workspace, state) for workspace, state in turns],
     }
     tables: list[str] = []
@@ -53,6 +58,9 @@ async def ps(output: Output, home: Path | None, json: bool) -> None:
             for one in sidecars
         ]
         tables.append(table(_SIDECARS, served, widths=(sys.maxsize, *_LIMITS)))  # an address is shown in full
+    if workers:
+        told = [(*map(str, _worker_object(row, alive).values()),) for row, alive in workers]
+        tables.append(table(_WORKERS, told, widths=[40] * len(_WORKERS)))
     if turns:
         running = [
             (workspace, one.thread, one.status, time_text(one.since), one.account or "", one.turn_id)
@@ -64,6 +72,13 @@ async def ps(output: Output, home: Path | None, json: bool) -> None:
         output.note("no sidecar of this home runs")
     if output.form == "text" and not turns:
         output.note("no turn runs")
+
+
+def _worker_object(row: WorkerRow, alive: bool) -> dict[str, Any]:
+    state = "alive" if alive else "dead"
+    since = {"since": time_text(row.since), "seen": time_text(row.seen)}
+    shown = {name: getattr(row, name) for name in ("running", "ended", "failed", "host", "pid", "version")}
+    return {"workspace": row.workspace, "worker": row.id, "state": state, **since, **shown}
 
 
 def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The commands of `schedule`, and `worker`, which fires schedules until it is stopped."""
+"""The commands of `schedule`. `worker` fires schedules while it runs."""
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .command import command
-from .options import HOME_ROLES, WHICH, AgentOptions, argument, flag, option, option_group
+from .options import WHICH, AgentOptions, argument, flag, option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ _COLUMNS = ("ID", "WHEN", "STARTS", "NEXT", "THREAD")
 _RUNS = ("SLOT", "STATUS", "TURN", "NOTE")
 
 app = typer.Typer(no_args_is_help=True)
-worker_app = typer.Typer()
 
 
 @app.callback()
@@ -185,30 +183,6 @@ async def history(options: AgentOptions, output: Output, id: str, limit: int) ->
         found = await schedules.history(id, limit=limit)
     rows = [(each.slot, each.status, each.turn or "", each.note or "") for each in found]
     output.result({"runs": [_run(each) for each in found]}, table(_RUNS, rows) if rows else "it has not run")
-
-
-@worker_app.command("worker", rich_help_panel="Servers")
-@command(home_roles=HOME_ROLES)
-async def worker(options: AgentOptions, output: Output, home_roles: bool) -> None:
-    """Fire the schedules of the workspace until it is stopped. Several workers can run on one database.
-
-    A run that SIGTERM or Ctrl+C stops can be resumed: the next worker does so before a later slot starts.
-
-    [bold]Example[/bold]
-
-      worldagent worker --app shop:agent
-    """
-    from ...scheduling import Schedules
-    from .agents import open_shared
-
-    async with open_shared(options, output, home_roles=home_roles) as agent:
-        schedules = Schedules(agent)
-        output.note(f"worker of the workspace {agent.workspace!r}: {len(await schedules.list())} schedules")
-        try:
-            await schedules.run()
-        except asyncio.CancelledError:
-            await agent.drain()
-            raise
 
 
 @asynccontextmanager

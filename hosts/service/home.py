@@ -13,6 +13,7 @@ from ...agent.threads import Branching, ThreadFilters, ThreadRegister, ThreadSta
 from ...core import Scope, check_id
 from ...core.pauses import Pause
 from ...memory import Message, thread_key
+from ...memory.workers import WorkerRow, worker_lease
 from ...storage import Storage
 
 MAX_SEARCHED_THREADS: Final = 1000  # threads of one status that are searched for pauses
@@ -139,6 +140,20 @@ async def open_threads(storage: Storage, workspace: str) -> AsyncGenerator[HomeT
         return
     async with aclosing(await Stores.open(storage)) as stores:
         yield HomeThreads(stores, workspace)
+
+
+async def running_workers(storage: Storage) -> Sequence[tuple[WorkerRow, bool]]:
+    """The workers of submitted turns, and whether each is alive. One that has died is listed until it is taken over.
+
+    Raises:
+        InvalidArgument, StorageUnavailable, StorageInvalid, SchemaTooNew: As for `open_threads`.
+    """
+    if not storage.begun():
+        return ()
+    async with aclosing(await Stores.open(storage)) as stores:
+        rows = await stores.workers.list()
+        alive = await stores.leases.owned(worker_lease(row.workspace, row.id) for row in rows)
+        return [(row, worker_lease(row.workspace, row.id) in alive) for row in rows]
 
 
 async def running_turns(storage: Storage) -> Sequence[tuple[str, ThreadState]]:

@@ -41,7 +41,7 @@ async def test_where_nothing_runs_it_says_so_and_makes_no_home(tmp_path: Path, r
     done = await run(*words)
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.splitlines() == ["no sidecar of this home runs", "no turn runs"]
-    assert json.loads((await run(*words, "--json")).stdout) == {"sidecars": [], "turns": []}
+    assert json.loads((await run(*words, "--json")).stdout) == {"sidecars": [], "workers": [], "turns": []}
     assert not (tmp_path / "nowhere").exists()
 
 

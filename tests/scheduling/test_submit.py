@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from support.agents import Thinking, calls, paying
+from support.processes import ending, next_line
 from support.skill_turns import name_of, package
-from support.submissions import HELLO, assert_no_role_in_queue, becomes, queued_agent, working
+from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
 from worldagent import Role, Tier, Worker
 from worldagent.core.errors import (
     InvalidArgument,
     KeyReused,
+    LeaseLost,
     MissingExtra,
     RoleNotStorable,
     UnknownShape,
@@ -305,3 +307,85 @@ async def test_a_process_has_one_worker(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match="this process runs a worker already"):
             async with QueueWorker(agent).running():
                 pass
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T5")
+async def test_a_survivor_resumes_the_turns_of_a_worker_that_was_killed_and_of_no_other(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda _: {"reply": "Hello."})
+    async with queued_agent(tmp_path, lm, queue=Queue(worker_concurrency=5)) as agent:
+        every = [await agent.submit(HELLO, thread=agent.thread(f"t{number}")) for number in range(8)]
+        async with ending(await hanging(tmp_path, concurrency=5)) as process:
+            for _ in range(5):
+                assert await next_line(process) == "there"
+            worker = QueueWorker(agent)
+            async with worker.running(drain=0):
+                # It does what the other one has left, and nothing of what that one is at, however long it takes.
+                await asyncio.wait_for(asyncio.gather(*(each.wait() for each in every[5:])), 20)
+                await asyncio.wait_for(two_looks(worker), 20)
+                assert [await each.status() for each in every] == ["running"] * 5 + ["done"] * 3
+                assert worker.counts.taken_over == 0
+                process.kill()
+                turns = await asyncio.wait_for(asyncio.gather(*(each.wait() for each in every)), 20)
+                assert worker.counts.taken_over == 5
+                assert [row.id for row in await agent.stores.workers.list()] == [worker.id]
+        assert [turn.status for turn in turns] == ["done"] * 8
+        assert await agent.stores.workers.list() == ()
+    assert len(lm.calls) == 8
+
+
+async def test_a_worker_that_ends_leaves_what_it_cannot_end_to_the_next(tmp_path: Path) -> None:
+    model = Thinking()
+    async with queued_agent(tmp_path, model.lm) as agent:
+        submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        async with QueueWorker(agent).running(drain=0):
+            await asyncio.wait_for(model.asked.wait(), 20)
+        await agent.drain(seconds=0.1)
+    lm = ScriptedLM(lambda _: {"reply": "Hello."})
+    async with working(tmp_path, lm) as (agent, worker):
+        again = agent.submission(agent.thread("t1"), submission.key)
+        assert (await asyncio.wait_for(again.wait(), 20)).text == "Hello."
+        assert worker.counts.taken_over == 1
+
+
+async def test_a_worker_that_ends_waits_for_its_turns(tmp_path: Path) -> None:
+    model = Thinking()
+    async with queued_agent(tmp_path, model.lm) as agent:
+        submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        async with QueueWorker(agent).running(drain=20):
+            await asyncio.wait_for(model.asked.wait(), 20)
+            asyncio.get_running_loop().call_later(0.3, model.may.set)
+        assert await submission.status() == "done"
+
+
+async def test_a_worker_without_its_lease_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worldagent.scheduling.worker.BEAT_SECONDS", 0.05)
+    monkeypatch.setattr("worldagent.scheduling.worker.LOOK_SECONDS", 0.05)
+    async with queued_agent(tmp_path, ScriptedLM([])) as agent:
+        worker = QueueWorker(agent)
+        running = asyncio.create_task(worker.run())
+        await asyncio.wait_for(two_looks(worker), 20)
+        await agent.stores.database.transact(
+            lambda tx: tx.execute("UPDATE wa_epoch SET epoch=epoch+1 WHERE key=?", (f"worker novel {worker.id}",))
+        )
+        with pytest.raises(LeaseLost):
+            await asyncio.wait_for(running, 20)
+        submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        assert await submission.status() == "queued"
+
+
+async def test_starts_of_another_version_are_left_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with queued_agent(tmp_path, ScriptedLM([{"reply": "Hello."}])) as agent:
+        with monkeypatch.context() as patch:
+            patch.setattr("worldagent.scheduling.dbos_queue.VERSION", "2")
+            submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        later = await agent.submit(HELLO, thread=agent.thread("t2"))
+        async with QueueWorker(agent).running(drain=0):
+            await asyncio.wait_for(later.wait(), 20)
+            assert await submission.status() == "queued"
+    assert "1 submitted turns wait for a worker of another version of this package: their format is '2'" in caplog.text

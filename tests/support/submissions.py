@@ -2,16 +2,18 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from support.agents import scripted_agent
+from support.processes import start_script
 from worldagent import WorldAgent
 from worldagent.agent.submitting import Submission
 from worldagent.scheduling import Queue, StartMessage, Worker
-from worldagent.testing import assert_no_role_leak
+from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 HELLO = StartMessage("Hello.")
 
@@ -52,3 +54,40 @@ def assert_no_role_in_queue(home: Path, canaries: Sequence[str]) -> None:
     else:
         assert HELLO.message.encode() in b"".join(file.read_bytes() for file in home.glob("queue.db*"))
     assert_no_role_leak(held, canaries)
+
+
+_HANGING = """
+import asyncio, sys
+from pathlib import Path
+from support.submissions import hang
+
+asyncio.run(hang(Path(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+async def hanging(home: Path, *, concurrency: int) -> asyncio.subprocess.Process:
+    """Start another process with a worker whose model never answers. It prints `there` for each turn that asks it."""
+    return await start_script(_HANGING, home, str(concurrency))
+
+
+async def hang(home: Path, concurrency: int) -> None:
+    """What `hanging` runs."""
+
+    async def reply(_: Any) -> dict[str, str]:
+        sys.stdout.write("there\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+        return {"reply": "Never."}
+
+    async with queued_agent(home, ScriptedLM(reply)) as agent:
+        await Worker(agent, concurrency=concurrency).run()
+
+
+async def two_looks(worker: Worker) -> None:
+    """Return after the worker has looked for dead ones twice, the second time from the beginning."""
+    wanted = worker.counts.looks + 2
+    for _ in range(2000):
+        if worker.counts.looks >= wanted:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the worker does not look")

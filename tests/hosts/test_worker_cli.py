@@ -1,0 +1,109 @@
+"""`worldagent worker` with an app: it runs submitted turns, is listed by `ps`, and drains at SIGTERM."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import BOUND, Run, home, run, started
+from worldagent import Storage, WorldAgent
+from worldagent.scheduling import Queue, StartMessage
+from worldagent.testing import ScriptedLM
+
+__all__ = ["home", "run"]  # fixtures
+
+pytestmark = pytest.mark.requirement("T10")
+
+_APP = """
+import asyncio
+from pathlib import Path
+from worldagent import Storage, WorldAgent
+from worldagent.scheduling import Queue
+from worldagent.testing import ScriptedLM
+
+def reply(call):
+    if "wait" not in call.user:
+        return {"reply": "Hello."}
+    async def later():
+        Path("asked").touch()
+        await asyncio.sleep(1)
+        return {"reply": "Late."}
+    return later()
+
+def agent():
+    return WorldAgent("shop", lm=ScriptedLM(reply), storage=Storage(home=Path("data")), queue=Queue())
+"""
+
+
+def _agent(home: Path) -> WorldAgent:
+    return WorldAgent("shop", lm=ScriptedLM([]), storage=Storage(home=home / "data"), queue=Queue())
+
+
+async def _workers(run: Run, home: Path) -> list[dict[str, Any]]:
+    result = await run("ps", "--json", "--home", str(home / "data"))
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)["workers"]
+    return found
+
+
+async def _until(path: Path) -> None:
+    for _ in range(int(BOUND * 50)):
+        if path.exists():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{path} is not there")
+
+
+async def test_a_worker_runs_submitted_turns_and_drains(run: Run, home: Path) -> None:
+    (home / "app.py").write_text(_APP)
+    async with _agent(home) as agent:
+        submission = await agent.submit(StartMessage("Hello."), thread=agent.thread("t1"))
+        words = ("worker", "--app", "app:agent", "--concurrency", "5", "--queue-concurrency", "50", "--no-schedules")
+        async with started(home, *words) as process:
+            assert (await asyncio.wait_for(submission.wait(), BOUND)).text == "Hello."
+            [worker] = await _workers(run, home)
+            assert (worker["workspace"], worker["state"], worker["pid"]) == ("shop", "alive", process.pid)
+            assert worker["worker"] in (await run("ps", "--home", str(home / "data"))).stdout
+            late = await agent.submit(StartMessage("Please wait."), thread=agent.thread("t2"))
+            await _until(home / "asked")
+            process.send_signal(signal.SIGTERM)
+            _, told = await asyncio.wait_for(process.communicate(), BOUND)
+        assert process.returncode == 143, told
+        assert await late.status() == "done"
+    assert b"worker of the workspace 'shop': submitted turns, as " in told
+    assert b"worker ended: 2 turns ended or wait for a person, 0 failed, 0 left to resume" in told
+    assert await _workers(run, home) == []
+
+
+async def test_a_killed_worker_is_listed_as_dead(run: Run, home: Path) -> None:
+    (home / "app.py").write_text(_APP)
+    async with started(home, "worker", "--app", "app:agent") as process:
+        assert process.stderr is not None
+        line = await asyncio.wait_for(process.stderr.readline(), BOUND)
+        assert line.endswith(b", 0 schedules\n"), line
+        for _ in range(500):
+            if await _workers(run, home):
+                break
+            await asyncio.sleep(0.02)
+        process.kill()
+        await process.wait()
+    assert [each["state"] for each in await _workers(run, home)] == ["dead"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--concurrency", "5"), "--concurrency is for an agent with a queue"),
+        (("--no-schedules",), "--no-schedules is for an agent with a queue"),
+        (("--app", "app:agent", "--concurrency", "0"), "`worker_concurrency` must be an integer from 1 to 10000"),
+    ],
+)
+async def test_options_that_do_not_fit(run: Run, home: Path, words: tuple[str, ...], problem: str) -> None:
+    (home / "app.py").write_text(_APP)
+    async with started(home, "worker", *words) as process:
+        _, told = await asyncio.wait_for(process.communicate(), BOUND)
+    assert process.returncode == 2
+    assert problem in told.decode()
