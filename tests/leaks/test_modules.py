@@ -6,33 +6,17 @@ from typing import Any, ClassVar
 
 import dspy
 import pytest
-from pydantic import BaseModel
 
 from support.agents import scripted_agent
 from support.leaks import ModelCallbacks, awkward_canary, repeated, traces_of, watch
+from support.modules import Answer, asking
 from worldagent import Role
 from worldagent.agent import Turn
 from worldagent.core.errors import WorldAgentError
-from worldagent.graphs.shapes import module_shape
 from worldagent.harness.trace import JsonLinesTrace, Trace
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("R7", "R16", "T14")
-
-
-class Answer(dspy.Signature):
-    """Answer it."""
-
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField()
-
-
-class Question(BaseModel):
-    question: str = "What is a hat?"
-
-
-class Said(BaseModel):
-    answer: str
 
 
 class Watched(dspy.Module):
@@ -126,16 +110,15 @@ async def test_a_role_is_nowhere_after_a_module_ran(
     role = awkward_canary(200, seed=f"{module} {outcome}")
     lm, made = model(outcome, role), MODULES[module]()
     Watched.seen.clear()
-    shape = module_shape("ask", made, params=Question, result=Said, entry=Answer)
     with watch(tmp_path / "home") as seen:
         looks_on = Trace(
             sinks=(JsonLinesTrace(seen.home / "traced.jsonl"),),
             capture=("inputs", "outputs", "prompts"),
             callbacks=[seen.model, seen.chain],
         )
-        async with scripted_agent(seen.home, lm, shapes=[shape], trace=looks_on) as agent:
+        async with scripted_agent(seen.home, lm, shapes=[asking(made)], trace=looks_on) as agent:
             thread = agent.thread("t")
-            turn = thread.task("ask", Question(), role=Role("quiet", role))
+            turn = thread.task("ask", {}, role=Role("quiet", role))
             given = await seen.outcome(seen.inside_a_chain(lambda: turn))
             seen.kept += [await thread.history(), made, vars(made), *Watched.seen]
             seen.assert_clean(*traces_of(role))

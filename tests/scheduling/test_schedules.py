@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support.agents import Thinking, calls, paying
-from support.processes import eventually, killed, run_script, start_script
-from support.schedules import START, hourly, opened, passes
+from support.processes import call_of, eventually, killed, run_script, start_script
+from support.schedules import START, die, fire_all, hourly, opened, passes
 from worldagent import Role, Tier, Worker
 from worldagent.core.errors import NameTaken, ScheduleInvalid, UnknownSchedule, UnknownShape, WorldAgentError
 from worldagent.core.pauses import Approve
@@ -217,20 +217,11 @@ async def test_what_cannot_be_scheduled(
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
-_CHILD = """
-import asyncio, sys
-from pathlib import Path
-from support.schedules import fire_all
-
-asyncio.run(fire_all(Path(sys.argv[1]), int(sys.argv[2])))
-"""
-
-
 async def test_two_processes_never_fire_a_slot_twice(tmp_path: Path) -> None:
     home, hours = tmp_path / "home", 60
     async with opened(home, ScriptedLM([]), VirtualClock(START)) as (_, schedules):
         await schedules.add(hourly(overlap="queue", misfire="all", misfire_limit=100))
-    await asyncio.gather(*(run_script(_CHILD, home, str(hours)) for _ in range(2)))
+    await asyncio.gather(*(run_script(call_of(fire_all, home, hours)) for _ in range(2)))
     async with opened(home, ScriptedLM([]), VirtualClock(START)) as (_, schedules):
         runs = await schedules.history("tide", limit=1000)
     assert len(runs) == len({run.slot for run in runs}) == len({run.turn for run in runs}) == hours
@@ -238,20 +229,11 @@ async def test_two_processes_never_fire_a_slot_twice(tmp_path: Path) -> None:
     assert len((tmp_path / "turns.txt").read_text().splitlines()) == hours
 
 
-_KILLED = """
-import asyncio, sys
-from pathlib import Path
-from support.schedules import die
-
-asyncio.run(die(Path(sys.argv[1])))
-"""
-
-
 async def test_a_killed_run_is_resumed_before_a_later_slot_starts(tmp_path: Path) -> None:
     home, clock = tmp_path / "home", VirtualClock(START)
     async with opened(home, ScriptedLM([]), clock) as (_, schedules):
         await schedules.add(hourly(overlap="queue"))
-    await killed(await start_script(_KILLED, home))
+    await killed(await start_script(call_of(die, home)))
     lm = ScriptedLM(lambda _: {"reply": "Low."})
     async with opened(home, lm, clock) as (_, schedules):
         [begun] = await schedules.history("tide")

@@ -5,9 +5,9 @@ from typing import Any
 
 import dspy
 import pytest
-from pydantic import BaseModel
 
 from support.agents import scripted_agent
+from support.modules import KEEPER, SECRET, Answer, Question, Said, asking
 from worldagent import Role, Shape
 from worldagent.core.errors import FunctionInvalid, LimitReached, RoleInvalid
 from worldagent.core.pauses import Approve
@@ -17,24 +17,6 @@ from worldagent.harness import CallContext, flow, tool
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T14")
-
-SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
-KEEPER = Role("keeper", SECRET)
-
-
-class Answer(dspy.Signature):
-    """Answer it."""
-
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField()
-
-
-class Question(BaseModel):
-    question: str = "What is a hat?"
-
-
-class Said(BaseModel):
-    answer: str
 
 
 class Twice(dspy.Module):
@@ -59,10 +41,6 @@ class TwiceAwaited(Twice):
 
 
 DRAFTED = [{"draft": "a thing"}, {"reasoning": "so", "answer": "A thing to wear."}]
-
-
-def asking(module: dspy.Module, **more: Any) -> Shape[Question, Said]:
-    return module_shape("ask", module, params=Question, result=Said, entry=Answer, **more)
 
 
 @pytest.mark.parametrize("module", [Twice(), TwiceAwaited()], ids=["thread", "loop"])

@@ -1,7 +1,5 @@
 """T14: a module that is killed in mid-run repeats no recorded call, and costs what the same calls by hand cost."""
 
-import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,9 @@ from pydantic import BaseModel
 
 from support.agents import scripted_agent
 from support.databases import rows_of
-from support.processes import eventually, killed, start_script
-from worldagent import Role, Shape, WorldAgent
+from support.modules import KEEPER, SECRET
+from support.processes import call_of, eventually, killed, start_script, wait_for_kill
+from worldagent import Shape, WorldAgent
 from worldagent.core.errors import LimitReached
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import module_shape, module_worker
@@ -20,8 +19,6 @@ from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T14")
 
-SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
-KEEPER = Role("keeper", SECRET)
 THINGS = ("hat", "coat", "shoe", "glove")
 _MODEL_CALLS = "SELECT count(*) FROM wa_call WHERE kind='model' AND state='done'"
 
@@ -104,28 +101,17 @@ async def die(home: Path, form: str, body: str) -> None:
     async def answer(call: ScriptedCall) -> dict[str, str]:
         if call.fields["thing"] == THINGS[-1]:
             assert await eventually(lambda: recorded(home) == all_others)
-            sys.stdout.write("there\n")
-            sys.stdout.flush()
-            await asyncio.Event().wait()
+            await wait_for_kill()
         return described(call)
 
     async with agent_of(home, ScriptedLM(answer), form) as agent:
         await agent.thread("t").task(*TASKS[body], role=KEEPER)
 
 
-_CHILD = """
-import asyncio, sys
-from pathlib import Path
-from shapes.test_module_kills import die
-
-asyncio.run(die(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
-"""
-
-
 @pytest.mark.parametrize(("form", "body"), [*((form, "shape") for form in FORMS), ("thread", "worker")])
 async def test_a_killed_module_repeats_no_call_whose_row_was_committed(tmp_path: Path, form: str, body: str) -> None:
     home = tmp_path / "home"
-    await killed(await start_script(_CHILD, home, form, body))
+    await killed(await start_script(call_of(die, home, form, body)))
     before = recorded(home)
     times = 2 if form == "parallel" else 1
     assert before == (len(THINGS) - 1) * times

@@ -10,9 +10,9 @@ import anyio.from_thread
 import dspy
 import pytest
 from dspy.primitives.code_interpreter import FinalOutput
-from pydantic import BaseModel
 
 from support.agents import CRITIC, paying, scripted_agent
+from support.modules import KEEPER, SECRET, Answer, Question, Said, asking
 from support.processes import eventually
 from worldagent import Role, Shape
 from worldagent.agent import Turn
@@ -24,24 +24,6 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T14")
 
-SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
-KEEPER = Role("keeper", SECRET)
-
-
-class Answer(dspy.Signature):
-    """Answer it."""
-
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField()
-
-
-class Question(BaseModel):
-    question: str = "What is a hat?"
-
-
-class Said(BaseModel):
-    answer: str
-
 
 class One(dspy.Module):
     """One predictor, without a forward."""
@@ -49,10 +31,6 @@ class One(dspy.Module):
     def __init__(self) -> None:
         super().__init__()
         self.answer = dspy.Predict(Answer)
-
-
-def asking(module: dspy.Module, entry: type[dspy.Signature] | None = Answer) -> Shape[Question, Said]:
-    return module_shape("ask", module, params=Question, result=Said, entry=entry)
 
 
 def saying(call: ScriptedCall) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """A module of dspy as the body of a worker, and which tiers of a role a turn says that it sent (T14)."""
 
-import asyncio
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from pydantic import BaseModel
 
 from support.agents import calls, scripted_agent
 from support.databases import rows_of
-from support.processes import eventually, killed, start_script
+from support.processes import call_of, eventually, killed, start_script, wait_for_kill
 from worldagent import Role, Shape
 from worldagent.core import Tier
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid
@@ -139,9 +137,7 @@ HANGS = {"there": ""}  # in a process that is killed: a query whose row is store
 async def hang(home: Path) -> None:
     if query := HANGS["there"]:
         assert await eventually(lambda: bool(rows_of(home, query)))
-        sys.stdout.write("there\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
+        await wait_for_kill()
 
 
 def hanging(home: Path, lm: ScriptedLM) -> Any:
@@ -171,19 +167,10 @@ async def die(home: Path, key: str) -> None:
         await thread.resume({pause.id: "yes"}, role=ROLE)
 
 
-CHILD = """
-import asyncio, sys
-from pathlib import Path
-from shapes.test_module_worker import die
-
-asyncio.run(die(Path(sys.argv[1]), sys.argv[2]))
-"""
-
-
 @pytest.mark.parametrize(("key", "tiers"), [("never", ()), ("later", (Tier.CALL,))])
 async def test_role_tiers_is_right_after_a_kill(tmp_path: Path, key: str, tiers: tuple[Tier, ...]) -> None:
     home = tmp_path / "home"
-    await killed(await start_script(CHILD, home, key))
+    await killed(await start_script(call_of(die, home, key)))
     lm = ScriptedLM([])
     async with hanging(home, lm) as agent:
         assert (await agent.thread("t").resume(role=ROLE)).role_tiers == tiers

@@ -8,8 +8,8 @@ import pytest
 
 from support.agents import calls, paying, scripted_agent
 from support.mcp_tools import stdio
-from support.processes import killed, start_script
-from support.skill_turns import ROLE, TEXT, adding, chosen, name_of, package
+from support.processes import call_of, killed, start_script
+from support.skill_turns import ROLE, TEXT, adding, chosen, die, name_of, package
 from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, UnknownSkill, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.harness import Worker, tool
@@ -65,19 +65,10 @@ async def test_a_skill_waits_for_an_approval_and_another_agent_resumes(tmp_path:
     assert_no_role_leak(tmp_path / "home", ROLE.content)
 
 
-_CHILD = """
-import asyncio, sys
-from pathlib import Path
-from support.skill_turns import die
-
-asyncio.run(die(Path(sys.argv[1]), Path(sys.argv[2])))
-"""
-
-
 async def test_a_killed_skill_resumes_in_another_process(tmp_path: Path) -> None:
     package(tmp_path)
     home = tmp_path / "home"
-    await killed(await start_script(_CHILD, home, tmp_path / "skills"))
+    await killed(await start_script(call_of(die, home, tmp_path / "skills")))
     lm, seen = chosen(lambda call: {"reply": "Done."} if call.steps else {"reply": "Again from the beginning."})
     async with scripted_agent(home, lm, skills=[tmp_path / "skills"], tools=[adding(tmp_path)]) as agent:
         turn = await agent.thread("t1").resume(role=ROLE)

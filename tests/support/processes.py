@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,25 @@ def environment(**more: str) -> dict[str, str]:
 async def start_script(script: str, *args: str | Path, fresh: bool = False) -> asyncio.subprocess.Process:
     """Start a script whose standard streams are pipes; a fresh process where the start itself is looked at."""
     return await start((sys.executable, "-W", "error", "-c", script, *args), fresh=fresh, env=environment())
+
+
+def call_of(function: Callable[..., Coroutine[Any, Any, None]], *args: str | int | Path) -> str:
+    """Give a script that runs an async function of a test module or of `support`."""
+    module, name = function.__module__.removeprefix("tests."), function.__name__
+    return f"""
+import asyncio
+from pathlib import PosixPath
+from {module} import {name}
+
+asyncio.run({name}(*{args!r}))
+"""
+
+
+async def wait_for_kill() -> None:
+    """Print the line that `killed` waits for, and never return."""
+    sys.stdout.write("there\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
 
 
 async def run_script(script: str, *args: str | Path, limit: float = 60, fresh: bool = False) -> str:

@@ -1,7 +1,6 @@
 """Agents whose schedules a virtual clock fires, also in a child process."""
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import scripted_agent
+from support.processes import wait_for_kill
 from worldagent import WorldAgent
 from worldagent.scheduling import Every, Schedule, Schedules, StartMessage
 from worldagent.testing import ScriptedLM, VirtualClock
@@ -60,9 +60,7 @@ async def die(home: Path) -> None:
     """Begin a run of the schedule in this process; its model never answers."""
 
     async def reply(_: Any) -> dict[str, str]:
-        sys.stdout.write("there\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
+        await wait_for_kill()
         return {}
 
     clock = VirtualClock(START)

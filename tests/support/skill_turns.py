@@ -1,12 +1,11 @@
 """Turns that run a skill package: its folder, the scripted model, and a child process that is killed in one."""
 
-import asyncio
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from support.agents import calls, scripted_agent
+from support.processes import wait_for_kill
 from worldagent import Role
 from worldagent.harness import Function, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -54,9 +53,7 @@ async def die(home: Path, skills: Path) -> None:
 
     async def second(call: ScriptedCall) -> Any:
         if call.steps:
-            sys.stdout.write("there\n")
-            sys.stdout.flush()
-            await asyncio.Event().wait()
+            await wait_for_kill()
         return {"reply": "", **calls(("add", {"line": "tea"}))}
 
     lm, _ = chosen(second)

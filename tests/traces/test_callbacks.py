@@ -8,44 +8,16 @@ import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
 from langchain_core.callbacks import BaseCallbackHandler
-from pydantic import BaseModel
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, calls, scripted_agent
 from support.leaks import ChainCallbacks, ModelCallbacks
+from support.traced import KEEPER, SECRET, Draft, Review, Verdict, look
 from worldagent import Role, Trace
 from worldagent.core.errors import InvalidArgument, ModelUnavailable, TaskFailed
 from worldagent.graphs.shapes import module_shape
-from worldagent.harness import tool
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 pytestmark = [pytest.mark.requirement("H5"), pytest.mark.requirement("R7")]
-
-SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
-KEEPER = Role("keeper", SECRET)
-
-
-class Review(dspy.Signature):
-    """Review it."""
-
-    draft: str = dspy.InputField()
-    verdict: str = dspy.OutputField()
-
-
-class Draft(BaseModel):
-    draft: str = "Felt hats."
-
-
-class Verdict(BaseModel):
-    verdict: str
-
-
-@tool(risk="read_only")
-async def look(what: str) -> str:
-    """Look."""
-    return f"a {what}"
-
-
-ASKED = {"tool": "critic", "arguments": {"request": "?"}}
 
 
 def names(seen: ChainCallbacks | ModelCallbacks) -> list[str]:
@@ -54,18 +26,8 @@ def names(seen: ChainCallbacks | ModelCallbacks) -> list[str]:
 
 async def test_callbacks_see_the_graph_and_the_calls_of_a_turn_and_no_role(tmp_path: Path) -> None:
     chains, models = ChainCallbacks(), ModelCallbacks()
-    lm = ScriptedLM(
-        [
-            {
-                "calls": [
-                    {"tool": "look", "arguments": {"what": "hat"}},
-                    {"tool": "critic", "arguments": {"request": "?"}},
-                ]
-            },
-            {"result": "Dull."},
-            {"reply": f"A hat. {SECRET}"},
-        ]
-    )
+    asked = calls(("look", {"what": "hat"}), ("critic", {"request": "?"}))
+    lm = ScriptedLM([asked, {"result": "Dull."}, {"reply": f"A hat. {SECRET}"}])
     trace = Trace(callbacks=[chains, models])
     async with scripted_agent(tmp_path, lm, tools=[look], workers=[CRITIC], trace=trace) as agent:
         turn = await agent.thread("t").converse("A hat?", role=KEEPER)
