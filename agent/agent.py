@@ -119,7 +119,7 @@ class WorldAgent:
             The profile says which of the tools the agent has.
         storage: Where the agent keeps its files.
         roles: Where roles come from, and how several become one.
-        memory: What it remembers across threads; None remembers nothing, and no prompt has a place for it.
+        memory: What it remembers across threads. Default: the setting `memory`. If off, no prompt has a place for it.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
         queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
         settings: The settings. Default: those from the environment and the settings file.
@@ -188,7 +188,8 @@ class WorldAgent:
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(builtin_tools, self.settings)
         check_kinds(memory=(memory, Memory))
-        self._memory = memory if self._profile.memory.long_term_memory else None
+        chosen = memory if memory is not None or not self.settings.memory else Memory()
+        self._memory = chosen if self._profile.memory.long_term_memory else None
         self._memory_functions = MemoryFunctions(self._memory)
         own = (*all_tools(tools), *self._requests.functions, *self._memory_functions.functions)
         self._storage = self.settings.storage(storage)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from ..core import check_id
 from ..core.errors import CallRefused, InvalidArgument
-from ..core.validation import check_integer
+from ..core.validation import check_integer, read_model
 from ..harness import CallContext, Function, flow
 from ..memory.entries import (
     Classification,
@@ -223,8 +223,73 @@ class AgentMemory:
             raise InvalidArgument("no entry is named", remedy="pass the ids of the entries to forget")
         return await self._source.forget(self._workspace, ids, self._reader(account))
 
+    async def forget_all(self, *, account: str | None = None) -> int:
+        """Delete all entries of an account, or all of the workspace that belong to no account; returns how many."""
+        ids = [entry.id async for entry in self._own(account)]
+        return await self._source.forget(self._workspace, ids, self._reader(account)) if ids else 0
+
+    async def export(self, *, account: str | None = None) -> AsyncGenerator[dict[str, Any]]:
+        """Yield all entries of an account, or all of the workspace that belong to no account, as JSON, newest first.
+
+        Entries that newer ones replaced are included.
+        """
+        async for entry in self._own(account):
+            yield entry.to_json()
+
+    async def import_lines(self, lines: Iterable[Mapping[str, Any]], *, account: str | None = None) -> int:
+        """Write entries as `export` gives them; returns how many. A second import writes nothing new.
+
+        Args:
+            lines: The entries as JSON. Only `text` is required.
+            account: Whose they become; None keeps that of each entry.
+
+        Raises:
+            InvalidArgument: An entry is invalid; the text names its place. Nothing is written.
+        """
+        drafts = [_draft(place, line, account) for place, line in enumerate(lines, start=1)]
+        for start in range(0, len(drafts), 500):
+            await self._source.add(self._workspace, drafts[start : start + 500])
+        return len(drafts)
+
+    async def _own(self, account: str | None) -> AsyncGenerator[Entry]:
+        last: Entry | None = None
+        while page := await self._entries.list(self._reader(account), limit=1000, before=last, replaced=True):
+            last = page[-1]
+            for entry in page:
+                if entry.account == account:
+                    yield entry
+
     def _reader(self, account: str | None) -> Reader:
         return Reader(workspace=self._workspace, account=None if account is None else check_id("account", account))
+
+
+class _Line(BaseModel):
+    """An entry in a file. The last fields are those of the database that it was exported from, and are left out."""
+
+    id: str | None = None
+    text: str
+    account: str | None = None
+    kind: EntryKind = "entry"
+    tags: list[str] = []
+    untrusted: list[str] = []
+    classification: Classification = "internal"
+    domain: str = ""
+    confidence: float = 1.0
+    expires: AwareDatetime | None = None
+    source: Any = None
+    version: Any = None
+    created: Any = None
+    changed: Any = None
+    replaced_by: Any = None
+
+
+def _draft(place: int, line: Mapping[str, Any], account: str | None) -> Draft:
+    given = read_model(_Line, dict(line), what=f"the fields of entry {place}", error=InvalidArgument)
+    values = given.model_dump(include={"text", "account", "kind", "classification", "domain", "confidence", "expires"})
+    if account is not None:
+        values["account"] = check_id("account", account)
+    key = None if given.id is None else f"import/{given.id}/{values['account'] or ''}"
+    return Draft(**values, tags=tuple(given.tags), untrusted=tuple(given.untrusted), key=key)
 
 
 Text = Annotated[

@@ -232,6 +232,7 @@ class Settings(BaseSettings):
     trace_age: float | None = Field(
         default=2_592_000.0, ge=0, le=AGE_LIMIT, description="seconds after which a trace is removed; none means never"
     )
+    memory: bool = Field(default=False, description="whether agents recall memory entries across threads")
     examples: Literal["off", "asked", "all"] = Field(
         default="off",
         description="which turns are kept as examples, without roles: none, those that are begun with example=True, or "

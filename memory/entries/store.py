@@ -250,7 +250,9 @@ class Entries:
             raise unknown_entry(entry_id)
 
     async def forget(self, workspace: str, ids: Sequence[str], reader: Reader | None = None) -> int:
-        """Delete entries, all or none; returns how many. An entry that one of them had replaced counts again.
+        """Delete entries, all or none, so that no file holds them; returns how many.
+
+        An entry that one of them had replaced counts again. SQLite's file is rewritten.
 
         Args:
             workspace: Their workspace.
@@ -274,6 +276,7 @@ class Entries:
         missing = await self._database.transact(work)
         if missing:
             raise unknown_entry(missing)
+        await self._database.scrub()
         return len(keys)
 
     async def forget_expired(self, most: int = 500) -> int:

@@ -1,0 +1,319 @@
+"""The commands of `memory`: entries that outlive threads. They read and write the database and need no model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from .command import Work, bad_usage, command, confirmed, storage_of
+from .exits import FAILED
+from .options import WHICH, ThreadsOptions, argument, flag, option, option_group
+from .output import Output, table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+
+    from ...agent.memory import AgentMemory
+    from ...memory.entries import Entry
+
+_COLUMNS: Final = ("ID", "OF", "CHANGED", "TEXT")
+_SHOWN: Final = 60
+_STREAM: Final = Path("-")
+_ENTRY = "Entry"
+_ID = argument("ID", "The id of the entry, as `memory list` shows it.")
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _memory() -> None:
+    """Memory: what agents with memory know across threads, of an account or of the whole workspace.
+
+    Agents recall entries if the setting memory is on, or if your own agent has memory=Memory(). No model is needed.
+
+    [bold]Example[/bold]
+
+      worldagent memory add 'Ana is allergic to nuts.' --account ana
+    """
+
+
+@option_group
+class MemoryOptions(ThreadsOptions):
+    """The options of every command of `memory`."""
+
+    account: str | None = option("ID", "The account whose entries they are. Default: the workspace's.", WHICH)
+
+
+@option_group
+class ListedEntries(MemoryOptions):
+    """The options of `memory list`."""
+
+    kind: str | None = option("KIND", "Only entries of this kind: entry, fact, episode or insight.", WHICH)
+    tag: list[str] | None = option("TAG", "Only entries with this tag. Repeatable.", WHICH)
+    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
+    replaced: bool = flag("--replaced", "Also those that newer entries replaced.", WHICH)
+
+
+@app.command("add")
+@command(
+    text=argument("TEXT", "What to remember: one thing, in a sentence that stands alone."),
+    kind=option("KIND", "entry, fact, episode or insight.", _ENTRY, default="entry"),
+    tag=option("TAG", "A word to filter by. Repeatable.", _ENTRY),
+    expires=option("TIME", "When it is deleted, such as 2030-01-01T09:00Z.", _ENTRY),
+    key=option("KEY", "Adding it again with the same key writes nothing.", _ENTRY),
+)
+async def add(
+    options: MemoryOptions,
+    output: Output,
+    text: str,
+    kind: str,
+    tag: list[str] | None,
+    expires: str | None,
+    key: str | None,
+) -> None:
+    """Write an entry.
+
+    [bold]Examples[/bold]
+
+      worldagent memory add 'Ana is allergic to nuts.' --account ana --tag food
+
+      worldagent memory add 'The harbour opens at six.'
+    """
+    given: dict[str, Any] = {"kind": kind, "tags": tag or (), "expires": _time(expires), "key": key}
+    async with _open(options) as memory:
+        entry = await memory.add(text, account=options.account, **given)
+    output.result({"entry": entry.to_json()}, entry.id)
+
+
+@app.command("list")
+@command()
+async def list_entries(options: ListedEntries, output: Output) -> None:
+    """List entries, the newest first. With --account those of the workspace are listed too.
+
+    [bold]Example[/bold]
+
+      worldagent memory list --account ana
+    """
+    async with _open(options) as memory:
+        found = await memory.list(
+            account=options.account,
+            kind=options.kind,  # type: ignore[arg-type]  # a word that is no kind is refused there
+            tags=options.tag or (),
+            limit=options.limit,
+            replaced=options.replaced,
+        )
+    output.result({"entries": [entry.to_json() for entry in found]}, _table(found) if found else "there are no entries")
+
+
+@app.command("search")
+@command(text=argument("TEXT", "The question."), limit=option("N", "How many to show, 1 to 100.", WHICH, default=10))
+async def search(options: MemoryOptions, output: Output, text: str, limit: int) -> None:
+    """Show the entries that fit a text best, as a turn with this message would recall them.
+
+    [bold]Example[/bold]
+
+      worldagent memory search 'May I eat nuts?' --account ana
+    """
+    async with _open(options) as memory:
+        found = await memory.search(text, account=options.account, limit=limit)
+    value = [{**entry.to_json(), "score": round(score, 6)} for entry, score in found]
+    output.result({"entries": value}, _table([entry for entry, _ in found]) if found else "nothing fits")
+
+
+@app.command("show")
+@command(id=_ID)
+async def show(options: MemoryOptions, output: Output, id: str) -> None:
+    """Show an entry with all its fields.
+
+    [bold]Example[/bold]
+
+      worldagent memory show mem_01f2a3b4c5d6e7f8 --account ana
+    """
+    from ...memory.entries.store import unknown_entry
+
+    async with _open(options) as memory:
+        entry = await memory.get(id, account=options.account)
+    if entry is None:
+        raise unknown_entry(id)
+    value = entry.to_json()
+    lines = [f"{name}: {each}" for name, each in value.items() if each not in (None, [], "")]
+    output.result({"entry": value}, "\n".join(lines))
+
+
+@app.command("edit")
+@command(
+    id=_ID,
+    text=option("TEXT", "The new text.", _ENTRY),
+    tag=option("TAG", "A new tag, in place of all its tags. Repeatable.", _ENTRY),
+    expires=option("TIME", "When it is deleted.", _ENTRY),
+    of_version=option("N", "Only if it still has this version.", WHICH),
+)
+async def edit(
+    options: MemoryOptions,
+    output: Output,
+    id: str,
+    text: str | None,
+    tag: list[str] | None,
+    expires: str | None,
+    of_version: int | None,
+) -> None:
+    """Change an entry. What is not given stays as it is.
+
+    [bold]Example[/bold]
+
+      worldagent memory edit mem_01f2a3b4c5d6e7f8 --text 'Ana eats nuts again.' --account ana
+    """
+    if text is None and tag is None and expires is None:
+        raise bad_usage("nothing is changed", remedy="give --text, --tag or --expires")
+    async with _open(options) as memory:
+        entry = await memory.edit(
+            id, text, tags=tag, expires=_time(expires), version=of_version, account=options.account
+        )
+    output.result({"entry": entry.to_json()}, f"{entry.id}: version {entry.version}")
+
+
+@app.command("forget")
+@command(
+    ids=argument("ID...", "The ids of entries.", default=None),
+    everything=flag("--everything", "All entries of the account, or of the workspace without --account.", WHICH),
+    yes=flag("--yes", "Forget them without asking.", WHICH, "-y"),
+)
+def forget(options: MemoryOptions, output: Output, ids: list[str] | None, everything: bool, yes: bool) -> Work:
+    """Delete entries, so that no file holds any of them. The database file is rewritten.
+
+    What a thread said or read stays in it until the thread is removed.
+
+    [bold]Examples[/bold]
+
+      worldagent memory forget mem_01f2a3b4c5d6e7f8 --account ana --yes
+
+      worldagent memory forget --everything --account ana
+    """
+    if bool(ids) == everything:
+        raise bad_usage("it is not clear what to forget", remedy="give ids, or --everything")
+    whose = "the workspace" if options.account is None else f"the account {options.account!r}"
+    what = f"all entries of {whose}" if everything else f"{len(ids or ())} entries"
+    if not (yes or confirmed(output, f"Forget {what} for good?", problem=f"forgetting {what} must be confirmed")):
+        output.note("nothing was forgotten")
+        raise typer.Exit(FAILED)
+
+    async def work() -> None:
+        async with _open(options) as memory:
+            count = (
+                await memory.forget_all(account=options.account)
+                if everything
+                else await memory.forget(*(ids or ()), account=options.account)
+            )
+        output.result({"forgotten": count}, f"forgotten: {count}")
+
+    return work()
+
+
+@app.command("export")
+@command(file=option("FILE", "The file to write, or - for standard output.", WHICH, "--output", "-o", default=...))
+async def export(options: MemoryOptions, output: Output, file: Path) -> None:
+    """Write all entries of an account, or of the workspace, as lines of JSON.
+
+    [bold]Example[/bold]
+
+      worldagent memory export --account ana -o ana.jsonl
+    """
+    async with _open(options) as memory:
+        lines = [json.dumps(each, ensure_ascii=False) async for each in memory.export(account=options.account)]
+    text = "".join(f"{line}\n" for line in lines)
+    if file == _STREAM:
+        sys.stdout.write(text)
+    else:
+        await asyncio.to_thread(_write, file, text)
+        output.result({"exported": len(lines), "file": str(file)}, f"{len(lines)} entries in {file}")
+
+
+@app.command("import")
+@command(file=argument("FILE", "Lines of JSON, as `memory export` writes them, or - for standard input."))
+async def import_entries(options: MemoryOptions, output: Output, file: Path) -> None:
+    """Write the entries of a file. With --account they become those of this account.
+
+    Importing a file again writes nothing new. If a line is wrong, nothing is written.
+
+    [bold]Example[/bold]
+
+      worldagent memory import ana.jsonl
+    """
+    text = sys.stdin.read() if file == _STREAM else _read(file)
+    async with _open(options) as memory:
+        count = await memory.import_lines([*_objects(text)], account=options.account)
+    output.result({"imported": count}, f"{count} entries")
+
+
+@asynccontextmanager
+async def _open(options: MemoryOptions) -> AsyncGenerator[AgentMemory]:
+    from contextlib import aclosing
+
+    from ...agent.memory import AgentMemory
+    from ...agent.stores import Stores
+    from ...core import check_id
+
+    check_id("workspace", options.workspace)
+    async with aclosing(await Stores.open(storage_of(options.home))) as stores:
+        yield AgentMemory(stores.entries, stores.entries, options.workspace)
+
+
+def _table(found: list[Entry] | tuple[Entry, ...]) -> str:
+    rows = [
+        (entry.id, entry.account or "workspace", entry.changed.strftime("%Y-%m-%d %H:%M"), _short(entry.text))
+        for entry in found
+    ]
+    return table(_COLUMNS, rows)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+
+
+def _time(given: str | None) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise bad_usage("--expires is not a time with a zone", remedy="write it as 2030-01-01T09:00Z")
+    return found
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+        return
+    except OSError as error:
+        problem = type(error).__name__
+    raise bad_usage(f"the file {str(file)!r} cannot be written ({problem})", remedy="name a file in another folder")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        problem = type(error).__name__
+    raise bad_usage(f"the file {str(file)!r} cannot be read ({problem})", remedy="give a file of `memory export`")
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            found = json.loads(line) if line.strip() else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise bad_usage(f"line {number} is not a JSON object", remedy="give a file of `memory export`")
+        if found:
+            yield found
