@@ -239,8 +239,10 @@ class Schedules:
         action = "start" if decided else overlap_action(await self._state(thread), schedule.overlap)
         if action == "queue":
             return False
+        note = "the run of an earlier slot is not over"
+        if action == "cancel_then_start" and not await self._is_own(schedule, thread):
+            action, note = "skip", "the thread has a turn that the schedule did not start"
         if action == "skip":
-            note = "the run of an earlier slot is not over"
             await self._rows.claim(schedule.workspace, run, "skipped", note=note)
             return True
         if run.status == "due" and not await self._rows.claim(schedule.workspace, run, "started"):
@@ -254,7 +256,18 @@ class Schedules:
                 if earlier.turn is not None:
                     await self._set(schedule, earlier, "cancelled")
         # Interrupted runs of this schedule were resumed before; one that still is interrupted is none of them.
-        return await self._begin(schedule, run, self._stream(schedule, run, thread))
+        try:
+            stream = self._stream(schedule, run, thread)
+        except WorldAgentError as error:  # a skill or a shape is gone
+            await self._set(schedule, run, "failed", note=_described(error))
+            return True
+        return await self._begin(schedule, run, stream)
+
+    async def _is_own(self, schedule: Schedule, thread: Thread) -> bool:
+        """Whether the newest turn of a thread is a run of the schedule."""
+        state = await thread.state()
+        runs = await self._rows.open_runs(schedule.workspace, schedule.id)
+        return state is not None and state.turn_id in [each.turn for each in runs]
 
     async def _look_after(self, schedule: Schedule, run: ScheduleRun) -> None:
         """Note how a run ended that another process began, or resume it if that process has ended."""

@@ -1,7 +1,7 @@
 """Schedules of an agent: stored, fired by a clock, each slot once, by the overlap policy and after a kill (T7)."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,12 @@ import pytest
 from support.agents import Thinking, calls, paying
 from support.processes import call_of, eventually, killed, run_script, start_script
 from support.schedules import START, die, fire_all, hourly, opened, passes
+from support.skill_turns import package
 from worldagent import Role, Tier, Worker
 from worldagent.core.errors import NameTaken, ScheduleInvalid, UnknownSchedule, UnknownShape, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.scheduling import (
+    Cron,
     Every,
     Once,
     Schedule,
@@ -73,18 +75,82 @@ async def test_it_fires_while_a_block_runs(tmp_path: Path) -> None:
     assert len(lm.calls) == 1
 
 
+class Bell:
+    """A target that keeps when it was rung."""
+
+    def __init__(self) -> None:
+        self.rung: list[tuple[str, Any]] = []
+
+    async def fire(self, schedule: Schedule, slot: Slot, payload: Any) -> None:
+        self.rung.append((schedule.key(slot), payload))
+
+
+@pytest.mark.parametrize(
+    ("zone", "begin", "daily", "half_hourly"),
+    [
+        ("Europe/Berlin", "2026-03-28T12", ["29T01:00", "30T00:30"], []),
+        ("Europe/Berlin", "2026-10-24T12", ["25T00:30", "26T01:30"], ["25T00:00", "25T00:30", "25T01:00", "25T01:30"]),
+        ("America/New_York", "2026-03-07T12", ["08T07:00", "09T06:30"], []),
+        ("America/New_York", "2026-10-31T12", ["01T07:30", "02T07:30"], ["01T07:00", "01T07:30"]),
+    ],
+)
+async def test_days_on_which_clocks_change(
+    tmp_path: Path, zone: str, begin: str, daily: list[str], half_hourly: list[str]
+) -> None:
+    clock, bell = VirtualClock(datetime.fromisoformat(f"{begin}:00:00Z")), Bell()
+    async with opened(tmp_path, ScriptedLM([]), clock, targets={"bell": bell}) as (_, schedules):
+        await schedules.add(hourly("daily", when=Cron("30 2 * * *"), zone=zone, starts=StartTarget("bell")))
+        await schedules.add(hourly("often", when=Cron("*/30 2 * * *"), zone=zone, starts=StartTarget("bell")))
+        for _ in range(46 * 6):
+            await clock.advance(600)
+            await schedules.fire_due()
+    rung = [key.split("@") for key, _ in bell.rung]
+    assert [slot[8:16] for schedule, slot in rung if schedule == "daily"] == daily
+    often = [slot[8:16] for schedule, slot in rung if schedule == "often"]
+    assert [slot for slot in often if slot[:2] == daily[0][:2]] == half_hourly
+
+
+class SetBack(VirtualClock):
+    """A clock that can be set back."""
+
+    behind = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() - self.behind
+
+
+async def test_a_clock_that_is_set_back_fires_no_slot_again(tmp_path: Path) -> None:
+    clock, bell = SetBack(START), Bell()
+    async with opened(tmp_path, ScriptedLM([]), clock, targets={"bell": bell}) as (_, schedules):
+        await schedules.add(hourly(starts=StartTarget("bell")))
+        await passes(schedules, clock, 1)
+        await passes(schedules, clock, 1)
+        clock.behind = timedelta(hours=2)
+        for _ in range(3):
+            await passes(schedules, clock, 1)
+        assert [key[16:18] for key, _ in bell.rung] == ["01", "02", "03"]
+        assert [run.status for run in await schedules.history("tide")] == ["done"] * 3
+
+
 @pytest.mark.parametrize(
     ("policy", "wanted", "fired"),
-    [("skip", [("00", "skipped")], 0), ("once", [("23", "skipped"), ("00", "done")], 1)],
+    [
+        ("skip", [("00", "skipped")], 0),
+        ("once", [("23", "skipped"), ("00", "done")], 1),
+        ("all", [("21", "skipped"), ("22", "done"), ("23", "done"), ("00", "done")], 3),
+    ],
 )
 async def test_a_laptop_that_slept_three_days(
     tmp_path: Path, policy: Any, wanted: list[tuple[str, str]], fired: int
 ) -> None:
     clock, lm = VirtualClock(START), ScriptedLM(lambda _: {"reply": "Low."})
     async with opened(tmp_path, lm, clock) as (_, schedules):
-        await schedules.add(hourly(misfire=policy))
+        await schedules.add(hourly(misfire=policy, misfire_limit=3, overlap="queue"))
         await clock.advance(600)  # ten minutes after the hour
         await passes(schedules, clock, 72)
+        for _ in range(fired - 1):
+            await schedules.settled()
+            await schedules.fire_due()
         await settled(schedules, wanted)
         [skipped] = [run for run in await schedules.history("tide") if run.status == "skipped"]
         assert skipped.note == f"{72 - fired} since 2030-01-01T01:00:00Z: they passed while nothing could fire them"
@@ -149,15 +215,9 @@ async def test_a_slot_while_the_run_before_it_waits_for_a_person(
 
 
 async def test_a_task_a_target_and_a_run_by_hand(tmp_path: Path) -> None:
-    fired: list[tuple[str, Any]] = []
-
-    class Bell:
-        async def fire(self, schedule: Schedule, slot: Slot, payload: Any) -> None:
-            fired.append((schedule.key(slot), payload))
-
-    clock, lm = VirtualClock(START), ScriptedLM(lambda _: {"result": "Fine."})
+    bell, clock, lm = Bell(), VirtualClock(START), ScriptedLM(lambda _: {"result": "Fine."})
     worker = Worker("critic", "You judge.", "judges")
-    async with opened(tmp_path, lm, clock, workers=[worker], targets={"bell": Bell()}) as (_, schedules):
+    async with opened(tmp_path, lm, clock, workers=[worker], targets={"bell": bell}) as (_, schedules):
         task = StartTask("subagent", {"worker": "critic", "request": "Judge."})
         await schedules.add(hourly("judge", starts=task))
         await schedules.add(hourly("ring", starts=StartTarget("bell", {"times": 2}), when=Once(START + timedelta(1))))
@@ -165,7 +225,7 @@ async def test_a_task_a_target_and_a_run_by_hand(tmp_path: Path) -> None:
         assert (run.status, run.slot) == ("started", "2030-01-01T00:00:00Z")
         await clock.advance(86400)
         await schedules.fire_due()
-        assert fired == [("ring@2030-01-02T00:00:00Z", {"times": 2})]
+        assert bell.rung == [("ring@2030-01-02T00:00:00Z", {"times": 2})]
         assert [each.status for each in await schedules.history("ring")] == ["done"]
         assert await schedules.next_slot("ring") is None
 
@@ -214,19 +274,56 @@ async def test_what_cannot_be_scheduled(
             await schedules.run_now("none")
 
 
+async def test_a_skill_that_is_gone_when_a_slot_fires(tmp_path: Path) -> None:
+    package(tmp_path)
+    home, clock, lm = tmp_path / "home", VirtualClock(START), ScriptedLM(lambda _: {"reply": "Tea."})
+    async with opened(home, lm, clock, skills=[tmp_path / "skills"]) as (_, schedules):
+        await schedules.add(hourly(starts=StartSkill("tea", "Two.")))
+        await schedules.add(hourly("other"))
+    async with opened(home, lm, clock) as (_, schedules):
+        await passes(schedules, clock, 1)
+        [run] = await schedules.history("tide")
+        assert (run.status, run.turn) == ("failed", None)
+        assert run.note == "unknown_skill: there is no skill 'tea': the agent has none"
+        await schedules.settled()
+        assert [each.status for each in await schedules.history("other")] == ["done"]
+    async with opened(home, lm, clock, skills=[tmp_path / "skills"]) as (_, schedules):
+        await passes(schedules, clock, 1)
+        await schedules.settled()
+        assert await shown(schedules) == [("01", "failed"), ("02", "done")]
+
+
+async def test_a_turn_of_a_person_on_the_thread_is_not_cancelled(tmp_path: Path) -> None:
+    clock, done = VirtualClock(START), list[str]()
+    lm = ScriptedLM(
+        lambda call: {"reply": "Paid."} if call.steps else {"reply": "", **calls(("pay", {"what": "toll"}))}
+    )
+    async with opened(tmp_path, lm, clock, tools=[paying(done)]) as (agent, schedules):
+        await schedules.add(hourly(overlap="cancel-older"))
+        thread = agent.thread("schedule:tide")
+        turn = await thread.converse("Pay the toll.")
+        await passes(schedules, clock, 1)
+        [run] = await schedules.history("tide")
+        assert (run.status, run.note) == ("skipped", "the thread has a turn that the schedule did not start")
+        assert (await thread.resume({pause.id: Approve() for pause in turn.pauses})).text == "Paid."
+    assert done == ["toll"]
+
+
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
-async def test_two_processes_never_fire_a_slot_twice(tmp_path: Path) -> None:
-    home, hours = tmp_path / "home", 60
+@pytest.mark.parametrize("hours", [60, pytest.param(1000, marks=pytest.mark.soak)])
+async def test_two_processes_never_fire_a_slot_twice(tmp_path: Path, hours: int) -> None:
+    home = tmp_path / "home"
     async with opened(home, ScriptedLM([]), VirtualClock(START)) as (_, schedules):
         await schedules.add(hourly(overlap="queue", misfire="all", misfire_limit=100))
-    await asyncio.gather(*(run_script(call_of(fire_all, home, hours)) for _ in range(2)))
+    await asyncio.gather(*(run_script(call_of(fire_all, home, hours), limit=60 + hours) for _ in range(2)))
     async with opened(home, ScriptedLM([]), VirtualClock(START)) as (_, schedules):
         runs = await schedules.history("tide", limit=1000)
     assert len(runs) == len({run.slot for run in runs}) == len({run.turn for run in runs}) == hours
     assert {run.status for run in runs} == {"done"}
-    assert len((tmp_path / "turns.txt").read_text().splitlines()) == hours
+    asked = (tmp_path / "turns.txt").read_text().splitlines()
+    assert len(asked) == len(set(asked)) == hours
 
 
 async def test_a_killed_run_is_resumed_before_a_later_slot_starts(tmp_path: Path) -> None:

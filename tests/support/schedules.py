@@ -1,6 +1,7 @@
 """Agents whose schedules a virtual clock fires, also in a child process."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -35,11 +36,13 @@ async def passes(schedules: Schedules, clock: VirtualClock, hours: float) -> Non
 
 
 def noting(folder: Path) -> ScriptedLM:
-    """A model that notes each turn in a file, which several processes share."""
+    """A model that notes the slot of each turn in a file, which several processes share."""
 
     def reply(call: Any) -> dict[str, str]:
+        if "message" not in call.fields:  # the thread is long by now
+            return {"summary": "The tide was low."}
         with (folder / "turns.txt").open("a") as file:
-            file.write(f"{call.index}\n")
+            file.write(f"{re.findall(r'2030-[0-9T:-]+', call.fields['message'])[-1]}\n")
         return {"reply": "Low."}
 
     return ScriptedLM(reply)
