@@ -7,16 +7,17 @@ from typing import Any, ClassVar
 import dspy
 import pytest
 
-from support.agents import scripted_agent
-from support.leaks import ModelCallbacks, awkward_canary, repeated, traces_of, watch
-from support.modules import Answer, asking
+from support.agents import calls, scripted_agent
+from support.leaks import ModelCallbacks, Watch, awkward_canary, repeated, traces_of, watch
+from support.modules import Answer, Question, Said, asking
 from worldagent import Role
 from worldagent.agent import Turn
 from worldagent.core.errors import WorldAgentError
+from worldagent.graphs.shapes import module_worker
 from worldagent.harness.trace import JsonLinesTrace, Trace
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = pytest.mark.requirement("R7", "R16", "T14")
+pytestmark = [pytest.mark.requirement("R7", "R16", "T14"), pytest.mark.on_every_database(soak=True)]
 
 
 class Watched(dspy.Module):
@@ -89,6 +90,8 @@ def model(outcome: str, role: str) -> ScriptedLM:
         roled = role in call.text  # a model without it cannot repeat it
         text = repeated(role) if roled and outcome == "repeats the role" else "Fine."
         said: dict[str, Any] = {"note": text, "reasoning": text, "answer": text}
+        if "asker" in call.tools or "asker" in call.system:  # a conversation, which calls the worker before it answers
+            said = {"reply": text, **({} if call.steps else calls(("asker", {"question": text})))}
         if "next_tool_name" in call.system:
             said = {"next_thought": text, "next_tool_name": "broken", "next_tool_args": {"what": text}}
         if "advice" in call.system:
@@ -102,6 +105,14 @@ def model(outcome: str, role: str) -> ScriptedLM:
     return ScriptedLM(answer)
 
 
+def looking_on(seen: Watch) -> Trace:
+    return Trace(
+        sinks=(JsonLinesTrace(seen.home / "traced.jsonl"),),
+        capture=("inputs", "outputs", "prompts"),
+        callbacks=[seen.model, seen.chain],
+    )
+
+
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("module", MODULES)
 async def test_a_role_is_nowhere_after_a_module_ran(
@@ -111,12 +122,7 @@ async def test_a_role_is_nowhere_after_a_module_ran(
     lm, made = model(outcome, role), MODULES[module]()
     Watched.seen.clear()
     with watch(tmp_path / "home") as seen:
-        looks_on = Trace(
-            sinks=(JsonLinesTrace(seen.home / "traced.jsonl"),),
-            capture=("inputs", "outputs", "prompts"),
-            callbacks=[seen.model, seen.chain],
-        )
-        async with scripted_agent(seen.home, lm, shapes=[asking(made)], trace=looks_on) as agent:
+        async with scripted_agent(seen.home, lm, shapes=[asking(made)], trace=looking_on(seen)) as agent:
             thread = agent.thread("t")
             turn = thread.task("ask", {}, role=Role("quiet", role))
             given = await seen.outcome(seen.inside_a_chain(lambda: turn))
@@ -128,4 +134,34 @@ async def test_a_role_is_nowhere_after_a_module_ran(
     assert any(role in call.text for call in lm.calls), "the role never reached the model, so this shows nothing"
     if outcome == "repeats the role" and not isinstance(given, Exception):
         assert "[role withheld]" in given.result.answer
+    assert isinstance(given, WorldAgentError | Turn), given
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("module", MODULES)
+async def test_the_role_of_a_conversation_is_nowhere_after_its_model_called_a_module(
+    tmp_path: Path, module: str, outcome: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    role = awkward_canary(200, seed=f"worker {module} {outcome}")
+    lm, made = model(outcome, role), MODULES[module]()
+    Watched.seen.clear()
+    worker = module_worker("asker", made, params=Question, result=Said, description="answers questions")
+    with watch(tmp_path / "home") as seen:
+        async with scripted_agent(seen.home, lm, workers=[worker], trace=looking_on(seen)) as agent:
+            thread = agent.thread("t")
+            turn = thread.converse("What is a hat?", role=Role("quiet", role, applies_to="*"))
+            given = await seen.outcome(seen.inside_a_chain(lambda: turn))
+            seen.kept += [await thread.history(), made, vars(made), *Watched.seen]
+            seen.assert_clean(*traces_of(role))
+        seen.kept += [*capfd.readouterr()]
+        seen.assert_clean(*traces_of(role))
+    conversation = [role in call.text for call in lm.calls if "message" in call.fields]
+    assert conversation, "the conversation never began, so this shows nothing"
+    assert all(conversation)
+    if outcome in ("answers", "repeats the role"):
+        of_module = [call for call in lm.calls if "message" not in call.fields]
+        assert of_module, "the module never ran, so this shows nothing"
+        assert not any(each in call.text for call in of_module for each in traces_of(role))
+        assert any("[role withheld]" in call.text for call in of_module) == (outcome == "repeats the role")
+        assert isinstance(given, Turn), given
     assert isinstance(given, WorldAgentError | Turn), given

@@ -94,6 +94,12 @@ TASKS: dict[str, tuple[str, Any]] = {
 }
 
 
+def texts_of(result: Any, body: str) -> list[str]:
+    """The texts in the result of a task."""
+    made: Texts = result if body == "shape" else Texts.model_validate_json(result.text)
+    return made.texts
+
+
 async def die(home: Path, form: str, body: str) -> None:
     """Run the module in this process, until all calls but those of the last thing are recorded."""
     all_others = (len(THINGS) - 1) * (2 if form == "parallel" else 1)
@@ -108,7 +114,8 @@ async def die(home: Path, form: str, body: str) -> None:
         await agent.thread("t").task(*TASKS[body], role=KEEPER)
 
 
-@pytest.mark.parametrize(("form", "body"), [*((form, "shape") for form in FORMS), ("thread", "worker")])
+@pytest.mark.parametrize("body", TASKS)
+@pytest.mark.parametrize("form", FORMS)
 async def test_a_killed_module_repeats_no_call_whose_row_was_committed(tmp_path: Path, form: str, body: str) -> None:
     home = tmp_path / "home"
     await killed(await start_script(call_of(die, home, form, body)))
@@ -123,37 +130,41 @@ async def test_a_killed_module_repeats_no_call_whose_row_was_committed(tmp_path:
     assert [call.fields["thing"] for call in lm.calls] == [THINGS[-1]] * times
     # No role reaches a worker that is a function.
     assert [call.role for call in lm.calls] == [SECRET if body == "shape" else None] * times
-    texts = turn.result.texts if body == "shape" else Texts.model_validate_json(turn.result.text).texts
+    texts = texts_of(turn.result, body)
     assert [text.split()[1] for text in texts] == list(THINGS) * times
     assert len(set(texts)) == len(THINGS) * times, "an answer was given to two calls"
     assert recorded(home) == len(THINGS) * times
     assert_no_role_leak(home, SECRET)
 
 
-@pytest.mark.parametrize("form", ["thread", "loop"])
-async def test_a_module_costs_what_the_same_calls_by_hand_cost(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("body", TASKS)
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_module_costs_what_the_same_calls_by_hand_cost(tmp_path: Path, form: str, body: str) -> None:
+    things = THINGS * 2 if form == "parallel" else THINGS
+    role = KEEPER if body == "shape" else None  # no role reaches a worker that is a function
     lm = ScriptedLM(lambda call: {"text": f"a {call.fields['thing']}"})
     async with agent_of(tmp_path, lm, form) as agent:
-        made = await agent.thread("m").task("describe", Things(), role=KEEPER)
-        hand = await agent.thread("h").task("by_hand", Things(), role=KEEPER)
-        worker = await agent.thread("w").task(*TASKS["worker"])
+        made = await agent.thread("m").task(*TASKS[body], role=role)
+        hand = await agent.thread("h").task("by_hand", Things(things=list(things)), role=role)
     assert made.usage == hand.usage
-    assert worker.usage.calls == hand.usage.calls
-    assert made.usage.calls == len(THINGS)
-    assert made.result == hand.result
-    part = len(THINGS)
+    assert made.usage.calls == len(things)
+    assert made.usage.input_tokens
+    assert texts_of(made.result, body) == hand.result.texts
     sent = [(call.system, call.messages) for call in lm.calls]
-    assert sent[:part] == sent[part : 2 * part], "the module sent something else"
+    if form == "parallel":  # in the order of the threads
+        sent = [*sorted(sent[: len(things)]), *sorted(sent[len(things) :])]
+    assert sent[: len(things)] == sent[len(things) :], "the module sent something else"
 
 
+@pytest.mark.parametrize("body", TASKS)
 @pytest.mark.parametrize("form", ["thread", "loop"])
-async def test_a_limit_ends_a_module_where_it_ends_the_same_calls_by_hand(tmp_path: Path, form: str) -> None:
+async def test_a_limit_ends_a_module_where_it_ends_the_same_calls_by_hand(tmp_path: Path, form: str, body: str) -> None:
     asked = []
-    for key in ("describe", "by_hand"):
+    for task in (TASKS[body], ("by_hand", Things())):
         lm = ScriptedLM(lambda call: {"text": f"a {call.fields['thing']}"})
-        async with agent_of(tmp_path / key, lm, form, turn_tokens=300) as agent:
+        async with agent_of(tmp_path / task[0], lm, form, turn_tokens=300) as agent:
             with pytest.raises(LimitReached):
-                await agent.thread("t").task(key, Things())
+                await agent.thread("t").task(*task)
         asked.append(len(lm.calls))
     assert asked[0] == asked[1]
     assert 0 < asked[0] < len(THINGS)
