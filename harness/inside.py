@@ -114,12 +114,13 @@ class Inside:
 
     _now: ClassVar[ContextVar[Inside | None]] = ContextVar("worldagent_inside", default=None)
 
-    __slots__ = ("_ctx", "_running", "leaf", "name")
+    __slots__ = ("_ctx", "_ended", "_running", "leaf", "name")
 
     def __init__(self, name: str, ctx: CallContext, *, leaf: bool) -> None:
         self.name = name
         self.leaf = leaf
-        self._ctx = ctx
+        self._ctx: CallContext | None = ctx
+        self._ended: Origin | None = None
         self._running: set[object] = set()  # the body's task, and threads that outlive it
 
     def __enter__(self) -> Self:
@@ -130,9 +131,15 @@ class Inside:
     def __exit__(self, *_: object) -> None:
         # A task that the body has started and not awaited still takes its first step as part of the body.
         try:
-            asyncio.get_running_loop().call_soon(self._running.discard, self)
+            asyncio.get_running_loop().call_soon(self._end, self)
         except RuntimeError:  # the loop is closed, and the body is being discarded
-            self._running.discard(self)
+            self._end(self)
+
+    def _end(self, part: object) -> None:
+        """A part of the body has ended. After the last one, tasks that the body left behind must not keep its role."""
+        self._running.discard(part)
+        if not self._running:
+            self._ended, self._ctx = self.origin, None
 
     @classmethod
     def now(cls) -> Inside | None:
@@ -181,7 +188,7 @@ class Inside:
             try:
                 return work()
             finally:
-                inside._running.discard(mark)
+                inside._end(mark)
 
         return run
 
@@ -189,6 +196,9 @@ class Inside:
     def origin(self) -> Origin:
         """The origin of a turn that this body begins now."""
         ctx = self._ctx
+        if ctx is None:
+            assert self._ended is not None, "see `_end`"
+            return self._ended
         return Origin(
             caller=ctx.caller.name,
             model_influenced=ctx.current_caller.model_influenced,

@@ -7,18 +7,22 @@ import sys
 import types
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 import pytest
 from dspy.clients.cache import Cache
+from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.counters import holders
 from support.leak_cases import Case
 from support.leak_turns import EXPECTED, Behaviour, Review, ask, fields, opened, put_role, role_of
-from worldagent import Role
+from support.leaks import canary
+from worldagent import Role, Shape, tool
 from worldagent.core.errors import ThreadBusy, WorldAgentError
+from worldagent.graphs import TaskContext
+from worldagent.graphs.shapes import module_shape
 from worldagent.role_resolution import NO_ROLE, ResolvedRole
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
@@ -72,6 +76,59 @@ def alive() -> list[ResolvedRole]:
     """Every resolved role of this process; tests that leave a tool behind on purpose leave its turn's, too."""
     gc.collect()
     return [item for item in gc.get_objects() if type(item) is ResolvedRole and item is not NO_ROLE]
+
+
+class Asks(BaseModel):
+    text: str = "x"
+
+
+class Beats(dspy.Module):
+    """Leaves a task behind, as the client of a service does that is opened on its first use."""
+
+    beating: ClassVar[list[asyncio.Task[None]]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.review = dspy.Predict(Review)
+
+    async def aforward(self, text: str) -> dspy.Prediction:
+        self.beating.append(asyncio.create_task(asyncio.sleep(3600)))
+        return dspy.Prediction(text=text)
+
+
+@tool(risk="read_only")
+async def beat() -> str:
+    """Leave a task behind."""
+    made = await Beats().aforward("x")
+    return str(made.text)
+
+
+async def handle(params: Asks, ctx: TaskContext) -> Asks:
+    await ctx.call("beat", {})
+    Beats.beating.append(asyncio.create_task(asyncio.sleep(3600)))
+    return params
+
+
+@pytest.mark.requirement("R3", "R7")
+@pytest.mark.parametrize("body", ["handler", "module"])
+async def test_a_task_that_a_body_leaves_behind_keeps_no_role_alive(tmp_path: Path, body: str) -> None:
+    content = canary(30, seed=body)
+    before, living = holders(content), alive()
+    shapes = [
+        Shape("handler", Asks, Asks, handle, entry=Review),
+        module_shape("module", Beats(), params=Asks, result=Asks, entry=Review),
+    ]
+    async with scripted_agent(tmp_path, answering(), tools=[beat], shapes=shapes) as agent:
+        await agent.thread("t").task(body, Asks(), role=Role("r", canary(30, seed=body)))
+        for _ in range(5):  # the loop lets go of a task only after the step that it woke
+            await asyncio.sleep(0)
+        assert [item for item in alive() if not any(item is each for each in living)] == []
+        assert holders(content) - before == set()
+    assert Beats.beating
+    for task in Beats.beating:
+        task.cancel()
+    await asyncio.wait(Beats.beating)
+    Beats.beating.clear()
 
 
 HOSTED = [
