@@ -783,6 +783,8 @@ class WorldAgent:
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened)
+        if self._memory is not None:
+            await stores.entries.forget_expired()
         submissions = Submissions(self._queue, self._storage, self.workspace)
         opened.push_async_callback(submissions.aclose)
         services = Services(

@@ -300,9 +300,10 @@ class Entries:
             StorageInvalid: A row was changed by another program.
         """
         keys = [key_of_id(entry_id) for entry_id in ids]
-        rows = await self._database.read(lambda tx: _some(tx, keys))
-        visible = {row[0]: row for row in rows if _visible(row, reader)}
-        return tuple(self._entry(visible[key]) for key in keys if key in visible)
+        rows, now = await self._database.read(lambda tx: _some(tx, keys)), self._clock.now()
+        visible = {row[0]: self._entry(row) for row in rows if _visible(row, reader)}
+        found = [visible[key] for key in keys if key in visible]
+        return tuple(entry for entry in found if entry.expires is None or entry.expires > now)
 
     async def list(
         self,

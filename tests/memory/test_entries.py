@@ -162,10 +162,11 @@ async def test_an_entry_whose_time_is_over_is_not_found_and_then_deleted(databas
     clock = VirtualClock()
     entries = Entries(database, clock)
     soon = clock.now() + timedelta(hours=1)
-    await entries.add("w", [Draft(text="boat today", expires=soon), Draft(text="boat for ever")])
+    made = await entries.add("w", [Draft(text="boat today", expires=soon), Draft(text="boat for ever")])
     assert len(await entries.search(ALL, "boat")) == 2
     await clock.advance(3600)
     assert texts(await entries.search(ALL, "boat")) == texts(await entries.list(ALL)) == ["boat for ever"]
+    assert await entries.get(ALL, [made[0].id]) == ()
     assert (await entries.forget_expired(), await entries.forget_expired()) == (1, 0)
 
 
