@@ -283,15 +283,14 @@ class Submission:
         Raises:
             UnknownTurn: Nothing was submitted with this key, or its thread was removed.
         """
-        found, parts = await self._found(), self._runner.parts
-        if found is not None:
-            state = await parts.threads.of_turn(self.thread.scope.workspace, found.turn)
-            if state is not None:
-                return state.status
+        status = await self._turn_status()
+        if status is not None:
+            return status
         queued = self._known(await self._queued())
         if queued.state in ("waiting", "taken"):
             return "queued"
-        return "cancelled" if queued.code is None else "failed"
+        # The turn may have begun, and ended, since the first look.
+        return await self._turn_status() or ("cancelled" if queued.code is None else "failed")
 
     async def wait(self) -> Turn:
         """Wait until the turn is over or waits for a person, whichever worker runs it.
@@ -350,6 +349,13 @@ class Submission:
         self._known(queued)
         return waits
 
+    async def _turn_status(self) -> ThreadStatus | None:
+        found = await self._found()
+        if found is None:
+            return None
+        state = await self._runner.parts.threads.of_turn(self.thread.scope.workspace, found.turn)
+        return None if state is None else state.status
+
     async def _found(self) -> RecordedTurn | None:
         return await self._runner.parts.recorder.log.find(thread_key(self.thread.scope), self.key)
 
@@ -399,12 +405,12 @@ class Submission:
 
     async def _not_begun(self) -> Turn | None:
         queued = self._known(await self._queued())
-        if queued.code is not None:
+        if queued.code is not None and await self._record() is None:
             raise WorldAgentError.kind_of(queued.code)(
                 f"a worker could not begin the turn with the key {self.key!r}: {queued.code!r}",
                 remedy="see the worker's log, then submit it with another key",
             )
-        if queued.state in ("waiting", "taken"):
+        if queued.state in ("waiting", "taken") or await self._record() is not None:
             return None
         return Turn(id="", thread=self.thread.scope.thread or "", status="cancelled")
 
