@@ -58,6 +58,7 @@ class Counts:
         failed: How many of those failed.
         taken_over: How many starts of dead workers it has put back into the queue.
         looks: How often it has looked for dead workers.
+        waiting: How many starts waited in the queue at its last look, whatever their version.
     """
 
     begun: int = 0
@@ -65,6 +66,7 @@ class Counts:
     failed: int = 0
     taken_over: int = 0
     looks: int = 0
+    waiting: int = 0
 
     @property
     def running(self) -> int:
@@ -110,6 +112,11 @@ class Worker:
         self._takes: Takes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no more turns."""
+        return self._closing
 
     @asynccontextmanager
     async def running(self, *, drain: int = DRAIN_SECONDS) -> AsyncGenerator[None]:
@@ -265,6 +272,7 @@ class Worker:
                     beat = now + BEAT_SECONDS
                     await self._beat(lease)
                 await self._take_over()
+                self.counts.waiting = sum((await self.waiting()).values())
                 self.counts.looks += 1
             except LeaseLost as error:
                 _LOG.error("worker %s ends, because it lost its lease: %s", self.id, error)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from .command import bad_usage, command, until_sigterm
 from .exits import TERMINATED
-from .options import HOME_ROLES, AgentOptions, flag, option, option_group
+from .options import HOME_ROLES, REACH, AgentOptions, flag, option, option_group
 from .output import Output
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ...scheduling import Worker
 
 _RUNS = "What it runs"
+READY_SECONDS = 2.0  # seconds that the database and the queue have to answer
 
 app = typer.Typer()
 
@@ -32,6 +34,11 @@ class WorkerOptions(AgentOptions):
     )
     queue_concurrency: int | None = option(
         "N", "How many all workers together run at once. Default: as the app's Queue says.", _RUNS
+    )
+    port: str | None = option(
+        "[HOST:]PORT",
+        "Answer at /health, /ready and /metrics there. Default host: 127.0.0.1. Port 0 is a free one.",
+        REACH,
     )
     no_schedules: bool = flag("--no-schedules", "Fire no schedules.", _RUNS)
 
@@ -51,6 +58,8 @@ async def worker(options: WorkerOptions, output: Output, home_roles: bool) -> in
       worldagent worker --app shop:agent
 
       worldagent worker --app shop:agent --concurrency 50 --no-schedules
+
+      worldagent worker --app shop:agent --port 9100
     """
     done = await until_sigterm(_work(options, output, home_roles=home_roles))
     return TERMINATED if done is None else None
@@ -69,14 +78,61 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
             runs.append(schedules.run())
             told.append(f"{len(await schedules.list())} schedules")
         output.note(f"worker of the workspace {agent.workspace!r}: {', '.join(told)}")
-        try:
-            await _together(runs)
-        except asyncio.CancelledError:
-            await agent.drain()
-            if worker is not None:
-                output.note(f"worker ended: {worker.counts}")
-            raise
+        async with AsyncExitStack() as pages:
+            if options.port is not None:
+                await _open_pages(pages, options.port, _Report(agent, worker), output)
+            try:
+                await _together(runs)
+            except asyncio.CancelledError:
+                await agent.drain()
+                if worker is not None:
+                    output.note(f"worker ended: {worker.counts}")
+                raise
     return True
+
+
+async def _open_pages(stack: AsyncExitStack, port: str, report: _Report, output: Output) -> None:
+    from ..serving import Address, serving_pages
+
+    address = Address.parse(port if ":" in port else f"127.0.0.1:{port}", option="--port")
+    found = await stack.enter_async_context(serving_pages(report, address))
+    output.note(f"health: http://{found.authority}:{found.port}/health")
+
+
+class _Report:
+    """What the pages of a worker say, in numbers alone."""
+
+    def __init__(self, agent: WorldAgent, worker: Worker | None) -> None:
+        self._agent, self._worker = agent, worker
+
+    def health(self) -> dict[str, Any]:
+        """Return what the worker has done so far."""
+        if self._worker is None:
+            return {"draining": False}
+        counts = self._worker.counts
+        return {
+            "draining": self._worker.draining,
+            "turns": counts.running,
+            "queue_waiting": counts.waiting,
+            "turns_begun_total": counts.begun,
+            "turns_ended_total": counts.ended,
+            "turns_failed_total": counts.failed,
+            "turns_taken_over_total": counts.taken_over,
+        }
+
+    async def ready(self) -> dict[str, Any]:
+        """Return whether it takes turns, and its database and queue answer."""
+        from ...core.errors import WorldAgentError
+
+        ready = self._worker is None or not self._worker.draining
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self._agent.stores.database.read(lambda transaction: transaction.execute("SELECT 1"))
+                if self._worker is not None:
+                    await self._worker.waiting()
+        except (WorldAgentError, TimeoutError):
+            ready = False
+        return {"ready": ready, **self.health()}
 
 
 def _worker(agent: WorldAgent, options: WorkerOptions) -> Worker | None:

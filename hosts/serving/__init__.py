@@ -4,7 +4,7 @@
 """
 
 from .address import Address, HttpOptions, check_limits
-from .http_server import application, serve_http
+from .http_server import application, serve_http, serving_pages
 from .logs import RequestLog, quiet_logs
 from .service import Operated, Service, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
 from .stdio_server import serve_stdio
@@ -25,5 +25,6 @@ __all__ = [
     "read_token_file",
     "serve_http",
     "serve_stdio",
+    "serving_pages",
     "tool_schemas",
 ]

@@ -29,8 +29,8 @@ class Address:
     tls: bool = False
 
     @classmethod
-    def parse(cls, given: str) -> Self:
-        """Read `HOST:PORT`, with an IPv6 address in brackets.
+    def parse(cls, given: str, *, option: str = "--http") -> Self:
+        """Read `HOST:PORT`, with an IPv6 address in brackets; the error names the option.
 
         Raises:
             InvalidArgument: The text has another form.
@@ -39,7 +39,7 @@ class Address:
         bracketed = host.startswith("[") and host.endswith("]")
         if host and bracketed == (":" in host) and port.isascii() and port.isdigit() and int(port) < 1 << 16:
             return cls(host[1:-1] if bracketed else host, int(port))
-        raise InvalidArgument(f"--http must be HOST:PORT, got {given!r}", remedy="write for example 127.0.0.1:8100")
+        raise InvalidArgument(f"{option} must be HOST:PORT, got {given!r}", remedy="write for example 127.0.0.1:8100")
 
     @property
     def is_loopback(self) -> bool:

@@ -1,20 +1,21 @@
 """Serves a service over streamable HTTP, on uvicorn, until a signal arrives.
 
-The application answers at `/mcp`, and at `/health` and `/ready` for a service that is `Operated`. Starlette routes
-requests. The SDK checks names, bodies and tokens and speaks the protocol. `Front` gives each handler its client, adds a
-remedy to refusals, and removes what a client sent from every answer.
+The application answers at `/mcp`, and at `/health`, `/ready` and `/metrics` for a service that is `Operated`. Starlette
+routes requests. The SDK checks names, bodies and tokens and speaks the protocol. `Front` gives each handler its client,
+adds a remedy to refusals, and removes what a client sent from every answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
@@ -29,7 +30,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -52,6 +53,7 @@ SEND_BUFFER_BYTES: Final = 1 << 18
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _FRESH: Final = {"cache-control": "no-store"}
+_EXPOSITION: Final = "text/plain; version=0.0.4"
 _EVENT: Final = b"event: "
 _ACCEPTED_TOKEN: Final = "with a token that this server accepts"
 
@@ -108,7 +110,53 @@ def _names(address: Address, options: HttpOptions) -> TransportSecuritySettings:
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
-def _pages(service: Operated) -> list[Route]:
+class Reporting(Protocol):
+    """What reports how it is: an `Operated` service, or a worker."""
+
+    def health(self) -> Mapping[str, Any]:
+        """See `Operated.health`."""
+        ...
+
+    async def ready(self) -> Mapping[str, Any]:
+        """See `Operated.ready`."""
+        ...
+
+
+@asynccontextmanager
+async def serving_pages(reporting: Reporting, address: Address) -> AsyncGenerator[Address]:
+    """Answer at `/health`, `/ready` and `/metrics` while the block runs; there is nothing else to call.
+
+    Args:
+        reporting: What the pages are about.
+        address: Where to listen.
+
+    Yields:
+        The actual address.
+
+    Raises:
+        InvalidArgument: The address cannot be used.
+    """
+    routes = _pages(reporting)
+    app = Starlette(routes=routes, middleware=[Middleware(Front, paths=[each.path for each in routes])])
+    app.router.redirect_slashes = False
+    config = uvicorn.Config(
+        app, http=_Protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
+    )
+
+    async def nothing() -> None:
+        """There is nothing to drain."""
+
+    server = _Server(config, nothing)
+    with closing(_listening(address)) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield Address(address.host, listener.getsockname()[1])
+        finally:
+            server.stop()
+            await serving
+
+
+def _pages(service: Reporting) -> list[Route]:
     async def health(request: Request) -> Response:
         return JSONResponse(dict(service.health()), headers=_FRESH)
 
@@ -116,7 +164,21 @@ def _pages(service: Operated) -> list[Route]:
         content = await service.ready()
         return JSONResponse(dict(content), status_code=200 if content.get("ready") else 503, headers=_FRESH)
 
-    return [Route("/health", health, methods=["GET"]), Route("/ready", ready, methods=["GET"])]  # and HEAD
+    async def metrics(request: Request) -> Response:
+        return PlainTextResponse(exposition(service.health()), headers=_FRESH, media_type=_EXPOSITION)
+
+    pages = {"/health": health, "/ready": ready, "/metrics": metrics}
+    return [Route(path, page, methods=["GET"]) for path, page in pages.items()]  # and HEAD
+
+
+def exposition(report: Mapping[str, Any]) -> str:
+    """Return the numbers of a report in Prometheus' text format. Names that end in `_total` are counters."""
+    lines: list[str] = []
+    for name, value in report.items():
+        if isinstance(value, int | float):
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# TYPE worldagent_{name} {kind}", f"worldagent_{name} {value:g}"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 class Front:

@@ -146,7 +146,7 @@ def test_an_unknown_path_is_refused_with_the_known_paths(server: Served) -> None
     with Wire(server.address) as wire:
         answer = wire.ask("POST", f"/{SECRET.replace(' ', '%20')}?{TOKEN}", BODY, **HEADERS, **{TOKEN: TOKEN})
         assert answer.headers["content-type"] == "application/json"
-        told = {"error": "not_found", "remedy": f"{NO_PATH} /mcp, /health, /ready"}
+        told = {"error": "not_found", "remedy": f"{NO_PATH} /mcp, /health, /ready, /metrics"}
         assert (answer.status, answer.json) == (404, told)
         assert wire.ask("HEAD", "/else").status == 404
         assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"

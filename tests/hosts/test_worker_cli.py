@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from support.command_line import BOUND, Run, home, run, started
@@ -49,6 +50,19 @@ async def _workers(run: Run, home: Path) -> list[dict[str, Any]]:
     return found
 
 
+async def _pages_of(root: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        health = await http.get(f"{root}/health")
+        assert (health.status_code, health.json()["turns_begun_total"], health.json()["turns"]) == (200, 1, 0)
+        ready = await http.get(f"{root}/ready")
+        assert (ready.status_code, ready.json()["ready"]) == (200, True)
+        metrics = await http.get(f"{root}/metrics")
+        assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert "# TYPE worldagent_turns gauge\nworldagent_turns 0\n" in metrics.text
+        assert "# TYPE worldagent_turns_ended_total counter\nworldagent_turns_ended_total 1\n" in metrics.text
+        assert (await http.get(f"{root}/mcp")).status_code == 404
+
+
 async def _until(path: Path) -> None:
     for _ in range(int(BOUND * 50)):
         if path.exists():
@@ -62,18 +76,22 @@ async def test_a_worker_runs_submitted_turns_and_drains(run: Run, home: Path) ->
     async with _agent(home) as agent:
         submission = await agent.submit(StartMessage("Hello."), thread=agent.thread("t1"))
         words = ("worker", "--app", "app:agent", "--concurrency", "5", "--queue-concurrency", "50", "--no-schedules")
-        async with started(home, *words) as process:
+        async with started(home, *words, "--port", "0") as process:
             assert (await asyncio.wait_for(submission.wait(), BOUND)).text == "Hello."
             [worker] = await _workers(run, home)
             assert (worker["workspace"], worker["state"], worker["pid"]) == ("shop", "alive", process.pid)
             assert worker["worker"] in (await run("ps", "--home", str(home / "data"))).stdout
+            assert process.stderr is not None
+            first, second = [await asyncio.wait_for(process.stderr.readline(), BOUND) for _ in range(2)]
+            assert first.startswith(b"worker of the workspace 'shop': submitted turns, as ")
+            pages = second.decode().split()[-1].removesuffix("/health")
+            await _pages_of(pages)
             late = await agent.submit(StartMessage("Please wait."), thread=agent.thread("t2"))
             await _until(home / "asked")
             process.send_signal(signal.SIGTERM)
             _, told = await asyncio.wait_for(process.communicate(), BOUND)
         assert process.returncode == 143, told
         assert await late.status() == "done"
-    assert b"worker of the workspace 'shop': submitted turns, as " in told
     assert b"worker ended: 2 turns ended or wait for a person, 0 failed, 0 left to resume" in told
     assert await _workers(run, home) == []
 
