@@ -203,7 +203,8 @@ class Schedules:
                 _LOG.warning("the schedule %r: %s", stored.id, error)
                 continue
             clock = self._agent.clock
-            wait = min(wait, seconds_to_next(schedule, handled=change.handled, clock=clock) or MAX_WAIT_SECONDS)
+            seconds = seconds_to_next(schedule, handled=change.handled, clock=clock)
+            wait = wait if seconds is None else min(wait, seconds)
         return wait
 
     async def _sleep(self, seconds: float) -> None:

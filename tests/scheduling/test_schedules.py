@@ -63,6 +63,19 @@ async def test_each_slot_fires_once_on_a_thread_of_its_own(tmp_path: Path) -> No
     assert "2030-01-01T01:00:00" in lm.calls[0].text
 
 
+async def test_a_slot_that_passes_while_another_fires_is_not_waited_for(tmp_path: Path) -> None:
+    clock = VirtualClock(START)
+
+    class Slow:
+        async def fire(self, schedule: Schedule, slot: Slot, payload: Any) -> None:
+            await clock.advance(5)
+
+    async with opened(tmp_path, ScriptedLM([]), clock, targets={"bell": Slow()}) as (_, schedules):
+        await schedules.add(hourly(when=Every(1), starts=StartTarget("bell")))
+        await clock.advance(1)
+        assert await schedules.fire_due() == 0
+
+
 async def test_it_fires_while_a_block_runs(tmp_path: Path) -> None:
     clock, lm = VirtualClock(START), ScriptedLM(lambda _: {"reply": "Low."})
     async with opened(tmp_path, lm, clock) as (_, schedules), schedules.running():
