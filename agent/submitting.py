@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from ..core import Tier, check_id, digest, new_id
-from ..core.errors import InvalidArgument, KeyReused, RoleNotStorable, UnknownTier, UnknownTurn, WorldAgentError
+from ..core.errors import InvalidArgument, RoleNotStorable, UnknownTier, UnknownTurn, WorldAgentError
 from ..core.events import Event
 from ..core.pauses import UnattendedMode
 from ..core.validation import check_integer
@@ -21,7 +21,7 @@ from ..memory import TurnRecord, thread_key
 from ..memory.turn_log import END, RecordedTurn
 from ..storage import Storage
 from .following import EventFollower
-from .runtime.keys import may_succeed_later, outcome_of, request_digest
+from .runtime.keys import key_reused, may_succeed_later, outcome_of, request_digest
 from .settings import UNSET, Unset
 from .starts import Start, StartMessage, StartSkill, StartTask
 from .thread import Thread
@@ -165,13 +165,13 @@ async def submit(
     if key is not None:
         found = await parts.recorder.log.find(thread_key(thread.scope), key)
         if found is not None and found.asked != asked:
-            raise _reused(key)
+            raise key_reused(key)
     client, id = await parts.submissions.client(), submission.queue_id
     stored = _to_json(start, thread, submission.key, unattended, asked)
     if not await client.put(id, stored, priority=priority):
         queued = await client.find(id)
         if queued is not None and queued.request != asked:
-            raise _reused(submission.key)
+            raise key_reused(submission.key)
     return submission
 
 
@@ -242,13 +242,6 @@ def _refuse_role(parts: RunnerParts, thread: Thread, role: object) -> None:
             f"the thread {thread.scope.thread!r} has a role that only this process knows, so a worker would not use it",
             remedy="pass role=None to submit without it, or start the turn in this process",
         )
-
-
-def _reused(key: str) -> KeyReused:
-    return KeyReused(
-        f"the key {key!r} was used on this thread for another request",
-        remedy="use a new key for each request; repeat a key only with the same request",
-    )
 
 
 # --- the handle -------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ async def run_module(
         predictor = call.predictor
         outputs = Outputs(predictor.signature)
         given = {**call.inputs, **{f"option {name}": value for name, value in call.options.items()}}
-        asked = outputs.inputs(given)
+        asked, identified = outputs.inputs(given)
 
         async def body(_: Any) -> Any:
             listener = replace(turn.listener(predictor.name), watch=None)  # dspy tells callbacks of a module's calls
@@ -68,7 +68,7 @@ async def run_module(
             return outputs.dump(answer.fields)
 
         # Calls that are identified only by their position must not run at the same time.
-        call_id = await frame.child(predictor.name, asked, model=outputs.identifies(given))
+        call_id = await frame.child(predictor.name, asked, model=identified)
         step = Step(id=call_id, parent=frame.path, name=predictor.name, kind="model", input=asked, body=body)
         try:
             fields: Mapping[str, Any] = outputs.read(await frame.do(step))
@@ -106,28 +106,20 @@ class Outputs:
         }
 
     @staticmethod
-    def inputs(given: Mapping[str, Any]) -> dict[str, Any]:
-        """Identifies this model call among others. Inputs that are not JSON are identified only by their position."""
-        found: dict[str, Any] = {}
+    def inputs(given: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """The inputs as JSON, which identify this model call among others; False if some are not JSON.
+
+        Those are identified only by their position.
+        """
+        found, known = dict[str, Any](), True
         for name, value in given.items():
-            known, read = _json(value)
-            found[name] = read if known else type(value).__name__
-        return found
-
-    @staticmethod
-    def identifies(given: Mapping[str, Any]) -> bool:
-        """Whether `inputs` tells these inputs from others: all of them are JSON."""
-        return all(_json(value)[0] for value in given.values())
-
-
-def _json(value: Any) -> tuple[bool, Any]:
-    """Whether a value is JSON, and its JSON. The order of a set is another one in another process."""
-    if isinstance(value, set | frozenset):
-        value = sorted(value, key=repr)
-    try:
-        return True, json_of_value(TypeAdapter(type(value)), value, what="an input", error=ResultInvalid)
-    except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is not JSON
-        return False, None
+            # The order of a set is another one in another process.
+            plain = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+            try:
+                found[name] = json_of_value(TypeAdapter(type(plain)), plain, what=name, error=ResultInvalid)
+            except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is not JSON
+                found[name], known = type(value).__name__, False
+        return found, known
 
 
 __all__ = ["Outputs", "run_module"]

@@ -99,7 +99,7 @@ class TaskContext:
             )
         outputs = Outputs(signature)
         frame = self.calls.frame
-        asked = outputs.inputs(inputs)
+        asked, _ = outputs.inputs(inputs)
 
         async def ask(_: Any) -> Any:
             turn = self.turn

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
-from ..core import Clock, SystemClock
 from ..core.errors import InvalidArgument, UnknownTurn
 from ..core.validation import check_integer, is_text
 from ..storage import Database, Row, Schema, Transaction, read_row
@@ -127,9 +126,8 @@ class ExampleFilters:
 class Examples:
     """The examples in a database that was opened with the schemas `TURNS` and `EXAMPLES`."""
 
-    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock or SystemClock()
 
     @staticmethod
     def keep(transaction: Transaction, example: KeptExample, at: float) -> None:

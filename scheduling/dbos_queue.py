@@ -19,7 +19,7 @@ from dbos._error import DBOSException, DBOSWorkflowIDInUseError
 from sqlalchemy import URL, func, make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..agent.submitting import Queued
+from ..agent.submitting import QueueClient, Queued
 from ..core.errors import InvalidArgument, StorageUnavailable
 from ..storage import PostgresAddress, Storage
 from .queue import Queue
@@ -93,8 +93,8 @@ def connect(storage: Storage, workspace: str) -> DbosClient:
     return DbosClient(client, queue_name(workspace))
 
 
-class DbosClient:
-    """See `QueueClient`.
+class DbosClient(QueueClient):
+    """The connection to the queue of a workspace, over DBOS's client.
 
     Args:
         client: DBOS's client.
@@ -105,7 +105,6 @@ class DbosClient:
         self._client, self._queue = client, queue
 
     async def put(self, id: str, start: Mapping[str, Any], *, priority: int | None) -> bool:
-        """See `QueueClient.put`."""
         options: EnqueueOptions = {
             "workflow_name": WORKFLOW,
             "queue_name": self._queue,
@@ -123,18 +122,15 @@ class DbosClient:
         return True
 
     async def find(self, id: str) -> Queued | None:
-        """See `QueueClient.find`."""
         with _failures():
             found = await self._client.list_workflows_async(workflow_ids=[id])
         return _queued(found[0]) if found else None
 
     async def cancel(self, id: str) -> None:
-        """See `QueueClient.cancel`."""
         with _failures():
             await self._client.cancel_workflow_async(id)
 
     async def aclose(self) -> None:
-        """See `QueueClient.aclose`."""
         await asyncio.to_thread(self._client.destroy)
 
 

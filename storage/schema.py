@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..core.errors import InvalidArgument, SchemaTooNew, StorageHalfCopied, StorageInvalid
 from ..core.validation import describe_failure
+
+T = TypeVar("T")
 
 
 class Transaction(Protocol):
@@ -70,7 +72,7 @@ def read_row(model: type[Row], row: Sequence[Any], *, what: str, database: str) 
     )
 
 
-def portions(ids: Sequence[str], most: int = 500) -> Iterator[tuple[str, Sequence[str]]]:
+def portions(ids: Sequence[T], most: int = 500) -> Iterator[tuple[str, Sequence[T]]]:
     """Split ids into portions of at most `most`, each with the question marks for a statement."""
     for start in range(0, len(ids), most):
         some = ids[start : start + most]

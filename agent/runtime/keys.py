@@ -173,7 +173,7 @@ class KeyedStarts:
         else:
             work.role = None  # the role of the first start applies
             if (keyed.turn.asked, keyed.prompt) != (turn.asked, this.prompt):
-                raise _reused(turn)
+                raise key_reused(turn.key)
         keyed.holders += 1
         keyed.detached |= detach
         return await self._held(parts, keyed, work.scope)
@@ -238,7 +238,7 @@ class KeyedStarts:
             found = await parts.recorder.log.find(turn.thread, turn.key or "")
         assert found is not None, "a key is removed only with its thread"
         if found.asked != turn.asked or not await _same_prompt(parts, found, work.request.prompt):
-            raise _reused(turn)
+            raise key_reused(turn.key)
         keyed.notify(found.turn)
         return await self._resume_or_return(parts, keyed, found, work)
 
@@ -339,8 +339,9 @@ def _source(source: AttachmentSource) -> str:
             return f"at {source}"
 
 
-def _reused(turn: RecordedTurn) -> KeyReused:
+def key_reused(key: str) -> KeyReused:
+    """The error that a key is that of another request."""
     return KeyReused(
-        f"the key {turn.key!r} was used on this thread for another request",
+        f"the key {key!r} was used on this thread for another request",
         remedy="use a new key for each request; repeat a key only with the same request",
     )

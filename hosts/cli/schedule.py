@@ -187,7 +187,8 @@ async def history(options: AgentOptions, output: Output, id: str, limit: int) ->
 
 @asynccontextmanager
 async def _schedules(options: AgentOptions, output: Output) -> AsyncGenerator[Schedules]:
-    from ...scheduling import Schedules, refuse_call_role
+    from ...scheduling import Schedules
+    from ...scheduling.schedule import refuse_call_role
     from .agents import open_agent
 
     refuse_call_role(getattr(options, "id", "of this command"), options.role)

@@ -15,7 +15,8 @@ from pydantic_core import PydanticCustomError
 from ...agent import WorldAgent
 from ...core.errors import FunctionInvalid, ScheduleInvalid
 from ...memory.schedules import RunStatus, ScheduleRun, unknown_schedule
-from ...scheduling import Cron, Misfire, Overlap, Schedule, Schedules, StartTask, find_zone
+from ...scheduling import Cron, Misfire, Overlap, Schedule, Schedules, StartTask
+from ...scheduling.slots import find_zone
 from ...scheduling.when import MAX_EVERY_SECONDS
 from .arguments import JsonObject, Moment, Words, WorkspaceArguments
 from .call import Call, check_thread, forbidden

@@ -37,7 +37,7 @@ def pieces_of(storage: Storage) -> Pieces:
     return FolderPieces(storage.attachments) if url is None else ObjectPieces(url)
 
 
-class ObjectPieces:
+class ObjectPieces(Pieces):
     """Pieces below a url of fsspec.
 
     Args:
@@ -79,7 +79,6 @@ class ObjectPieces:
         raise StorageUnavailable(f"the attachments at {self.place!r} cannot be opened ({problem})", remedy=_REMEDY)
 
     def keep(self, sha256: str, data: bytes) -> None:
-        """Write a piece, unless it is stored and intact."""
         path = self._path(sha256)
         if self._content(path) == data:
             return
@@ -90,7 +89,6 @@ class ObjectPieces:
         self._write(path, data)
 
     def read(self, sha256: str) -> bytes | None:
-        """The content, or None if it is missing or does not match its hash."""
         path = self._path(sha256)
         data = self._content(path)
         if data is None:
@@ -100,7 +98,6 @@ class ObjectPieces:
         return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
 
     def has(self, sha256: str) -> bool:
-        """Whether the piece is stored. A piece that is set aside is put back."""
         if not self._exists(self._path(sha256)):
             self.put_back(sha256)
         return self._exists(self._path(sha256))
@@ -112,15 +109,12 @@ class ObjectPieces:
         return frozenset(name for [*_, shard, name] in parts if len(name) == _DIGITS and shard == name[:SHARD])
 
     def hold(self, sha256: str) -> None:
-        """Mark a piece that a message will refer to later."""
         self._write(f"{self._root}/{_HELD}/{sha256}", str(time.time()).encode())
 
     def let_go(self, sha256: str) -> None:
-        """Remove the mark."""
         self._remove(f"{self._root}/{_HELD}/{sha256}")
 
     def held(self, seconds: float) -> frozenset[str]:
-        """The hashes that were marked within the last `seconds`. Older marks are deleted."""
         before, young = time.time() - seconds, set[str]()
         for path in self._list(_HELD):
             if _number((self._content(path) or b"").decode(errors="replace")) > before:

@@ -25,12 +25,13 @@ _NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EN
 
 
 class Pieces(Protocol):
-    """A store of pieces. All methods block, so call them on threads. All raise `StorageUnavailable` if it fails."""
+    """A store of pieces. All methods block, so call them on threads. All raise `StorageUnavailable` if it fails.
 
-    @property
-    def place(self) -> str:
-        """Where it is, for texts, without a password."""
-        ...
+    Attributes:
+        place: Where it is, for texts, without a password.
+    """
+
+    place: str
 
     def keep(self, sha256: str, data: bytes) -> None:
         """Write a piece, unless it is stored and intact. It is durable once this returns.
@@ -81,7 +82,7 @@ class Pieces(Protocol):
         ...
 
 
-class FolderPieces:
+class FolderPieces(Pieces):
     """Pieces as files below one folder.
 
     Args:
@@ -89,20 +90,9 @@ class FolderPieces:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @property
-    def place(self) -> str:
-        """The folder, for texts."""
-        return str(self.folder)
+        self.folder, self.place = folder, str(folder)
 
     def keep(self, sha256: str, data: bytes) -> None:
-        """Write a piece, unless it is stored and intact. It survives a power failure once this returns.
-
-        Raises:
-            AttachmentInvalid: The content does not have this hash.
-            StorageUnavailable: It cannot be written.
-        """
         with self._writable():
             place = self._path(sha256)
             # A piece that is set aside does not count, because it may be deleted next.
@@ -120,11 +110,6 @@ class FolderPieces:
                 sync(folder)
 
     def read(self, sha256: str) -> bytes | None:
-        """The content, or None if it is missing or does not match its hash.
-
-        Raises:
-            StorageUnavailable: It cannot be read.
-        """
         place = self._path(sha256)
         problem = f"the folder {str(self.folder)!r} cannot be read"
         with storage_errors(problem, remedy="make it readable for this user"):
@@ -135,7 +120,6 @@ class FolderPieces:
         return None
 
     def has(self, sha256: str) -> bool:
-        """Whether the piece is stored. A piece that is set aside is put back. The content is not read."""
         self.put_back(sha256)
         return self._path(sha256).is_file()
 
@@ -148,31 +132,25 @@ class FolderPieces:
         )
 
     def hold(self, sha256: str) -> None:
-        """Mark a piece that a message will refer to later."""
         with self._writable():
             self._path(sha256).with_name(f"{_HELD}{sha256}").touch(mode=0o600)
 
     def let_go(self, sha256: str) -> None:
-        """Remove the mark."""
         with self._writable():
             self._path(sha256).with_name(f"{_HELD}{sha256}").unlink(missing_ok=True)
 
     def held(self, seconds: float) -> frozenset[str]:
-        """The hashes that were marked within the last `seconds`. Older marks are deleted."""
         return frozenset(path.name.removeprefix(_HELD) for path in self._recent_files(_HELD, seconds))
 
     def set_aside(self, sha256: str) -> None:
-        """Set a piece aside, before it is deleted."""
         with self._writable(), contextlib.suppress(FileNotFoundError):
             os.replace(self._path(sha256), self._aside(self._path(sha256)))
 
     def put_back(self, sha256: str) -> None:
-        """Put back a piece that was set aside."""
         with self._writable(), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.replace(self._aside(self._path(sha256)), self._path(sha256))
 
     def drop_aside(self, sha256: str) -> None:
-        """Delete a piece that was set aside."""
         with self._writable():
             self._aside(self._path(sha256)).unlink(missing_ok=True)
 

@@ -21,7 +21,7 @@ from pydantic import Json
 
 from ...core import Clock, Scope, SystemClock, canonical_json
 from ...core.errors import EntryChanged, UnknownEntry
-from ...storage import Database, Moment, Row, Schema, Transaction, read_row
+from ...storage import Database, Moment, Row, Schema, Transaction, portions, read_row
 from ..turns import thread_key
 from .entry import CLASSIFICATIONS, Draft, Entry, EntryKind, Reader, check_entry_text, check_tags, source_of
 from .words import question_words, words_of
@@ -83,8 +83,7 @@ _INSERT: Final = f"""INSERT INTO wa_entry({_COLUMNS}, words) VALUES({", ".join("
 _POST: Final = "INSERT INTO wa_entry_word(word, entry, times, words) VALUES {}"
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key=? AND workspace=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key IN ({{}})"
-_UPDATE: Final = """UPDATE wa_entry SET text=?, tags=?, untrusted=?, level=?, expires=?, replaced=?, version=?,
-                      changed=?, words=? WHERE key=?"""
+_UPDATE: Final = "UPDATE wa_entry SET text=?, tags=?, expires=?, version=?, changed=?, words=? WHERE key=?"
 _DELETE: Final = "DELETE FROM wa_entry WHERE key=?"
 _UNPOST: Final = "DELETE FROM wa_entry_word WHERE entry=? AND word IN ({})"
 _RESTORE: Final = "SELECT key FROM wa_entry WHERE replaced=?"
@@ -459,8 +458,8 @@ def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: d
     if text != stored["text"] and stored["replaced"] is None:
         _unpost(transaction, place, stored["key"], words_of(stored["text"]))
         _post(transaction, place, stored["key"], counts)
-    given = (text, tags, stored["untrusted"], stored["level"], expires, stored["replaced"], stored["version"] + 1)
-    transaction.execute(_UPDATE, (*given, now.timestamp(), counts.total(), stored["key"]))
+    given = (text, tags, expires, stored["version"] + 1, now.timestamp(), counts.total(), stored["key"])
+    transaction.execute(_UPDATE, given)
 
 
 def mark_replaced(transaction: Transaction, row: Sequence[Any], by: int | None) -> None:
@@ -499,15 +498,12 @@ def _post(transaction: Transaction, place: tuple[object, ...], key: int, counts:
 
 
 def _unpost(transaction: Transaction, place: tuple[object, ...], key: int, words: Iterable[str]) -> None:
-    hashes = sorted({_hash(*place, word) for word in words})
-    for start in range(0, len(hashes), _PAGE):
-        some = hashes[start : start + _PAGE]
-        transaction.execute(_UNPOST.format(", ".join("?" * len(some))), (key, *some))
+    for marks, some in portions(sorted({_hash(*place, word) for word in words}), _PAGE):
+        transaction.execute(_UNPOST.format(marks), (key, *some))
 
 
 def _some(transaction: Transaction, keys: Sequence[int]) -> list[tuple[Any, ...]]:
-    pieces = [keys[start : start + _PAGE] for start in range(0, len(keys), _PAGE)]
-    return [row for some in pieces for row in transaction.execute(_SOME.format(", ".join("?" * len(some))), some)]
+    return _in_pages(transaction, _SOME, keys)
 
 
 def _visible(row: Sequence[Any], reader: Reader | None) -> bool:
@@ -562,11 +558,10 @@ def rank(transaction: Transaction, reader: Reader, words: Sequence[str]) -> list
 
 
 def _in_pages(transaction: Transaction, statement: str, hashes: Sequence[int], *more: object) -> list[tuple[Any, ...]]:
-    pieces = [hashes[start : start + _PAGE] for start in range(0, len(hashes), _PAGE)]
     return [
         row
-        for some in pieces
-        for row in transaction.execute(statement.format(", ".join("?" * len(some))), (*some, *more))
+        for marks, some in portions(hashes, _PAGE)
+        for row in transaction.execute(statement.format(marks), (*some, *more))
     ]
 
 

@@ -8,22 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldagent.scheduling import (
-    Cron,
-    Every,
-    Misfire,
-    Once,
-    Overlap,
-    OverlapAction,
-    RunState,
-    Schedule,
-    Slot,
-    StartMessage,
-    When,
-    due_slots,
-    overlap_action,
-    seconds_to_next,
-)
+from worldagent.scheduling import Cron, Every, Misfire, Once, Overlap, Schedule, Slot, StartMessage, When
+from worldagent.scheduling.policies import OverlapAction, RunState, due_slots, overlap_action, seconds_to_next
 from worldagent.testing import VirtualClock
 
 MINUTE = timedelta(minutes=1)

@@ -14,18 +14,8 @@ from hypothesis import strategies as st
 
 from worldagent.core import Tier
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, ScheduleInvalid, UnknownTier, WorldAgentError
-from worldagent.scheduling import (
-    Cron,
-    Every,
-    Once,
-    Schedule,
-    Slot,
-    StartMessage,
-    StartSkill,
-    StartTarget,
-    StartTask,
-    refuse_call_role,
-)
+from worldagent.scheduling import Cron, Every, Once, Schedule, Slot, StartMessage, StartSkill, StartTarget, StartTask
+from worldagent.scheduling.schedule import refuse_call_role
 
 DAILY = Schedule(id="daily", when=Cron("0 9 * * *"), starts=StartMessage("Good morning."), workspace="shop")
 DATA = DAILY.to_json()

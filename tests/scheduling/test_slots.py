@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worldagent.core.errors import InvalidArgument, MissingExtra, ScheduleInvalid
-from worldagent.scheduling import Cron, Every, Once, Slot, When, find_zone, newest_slots, slots_after
+from worldagent.scheduling import Cron, Every, Once, Slot, When
+from worldagent.scheduling.slots import find_zone, newest_slots, slots_after
 
 # For each zone the days of 2026 on which clocks are set forward and back. Lord Howe's change by half an hour.
 CHANGES = {
