@@ -339,7 +339,7 @@ def _source(source: AttachmentSource) -> str:
             return f"at {source}"
 
 
-def key_reused(key: str) -> KeyReused:
+def key_reused(key: str | None) -> KeyReused:
     """The error that a key is that of another request."""
     return KeyReused(
         f"the key {key!r} was used on this thread for another request",
