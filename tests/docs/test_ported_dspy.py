@@ -168,24 +168,22 @@ def search(query: str) -> list[str]:
     return [each for each in ABSTRACTS if each.startswith(f"{query} |")]
 
 
-class Hop(dspy.Module):
-    """Asks for a query and takes notes of what it finds, some times over."""
+class Hops(dspy.Module):
+    """Asks for the name of a page and takes notes of it, some times over."""
 
-    def __init__(self, num_hops: int) -> None:
+    def __init__(self, count: int) -> None:
         super().__init__()
-        self.num_hops = num_hops
-        self.generate_query = dspy.ChainOfThought("claim, notes -> query")
-        self.append_notes = dspy.ChainOfThought("claim, notes, context -> new_notes: list[str], titles: list[str]")
+        self.count = count
+        self.ask = dspy.ChainOfThought("claim, notes -> query")
+        self.read = dspy.ChainOfThought("claim, notes, context -> new_notes: list[str], titles: list[str]")
 
     def forward(self, claim: str) -> dspy.Prediction:
-        notes: list[str] = []
-        titles: list[str] = []
-        for _ in range(self.num_hops):
-            query = self.generate_query(claim=claim, notes=notes).query
-            made = self.append_notes(claim=claim, notes=notes, context=search(query))
-            notes.extend(made.new_notes)
-            titles.extend(made.titles)
-        return dspy.Prediction(notes=notes, titles=titles)
+        made: list[dspy.Prediction] = []
+        for _ in range(self.count):
+            notes = [note for each in made for note in each.new_notes]
+            context = search(self.ask(claim=claim, notes=notes).query)
+            made.append(self.read(claim=claim, notes=notes, context=context))
+        return dspy.Prediction(titles=[title for each in made for title in each.titles])
 
 
 class Claim(BaseModel):
@@ -207,7 +205,7 @@ def research(call: ScriptedCall) -> dict[str, Any]:
 
 async def test_multi_hop_search_finds_a_page_through_another(tmp_path: Path) -> None:
     """docs/docs/tutorials/multihop_search/index.ipynb: a module of two predictors in a loop, with plain `forward`."""
-    shape = module_shape("hop", Hop(num_hops=2), params=Claim, result=Pages, description="finds the pages of a claim")
+    shape = module_shape("hop", Hops(2), params=Claim, result=Pages, description="finds the pages of a claim")
     lm = ScriptedLM(research)
     async with WorldAgent("wiki", lm=lm, shapes=[shape], storage=Storage(home=tmp_path)) as agent:
         claim = "The author of the unproduced script Up Against It was a playwright."
