@@ -71,7 +71,7 @@ class ExampleKeeper:
         except ValueError:  # a value that is not JSON, recursive, or not Unicode
             return
         fields = with_texts(fields, lambda text, in_key: without_unpaired_surrogates(text))  # as the model got them
-        fields = without_roles(fields, self._roles.values())
+        fields = without_roles(fields, self._roles.values(), short=True)
         example = KeptExample(turn=self.turn_id, path=path, signature=signature.__name__, **fields)
         at = self.clock.now().timestamp()
 

@@ -130,7 +130,7 @@ def without_roles(given: T, roles: Iterable[ResolvedRole], *, short: bool = Fals
     Args:
         given: The value.
         roles: The resolved roles.
-        short: Whether it is also without roles that are too short to count as a repetition (R16), for callbacks.
+        short: Whether it is also without roles that are too short to count as a repetition (R16).
     """
     for content in dict.fromkeys(text for role in roles for text in role.reveal_all().values()):
         given = EchoGuard(content).scrub_value(given)[0]

@@ -102,3 +102,29 @@ async def test_a_role_is_in_no_example(tmp_path: Path, name: str, echo: str) -> 
             seen.assert_clean(*traces_of(content))
     made = [rows, [json.dumps(example.toDict()) for example in examples], [str(example) for example in examples], file]
     assert_no_role_leak(made, traces_of(content))
+
+
+async def test_a_short_role_that_a_model_repeats_is_in_no_example(tmp_path: Path) -> None:
+    role, file = Role("keeper", SHORT, applies_to="*"), tmp_path / "converse.json"
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        said = f"As a {SHORT} I say: fine."
+        if "request" in call.fields:
+            return {"result": said}
+        calls = [{"tool": "look", "arguments": {"what": said}}, {"tool": "critic", "arguments": {"request": said}}]
+        return {"reply": said, "calls": [] if call.steps else calls}
+
+    lm = ScriptedLM(reply, form="native")
+    async with scripted_agent(
+        tmp_path / "home", lm, workers=[CRITIC], tools=[look], settings={"examples": "all"}
+    ) as agent:
+        for _ in range(2):
+            turn = await agent.thread("t").converse("Please look.", role=role)
+        examples = await agent.examples()
+        rows = await selected(agent, "SELECT * FROM wa_example")
+        program = agent.program("Converse")
+    assert SHORT in turn.text  # the conversation has what the model said
+    assert {example.signature for example in examples} == {"Converse", "critic"}
+    program.predict.demos = examples
+    program.save(file)
+    assert_no_role_leak([rows, [json.dumps(example.toDict()) for example in examples], file], SHORT)
