@@ -734,7 +734,9 @@ class WorldAgent:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
 
-    async def _open_skills(self, mcp: McpSources, opened: AsyncExitStack) -> tuple[Shape[Any, Any], ...]:
+    async def _open_skills(
+        self, mcp: McpSources, opened: AsyncExitStack, resolver: RoleResolver
+    ) -> tuple[Shape[Any, Any], ...]:
         catalogue = self._skills
         if not self._profile.skills.enabled:
             return ()
@@ -747,7 +749,7 @@ class WorldAgent:
             return ()
         from ..skills.composer import Skills
 
-        return (Skills(catalogue, self._registry, self._policy, self._identity).shape(),)
+        return (Skills(catalogue, self._registry, self._policy, self._identity, lambda: resolver.key).shape(),)
 
     async def _open_model(self) -> ModelCaller:
         from ..signatures import open_model
@@ -782,7 +784,7 @@ class WorldAgent:
         opened.push_async_callback(usage.aclose)
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
-        skills = await self._open_skills(mcp, opened)
+        skills = await self._open_skills(mcp, opened, resolver)
         if self._memory is not None:
             await stores.entries.forget_expired()
         submissions = Submissions(self._queue, self._storage, self.workspace)

@@ -1,7 +1,7 @@
 """Runs a skill package as a task: the shape `skill`, from `run_skill` and from a conversation alike (T6).
 
 The instructions are the agent's identity and the package's text. Neither that text nor what is composed of it is
-stored: the journal has the name of the skill and the version of its package.
+stored: the journal has the name of the skill, the version of its package, and a keyed digest of its text.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ..harness import Function, Registry, Worker, tool
 from ..harness.gate import Policy
 from ..harness.worker import WorkerRequest, inputs_of
 from ..harness.yaml import near
+from ..role_resolution.keys import RoleKey
 from ..signatures import RUN_SKILL, Signature, skill_signature
 from ..tools.shell import ShellResult, run_command
 from .allowed_tools import SHELL, AllowedTools, allowed_tools
@@ -100,10 +101,18 @@ class Skills(WorkerTasks):
         registry: Everything that the agent can call.
         policy: The policy of the agent.
         identity: Who the agent is.
+        key: Gives the key of digests that the journal stores.
     """
 
-    def __init__(self, catalogue: SkillCatalogue, registry: Registry, policy: Policy, identity: str | None) -> None:
-        self.catalogue = catalogue
+    def __init__(
+        self,
+        catalogue: SkillCatalogue,
+        registry: Registry,
+        policy: Policy,
+        identity: str | None,
+        key: Callable[[], RoleKey],
+    ) -> None:
+        self.catalogue, self.key = catalogue, key
         self._registry, self._policy, self._identity = registry, policy, identity
         self.signature = skill_signature(identity)
         self._composed = lru_cache(maxsize=64)(self._compose)
@@ -242,7 +251,10 @@ class _SkillLoop(WorkerLoop):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SkillShape(Shape[SkillParams, SkillResult]):
-    """The shape of all skills. Its tasks are compared by the version of their package."""
+    """The shape of all skills. Its tasks are compared by the version of their package, and a digest of its text.
+
+    The digest is keyed, so that who can write the database alone cannot make a turn resume with another text.
+    """
 
     TAKES_TURN_ROLE: ClassVar = True
 
@@ -259,21 +271,28 @@ class _SkillShape(Shape[SkillParams, SkillResult]):
         return self.skills.signature, ()
 
     def version_of(self, params: SkillParams) -> str:
-        return f"{self.declared} {params.name} {self.skills.load(params.name).package.version}"
+        package = self.skills.load(params.name).package
+        return f"{self.declared} {params.name} {package.version} {self.skills.key().digest_of(package.instructions)}"
 
     def check_version(self, recorded: str | None) -> bool:
-        declared, name, version = (recorded or "").split(" ")
+        declared, name, version, digest = (recorded or "   ").split(" ")
         if not same_declaration(declared, self.declared):
             return False
         try:
-            now = self.skills.load(name).package.version
+            package = self.skills.load(name).package
         except (ParamsInvalid, UnknownSkill) as error:
-            now, problem = "", error.problem
+            problem = error.problem
         else:
+            if self._is_same(package, version, digest):
+                return True
             problem = f"the skill {name!r} has changed since the turn began"
-        if now == version:
-            return True
         raise GraphChanged(problem, remedy="restore its package as it was, or cancel the turn and begin a new one")
+
+    def _is_same(self, package: SkillPackage, version: str, digest: str) -> bool:
+        key = self.skills.key()
+        if key.made(digest) and key.named(key.maker(digest)).digest_of(package.instructions) != digest:
+            return False
+        return package.version == version
 
     def check_params(self, data: object) -> SkillParams:
         return self._checked(Shape.check_params(self, data))

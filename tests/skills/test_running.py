@@ -1,6 +1,9 @@
 """A skill package runs as a task of the turn, chosen by the conversation or by the host (T6)."""
 
+import hashlib
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +11,25 @@ import pytest
 
 from support.agents import calls, paying, scripted_agent
 from support.mcp_tools import stdio
-from support.processes import call_of, killed, start_script
-from support.skill_turns import ROLE, TEXT, adding, chosen, die, name_of, package
+from support.processes import call_of, killed, run_script, start_script
+from support.skill_turns import (
+    ROLE,
+    TEXT,
+    adding,
+    asking,
+    chosen,
+    die,
+    name_of,
+    package,
+    pause,
+    shop,
+    with_role_but_at_the_critic,
+)
 from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, UnknownSkill, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.harness import Worker, tool
 from worldagent.profiles import Profile, Skills
+from worldagent.skills.package import read_package
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 from worldagent.tools import BuiltinTools
 
@@ -63,6 +79,39 @@ async def test_a_skill_waits_for_an_approval_and_another_agent_resumes(tmp_path:
     assert [name_of(call) for call in seen] == ["Converse", "RunSkill", "RunSkill", "Converse"]
     assert all(ROLE.content in call.text for call in seen)
     assert_no_role_leak(tmp_path / "home", ROLE.content)
+
+
+async def test_a_skill_that_waits_for_an_approval_resumes_in_another_process(tmp_path: Path) -> None:
+    package(tmp_path)
+    home, skills = tmp_path / "home", tmp_path / "skills"
+    await run_script(call_of(pause, home, skills))
+    (lm, seen), done = chosen(asking), list[str]()
+    async with shop(home, skills, lm, done) as agent:
+        thread = agent.thread("t1")
+        turn = await thread.resume({each.id: Approve() for each in await thread.pauses()}, role=ROLE)
+    assert (turn.text, done) == ("Served.", ["tea"])
+    assert with_role_but_at_the_critic(seen) == ["RunSkill", "critic", "RunSkill", "Converse"]
+    assert_no_role_leak(home, ROLE.content)
+    assert_no_role_leak(home, TEXT)
+
+
+async def test_the_journal_has_a_keyed_digest_of_a_skills_text(tmp_path: Path) -> None:
+    folder, done = package(tmp_path), list[str]()
+    lm, _ = chosen(asking)
+    async with shop(tmp_path / "home", tmp_path / "skills", lm, done) as agent:
+        [pause] = (await agent.thread("t1").converse("Tea, please.", role=ROLE)).pauses
+    before = read_package(folder).version
+    (folder / "SKILL.md").write_text((folder / "SKILL.md").read_text().replace("copper", "iron"))
+    with closing(sqlite3.connect(tmp_path / "home" / "agent.db")) as database, database:
+        [(version,)] = database.execute("SELECT version FROM wa_call WHERE name='skill'").fetchall()
+        assert version.split(" ")[1:3] == ["tea", before]
+        assert hashlib.sha256(TEXT.encode()).hexdigest() not in version
+        forged = version.replace(before, read_package(folder).version)
+        database.execute("UPDATE wa_call SET version=? WHERE name='skill'", (forged,))
+    async with shop(tmp_path / "home", tmp_path / "skills", lm, done) as agent:
+        with pytest.raises(GraphChanged, match="the skill 'tea' has changed since the turn began"):
+            await agent.thread("t1").resume({pause.id: Approve()}, role=ROLE)
+    assert done == []
 
 
 async def test_a_killed_skill_resumes_in_another_process(tmp_path: Path) -> None:

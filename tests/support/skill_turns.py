@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.agents import calls, scripted_agent
+from support.agents import calls, paying, scripted_agent
 from support.processes import wait_for_kill
-from worldagent import Role
+from worldagent import Role, Worker, WorldAgent
 from worldagent.harness import Function, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -59,6 +59,34 @@ async def die(home: Path, skills: Path) -> None:
     lm, _ = chosen(second)
     async with scripted_agent(home, lm, skills=[skills], tools=[adding(home.parent)]) as agent:
         await agent.thread("t1").converse("Tea.", role=ROLE)
+
+
+def asking(call: ScriptedCall) -> Any:
+    """Inside the skill: pay, which needs an approval, then ask a critic, then reply."""
+    if len(call.steps) == 2:
+        return {"reply": "Paid."}
+    return {"reply": "", **calls(("critic", {"request": "Is it?"}) if call.steps else ("pay", {"what": "tea"}))}
+
+
+def with_role_but_at_the_critic(seen: list[ScriptedCall]) -> list[str]:
+    """The Signatures of calls, after a look that the role is in all of them but in the critic's."""
+    names = [name_of(call) for call in seen]
+    assert [ROLE.content in call.text for call in seen] == [name != "critic" for name in names]
+    return names
+
+
+def shop(home: Path, skills: Path, lm: ScriptedLM, done: list[str]) -> WorldAgent:
+    critic = Worker("critic", "You judge what you are given.", "judges texts")
+    return scripted_agent(home, lm, skills=[skills], tools=[paying(done)], workers=[critic])
+
+
+async def pause(home: Path, skills: Path) -> None:
+    """Run a skill in this process until its step waits for an approval."""
+    lm, seen = chosen(asking)
+    async with shop(home, skills, lm, []) as agent:
+        turn = await agent.thread("t1").converse("Tea.", role=ROLE)
+    assert turn.status == "paused"
+    assert with_role_but_at_the_critic(seen) == ["Converse", "RunSkill"]
 
 
 def adding(folder: Path) -> Function:
