@@ -143,8 +143,10 @@ def demo_calls(demo: Mapping[str, Any]) -> list[CallMade]:
     Raises:
         ValueError: They cannot be read.
     """
-    found = demo.get(CALLS)
-    made = [ToolCall.model_validate(each) for each in found] if isinstance(found, list) else []
+    found = demo.get(CALLS) or []
+    if not isinstance(found, list):
+        raise ValueError("the calls must be a list")
+    made = [ToolCall.model_validate(each) for each in found]
     return [CallMade(tool=each.tool, arguments=each.arguments, result=STAND_IN) for each in made]
 
 

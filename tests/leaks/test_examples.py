@@ -118,12 +118,11 @@ async def test_a_short_role_that_a_model_repeats_is_in_no_example(tmp_path: Path
     async with scripted_agent(
         tmp_path / "home", lm, workers=[CRITIC], tools=[look], settings={"examples": "all"}
     ) as agent:
-        for _ in range(2):
-            turn = await agent.thread("t").converse("Please look.", role=role)
+        turns = [await agent.thread("t").converse("Please look.", role=role) for _ in range(2)]
         examples = await agent.examples()
         rows = await selected(agent, "SELECT * FROM wa_example")
         program = agent.program("Converse")
-    assert SHORT in turn.text  # the conversation has what the model said
+    assert all(SHORT in turn.text for turn in turns)  # the conversation has what the model said
     assert {example.signature for example in examples} == {"Converse", "critic"}
     program.predict.demos = examples
     program.save(file)

@@ -350,10 +350,11 @@ async def test_a_program_is_taken_back_with_its_candidates_and_as_a_compiled_par
         assert "Queen Ada." in lm.calls[0].messages[1][1]
 
 
-async def test_an_example_whose_calls_cannot_be_read_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("calls", [[{"name": "price"}], {"tool": "price", "arguments": {}}, "price"])
+async def test_an_example_whose_calls_cannot_be_read_is_refused(tmp_path: Path, calls: Any) -> None:
     async with scripted_agent(tmp_path / "one", answering()) as agent:
         program = agent.program("Converse")
-    program.predict.demos = [dspy.Example(message="Hi", reply="", calls=[{"name": "price"}])]
+    program.predict.demos = [dspy.Example(message="Hi", reply="", calls=calls)]
     with pytest.raises(FunctionInvalid, match="the calls of example 0 of the program for 'Converse' cannot be read"):
         await scripted_agent(tmp_path / "two", answering(), programs={"Converse": program}).start()
 
