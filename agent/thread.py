@@ -97,7 +97,7 @@ class Thread:
             KeyReused: The key was used on this thread for another request.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        request = self._mode(self._message(text, attachments, model, output, example), unattended)
+        request = self._mode(self._message(text, attachments, model, output), unattended, example)
         return await self._runner.run(request, role, key=key)
 
     def stream(
@@ -131,7 +131,7 @@ class Thread:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument is invalid. The errors of
                 `converse` are raised while entering or iterating.
         """
-        request = self._mode(self._message(text, attachments, model, output, example), unattended)
+        request = self._mode(self._message(text, attachments, model, output), unattended, example)
         return self._runner.stream(request, role, detach=detach, key=key)
 
     async def task(
@@ -144,6 +144,7 @@ class Thread:
         model: TurnModel = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> Turn:
         """Dispatch one task to a shape.
 
@@ -156,6 +157,7 @@ class Thread:
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
             unattended: What the turn does if a person would be asked; see `converse`.
+            example: Whether the person agrees that the turn is kept as examples; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -165,7 +167,7 @@ class Thread:
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
-        request = self._mode(self._task(shape, params, attachments, model), unattended)
+        request = self._mode(self._task(shape, params, attachments, model), unattended, example)
         return await self._runner.run(request, role, key=key)
 
     def stream_task(
@@ -178,9 +180,10 @@ class Thread:
         model: TurnModel = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> TurnStream:
         """Like `task`, without attachments, as a stream of events: `async with thread.stream_task(...) as stream`."""
-        request = self._mode(self._task(shape, params, (), model), unattended)
+        request = self._mode(self._task(shape, params, (), model), unattended, example)
         return self._runner.stream(request, role, detach=detach, key=key)
 
     async def run_skill(
@@ -192,6 +195,7 @@ class Thread:
         model: TurnModel = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> Turn:
         """Run a skill: a package of the agent by name, or a shape with a prompt of your own.
 
@@ -203,6 +207,7 @@ class Thread:
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
             unattended: What the turn does if a person would be asked; see `converse`.
+            example: Whether the person agrees that the turn is kept as examples; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -212,7 +217,7 @@ class Thread:
             UnknownSkill: The agent has no skill of this name.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
-        request = self._mode(self._skill(skill, params, model), unattended)
+        request = self._mode(self._skill(skill, params, model), unattended, example)
         return await self._runner.run(request, role, key=key)
 
     def stream_skill(
@@ -225,9 +230,10 @@ class Thread:
         model: TurnModel = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> TurnStream:
         """Like `run_skill`, as a stream of events: `async with thread.stream_skill(...) as stream`; see `stream`."""
-        request = self._mode(self._skill(skill, params, model), unattended)
+        request = self._mode(self._skill(skill, params, model), unattended, example)
         return self._runner.stream(request, role, detach=detach, key=key)
 
     async def run_scheduled(
@@ -238,6 +244,7 @@ class Thread:
         model: TurnModel = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> Turn:
         """Run a turn because a schedule fired. The task runner can pass a call role, which is not stored (T7).
 
@@ -248,6 +255,7 @@ class Thread:
             key: Makes a repeated start the same turn; see `converse`.
             unattended: What the turn does if a person would be asked; see `converse`. None uses the setting
                 `unattended`, False is a run that a person watches.
+            example: Whether the person agrees that the turn is kept as examples; see `converse`.
 
         Returns:
             The turn, with the answer in `text`.
@@ -256,7 +264,7 @@ class Thread:
             InvalidArgument: `trigger` is not a `Trigger`.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        request = self._mode(self._scheduled(trigger, model), unattended)
+        request = self._mode(self._scheduled(trigger, model), unattended, example)
         return await self._runner.run(request, role, key=key)
 
     def stream_scheduled(
@@ -268,9 +276,10 @@ class Thread:
         model: TurnModel = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> TurnStream:
         """Like `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
-        request = self._mode(self._scheduled(trigger, model), unattended)
+        request = self._mode(self._scheduled(trigger, model), unattended, example)
         return self._runner.stream(request, role, detach=detach, key=key)
 
     async def resume(
@@ -467,6 +476,7 @@ class Thread:
         role: Role | None = None,
         skill: Composed | None = None,
         model: TurnModel = None,
+        example: bool = False,
     ) -> Turn:
         """Run a turn of this thread again, on a new thread that continues from the messages before it.
 
@@ -476,6 +486,7 @@ class Thread:
             role: The role for this turn. The first run's call role is not stored; stored roles apply as they are now.
             skill: The skill again, if the turn ran one.
             model: The model of this one turn; see `converse`. The first run's model is not used.
+            example: Whether the person agrees that the turn is kept as examples; see `converse`.
 
         Returns:
             The turn; `turn.thread` is the new thread's id.
@@ -487,7 +498,7 @@ class Thread:
             UnknownShape, UnknownWorker, ParamsInvalid: Something that a task needs is gone or is declared differently.
             HostError, OutputInvalid, TaskFailed, RoleSourceUnavailable: As for `converse` and `task`.
         """
-        again = Replay(at, to, skill, turn_models(model))
+        again = Replay(at, to, skill, turn_models(model), self._kept(example))
         async with self._runner.replay(self.scope, again, role, deltas=False) as stream:
             return await stream.wait()
 
@@ -499,9 +510,10 @@ class Thread:
         role: Role | None = None,
         skill: Composed | None = None,
         model: TurnModel = None,
+        example: bool = False,
     ) -> TurnStream:
         """Like `replay`, as a stream of events: `async with thread.stream_replay(...) as stream`."""
-        again = Replay(at, to, skill, turn_models(model))
+        again = Replay(at, to, skill, turn_models(model), self._kept(example))
         return self._runner.replay(self.scope, again, role, deltas=True)
 
     async def edit(
@@ -512,6 +524,7 @@ class Thread:
         keep_as: str | None = None,
         role: Role | None = None,
         model: TurnModel = None,
+        example: bool = False,
     ) -> Turn:
         """Edit a message of this thread, run the turn again and wait for the answer; the thread continues from there.
 
@@ -523,6 +536,7 @@ class Thread:
             keep_as: The id of the thread that keeps the original; None makes one from this thread's id and a number.
             role: The role for this one turn.
             model: The model of this one turn; see `converse`.
+            example: Whether the person agrees that the turn is kept as examples; see `converse`.
 
         Returns:
             The turn, with the answer in `text`; `turn.kept_as` is the id of the thread that keeps the original.
@@ -534,7 +548,7 @@ class Thread:
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        request, edit = self._message_request(text, model), Edit(at, keep_as)
+        request, edit = self._edited(text, model, example), Edit(at, keep_as)
         async with self._runner.stream(request, role, deltas=False, edit=edit) as stream:
             return await stream.wait()
 
@@ -546,15 +560,22 @@ class Thread:
         keep_as: str | None = None,
         role: Role | None = None,
         model: TurnModel = None,
+        example: bool = False,
     ) -> TurnStream:
         """Like `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
-        return self._runner.stream(self._message_request(text, model), role, edit=Edit(at, keep_as))
+        return self._runner.stream(self._edited(text, model, example), role, edit=Edit(at, keep_as))
 
-    def _mode(self, request: TurnRequest, given: Unattended) -> TurnRequest:
-        """Return the request with what the turn does if a person would be asked."""
+    def _mode(self, request: TurnRequest, given: Unattended, example: bool) -> TurnRequest:
+        """Return the request with what the turn does if a person would be asked, and whether it is kept."""
         setting = self._runner.parts.settings.unattended
         unattended = check_unattended(given, setting, scheduled=request.kind == "schedule")
-        return replace(request, unattended=unattended, tiers=self.tiers)
+        return replace(request, unattended=unattended, tiers=self.tiers, example=self._kept(example))
+
+    def _kept(self, example: bool) -> bool:
+        return check_example(example, self._runner.parts.settings.examples)
+
+    def _edited(self, text: str, model: TurnModel, example: bool) -> TurnRequest:
+        return replace(self._message_request(text, model), example=self._kept(example))
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Add the speaker's display name to the body of a message or task."""
@@ -583,12 +604,11 @@ class Thread:
         return TurnRequest("task", self.scope, body, work, attached=_checked(attachments), model=names)
 
     def _message(
-        self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object, example: bool
+        self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object
     ) -> TurnRequest:
-        keep = check_example(example, self._runner.parts.settings.examples)
         request, wanted = self._message_request(text, model), output_type(output)
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
-        return replace(request, body=body, attached=_checked(attachments), output=wanted, example=keep)
+        return replace(request, body=body, attached=_checked(attachments), output=wanted)
 
     def _skill(self, skill: Composed | str, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         check_skills(self._runner.parts.profile)

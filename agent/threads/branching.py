@@ -246,12 +246,14 @@ class Replay:
         to: The new thread's id; None creates one.
         skill: The skill, if the turn ran one.
         model: The names of the models for this run; empty means the agent's models.
+        example: Whether the turn is kept as examples.
     """
 
     at: str | None = None
     to: str | None = None
     skill: Composed | None = field(default=None, repr=False)
     model: tuple[str, ...] = ()
+    example: bool = False
 
 
 async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[TurnRequest, Again]:
@@ -276,5 +278,6 @@ async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[T
         problem = f"the turn that began with the message {message.id!r} did not run this skill"
         raise InvalidArgument(problem, remedy=_SKILL)
     work = parts.engine.work(body["shape"], body["params"]) if kind in ("task", "skill") else None
-    request = TurnRequest(kind, scope, body, work, None if skill is None else skill.prompt, model=replay.model)
+    prompt = None if skill is None else skill.prompt
+    request = TurnRequest(kind, scope, body, work, prompt, model=replay.model, example=replay.example)
     return request, Again(scope, message.parent, to)

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.agents import CRITIC, Ask, Nothing, Said, answering, scripted_agent
 from support.homes import rows
 from support.processes import killed, start_script
 from worldagent import Settings
+from worldagent.agent import Trigger, TurnStream
 from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid, UnknownTurn
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed, Shape, TaskContext
@@ -128,6 +130,45 @@ async def test_a_signature_that_neither_the_agent_nor_an_example_has_is_refused(
             await agent.examples("Ask")
 
 
+async def test_a_person_can_agree_wherever_a_turn_begins(tmp_path: Path) -> None:
+    trigger = Trigger(schedule="daily", fired_at=datetime(2026, 1, 1, tzinfo=UTC))
+    task, skill = {"worker": "critic", "request": "Judge it."}, Composed("Count.", shape="review")
+    agreeing = [
+        lambda thread, **more: thread.task("subagent", task, **more),
+        lambda thread, **more: thread.stream_task("subagent", task, **more),
+        lambda thread, **more: thread.run_scheduled(trigger, **more),
+        lambda thread, **more: thread.stream_scheduled(trigger, **more),
+        lambda thread, **more: thread.edit("other", **more),
+        lambda thread, **more: thread.stream_edit("other", **more),
+        lambda thread, **more: thread.replay(**more),
+        lambda thread, **more: thread.stream_replay(**more),
+        lambda thread, **more: thread.run_skill(skill, **more),
+        lambda thread, **more: thread.stream_skill(skill, **more),
+    ]
+
+    async def run(begin: Any, thread: Any, **more: Any) -> None:
+        begun = begin(thread, **more)
+        if isinstance(begun, TurnStream):
+            async with begun as stream:
+                await stream.wait()
+        else:
+            await begun
+
+    shapes = [Shape("review", Nothing, Said, _delegating)]
+    async with scripted_agent(tmp_path / "asked", shopping(), workers=[CRITIC], shapes=shapes, settings=ASKED) as agent:
+        for number, begin in enumerate(agreeing):
+            thread = agent.thread(f"t{number}")
+            await thread.converse("Hi")
+            await run(begin, thread)
+            assert len(await agent.examples()) == number
+            await run(begin, thread, example=True)
+            assert len(await agent.examples()) == number + 1
+    async with scripted_agent(tmp_path / "off", shopping(), workers=[CRITIC], shapes=shapes) as agent:
+        for begin in agreeing:
+            with pytest.raises(InvalidArgument, match="`examples` is 'off'"):
+                await run(begin, agent.thread("t"), example=True)
+
+
 @pytest.mark.on_every_database
 async def test_each_step_of_a_model_is_an_example_with_the_inputs_and_outputs_of_production(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, shopping(), tools=[price], settings=ASKED) as agent:
@@ -204,6 +245,11 @@ async def test_examples_optimise_a_program_and_their_feedback_is_in_no_file(tmp_
     async with scripted_agent(tmp_path / "two", lm, tools=[price], programs={"Converse": file}) as agent:
         await agent.thread("t").converse("Hello")
     assert "Good morning" in lm.calls[0].text
+
+
+async def _delegating(params: Nothing, ctx: TaskContext) -> Said:
+    await ctx.call("subagent", {"worker": "critic", "request": "Judge it."})
+    return Said(text="Judged.")
 
 
 async def _review(params: Nothing, ctx: TaskContext) -> Said:
