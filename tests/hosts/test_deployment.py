@@ -28,6 +28,19 @@ SECRETS = {
 VARIABLES = {**SECRETS, "POSTGRES_PASSWORD": "of-postgres", "MODEL": "openai/answer", "OPENAI_API_KEY": "key-of-a-test"}
 ROLE = "Answer as the keeper of a lighthouse would, in short sentences about the weather."
 
+SUBMITTED = """
+import asyncio, shop
+from worldagent.scheduling import StartMessage
+
+async def main():
+    async with shop.agent() as agent:
+        submission = await agent.submit(StartMessage("Submitted."), thread=agent.thread("s", account="ana"), key="1")
+        turn = await submission.wait()
+        print(turn.status, turn.text)
+
+asyncio.run(main())
+"""
+
 
 def examined(env: Path) -> dict[str, str]:
     """The names and values of a file of variables."""
@@ -85,7 +98,9 @@ def test_systemd_unit_is_one_and_waits_longer_than_a_worker(tmp_path: Path) -> N
     service = parsed["Service"]
     program, *words = service["ExecStart"].split()
     assert program.endswith("/worldagent")
-    assert words == compose()["services"]["worker"]["command"]
+    *same, port = compose()["services"]["worker"]["command"]
+    assert words == [*same, "910%i"]
+    assert port == "0.0.0.0:9100"
     assert int(service["TimeoutStopSec"]) == int(compose()["services"]["worker"]["stop_grace_period"].rstrip("s"))
     assert service["SuccessExitStatus"] == "143"
 
@@ -108,7 +123,7 @@ async def stopped(running: list[Running]) -> None:
 
 @pytest.mark.requirement("R9")
 async def test_what_the_compose_file_starts_works_together(tmp_path: Path) -> None:
-    """A conversation through the sidecar, and a schedule in a worker; both have the role of the role host."""
+    """A conversation through the sidecar, a schedule and a submitted turn in a worker; all have the host's role."""
     url = new_database()
     async with openai_stub() as stub:
         more = {"WORLDAGENT_API_BASE": stub.url, "WORLDAGENT_MODEL_TOOLS": "json", "WORLDAGENT_MODEL_ATTEMPTS": "1"}
@@ -129,12 +144,12 @@ async def test_what_the_compose_file_starts_works_together(tmp_path: Path) -> No
                     "worker-1",
                 ]
                 assert await eventually(lambda: ("done",) in rows(url, "SELECT status FROM wa_schedule_run"), 90)
+                assert await deployment.script("worker", SUBMITTED) == "done Paris.\n"
                 await stopped([*workers, *running])
-        hello, *scheduled = range(len(stub.requests))
-        assert "Hello" in stub.said(hello)
-        assert scheduled
-        assert all("Go." in stub.said(place) for place in scheduled)
-        assert all(ROLE in stub.asked(place) for place in (hello, *scheduled))
+        said_by = [stub.said(place) for place in range(len(stub.requests))]
+        for text in ("Hello", "Go.", "Submitted."):
+            assert any(text in said for said in said_by)
+        assert all(ROLE in stub.asked(place) for place in range(len(stub.requests)))
     (tmp_path / "roles" / "roles.db").unlink()  # the one place for it
     assert scan_for_roles(tmp_path, ROLE).findings == ()
     for name, data in table_bytes(url).items():

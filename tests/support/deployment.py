@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from support.house import ROOT
 from support.processes import clean_environment, ending
-from support.role_hosts import free_port
+from support.role_hosts import free_port, reachable
 
 FOLDER = ROOT / "examples" / "deploy"
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
@@ -66,12 +66,12 @@ class Deployment:
     def __init__(self, folder: Path, url: str, variables: Mapping[str, str], more: Mapping[str, str]) -> None:
         self._folder, self._url, self._variables, self._more = folder, url, variables, more
         self._services: dict[str, Any] = compose()["services"]
-        ports = {port: str(free_port()) for each in self._services.values() for port in _ports(each)}
-        named = {name: _ports(each) for name, each in self._services.items()}
-        self._places = {f"0.0.0.0:{port}": f"127.0.0.1:{own}" for port, own in ports.items()}
-        self._places |= {f"127.0.0.1:{port}": f"127.0.0.1:{own}" for port, own in ports.items()}
-        self._places |= {f"{name}:{port}": f"127.0.0.1:{ports[port]}" for name, some in named.items() for port in some}
-        self._places |= {f"'127.0.0.1', {port}": f"'127.0.0.1', {own}" for port, own in ports.items()}
+        self._ports = {
+            (name, copy, port): str(free_port())
+            for name, each in self._services.items()
+            for copy in range(self.copies(name))
+            for port in _ports(each)
+        }
 
     def copies(self, service: str) -> int:
         """How many containers the service has."""
@@ -91,10 +91,10 @@ class Deployment:
         """The command of a container, after the entry point of the image."""
         return (*COMMAND, *(self._here(service, text, copy) for text in self._services[service]["command"]))
 
-    def address(self, service: str) -> str:
-        """HOST:PORT where the service listens."""
+    def address(self, service: str, copy: int = 0) -> str:
+        """HOST:PORT where a container of the service listens."""
         [port] = _ports(self._services[service])
-        return self._places[f"0.0.0.0:{port}"]
+        return f"127.0.0.1:{self._ports[service, copy, port]}"
 
     @asynccontextmanager
     async def running(self, *services: str) -> AsyncGenerator[list[Running]]:
@@ -104,14 +104,21 @@ class Deployment:
             for service in services:
                 for copy in range(self.copies(service)):
                     started.append(await opened.enter_async_context(self._started(service, copy)))
-                await self._healthy(service)
+                for copy in range(self.copies(service)):
+                    await self._healthy(service, copy)
             yield started
 
     async def run(self, service: str, *words: str) -> str:
         """Run another command in the environment of a service, as `docker compose run` does; gives its output."""
-        env = self.environment(service)
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*COMMAND, *words, env=env, cwd=FOLDER, stdout=pipe, stderr=pipe)
+        return await self._output(service, *COMMAND, *words)
+
+    async def script(self, service: str, text: str) -> str:
+        """Run a program of a user's in the environment of a service; gives its output."""
+        return await self._output(service, sys.executable, "-c", text)
+
+    async def _output(self, service: str, *argv: str) -> str:
+        env, pipe = self.environment(service), asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*argv, env=env, cwd=FOLDER, stdout=pipe, stderr=pipe)
         out, told = await asyncio.wait_for(process.communicate(), 90)
         assert process.returncode == 0, told.decode()
         return out.decode()
@@ -126,15 +133,13 @@ class Deployment:
         async with ending(process):
             yield Running(f"{service}-{copy}", process, log)
 
-    async def _healthy(self, service: str) -> None:
-        """Wait until the health check of the service passes."""
-        check = self._services[service].get("healthcheck")
-        if check is None:
-            return
-        kind, program, *words = check["test"]
+    async def _healthy(self, service: str, copy: int) -> None:
+        """Wait until the health check of a container passes."""
+        kind, program, *words = self._services[service]["healthcheck"]["test"]
         assert (kind, program) == ("CMD", "python")
-        argv = (sys.executable, *(self._here(service, word, 0) for word in words))
+        argv = (sys.executable, *(self._here(service, word, copy) for word in words))
         async with asyncio.timeout(90):
+            await reachable(int(self.address(service, copy).rpartition(":")[2]))  # a check is a process of its own
             while True:
                 quiet = asyncio.subprocess.DEVNULL
                 process = await asyncio.create_subprocess_exec(*argv, stdout=quiet, stderr=quiet)
@@ -147,8 +152,14 @@ class Deployment:
 
     def _here(self, service: str, text: str, copy: int) -> str:
         """A text with the addresses and folders of this machine in place of the containers'."""
-        for place, own in self._places.items():
-            text = text.replace(place, own)
+        for (name, number, port), own in self._ports.items():
+            if (name, number) == (service, copy):
+                text = text.replace(f"0.0.0.0:{port}", f"127.0.0.1:{own}").replace(
+                    f"127.0.0.1:{port}", f"127.0.0.1:{own}"
+                )
+                text = text.replace(f"'127.0.0.1', {port}", f"'127.0.0.1', {own}")
+            elif number == 0:
+                text = text.replace(f"{name}:{port}", f"127.0.0.1:{own}")
         for target in map(_target, self._services[service].get("volumes", ())):
             if text.removeprefix("file://").startswith(target):
                 text = text.replace(target, str(self._volume(service, target, copy)), 1)
