@@ -1,12 +1,10 @@
 """`worldagent memory add`, `list`, `search`, `show`, `edit`, `forget`, `export` and `import`."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.command_line import Run, home, refusal, run
+from support.command_line import Run, as_json, home, refusal, run
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -15,42 +13,38 @@ pytestmark = pytest.mark.requirement("M4")
 NUTS = "Ana is allergic to nuts."
 
 
-async def as_json(run: Run, *words: str) -> Any:
-    result = await run("memory", *words, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
 async def test_an_entry_is_added_found_changed_and_forgotten(run: Run, home: Path) -> None:
     assert (await run("memory", "list")).stdout == "there are no entries\n"
-    added = (await as_json(run, "add", NUTS, "--account", "ana", "--tag", "food", "--key", "k"))["entry"]
-    again = (await as_json(run, "add", NUTS, "--account", "ana", "--key", "k"))["entry"]
+    added = (await as_json(run, "memory", "add", NUTS, "--account", "ana", "--tag", "food", "--key", "k"))["entry"]
+    again = (await as_json(run, "memory", "add", NUTS, "--account", "ana", "--key", "k"))["entry"]
     assert again == added
     assert (added["tags"], added["account"], added["version"]) == (["food"], "ana", 1)
-    assert (await as_json(run, "list"))["entries"] == []
-    assert (await as_json(run, "list", "--account", "ana", "--tag", "food"))["entries"] == [added]
-    [found] = (await as_json(run, "search", "Any nuts?", "--account", "ana"))["entries"]
+    assert (await as_json(run, "memory", "list"))["entries"] == []
+    assert (await as_json(run, "memory", "list", "--account", "ana", "--tag", "food"))["entries"] == [added]
+    [found] = (await as_json(run, "memory", "search", "Any nuts?", "--account", "ana"))["entries"]
     assert (found["id"], found["score"] > 0) == (added["id"], True)
     assert f"text: {NUTS}" in (await run("memory", "show", added["id"], "--account", "ana")).stdout
-    changed = await as_json(run, "edit", added["id"], "--text", "No nuts.", "--account", "ana", "--of-version", "1")
+    changed = await as_json(
+        run, "memory", "edit", added["id"], "--text", "No nuts.", "--account", "ana", "--of-version", "1"
+    )
     assert (changed["entry"]["text"], changed["entry"]["version"]) == ("No nuts.", 2)
-    assert (await as_json(run, "forget", added["id"], "--account", "ana", "--yes")) == {"forgotten": 1}
+    assert (await as_json(run, "memory", "forget", added["id"], "--account", "ana", "--yes")) == {"forgotten": 1}
     assert NUTS.encode() not in b"".join(file.read_bytes() for file in home.iterdir() if file.is_file())
 
 
 async def test_an_export_is_imported_once_and_everything_can_be_forgotten(run: Run, home: Path, tmp_path: Path) -> None:
     for text in (NUTS, "Ana likes tea."):
-        await as_json(run, "add", text, "--account", "ana")
-    await as_json(run, "add", "The harbour opens at six.")
+        await as_json(run, "memory", "add", text, "--account", "ana")
+    await as_json(run, "memory", "add", "The harbour opens at six.")
     file = str(tmp_path / "ana.jsonl")
-    assert (await as_json(run, "export", "--account", "ana", "-o", file))["exported"] == 2
-    assert (await as_json(run, "forget", "--everything", "--account", "ana", "--yes")) == {"forgotten": 2}
+    assert (await as_json(run, "memory", "export", "--account", "ana", "-o", file))["exported"] == 2
+    assert (await as_json(run, "memory", "forget", "--everything", "--account", "ana", "--yes")) == {"forgotten": 2}
     for _ in range(2):
-        assert (await as_json(run, "import", file)) == {"imported": 2}
-    texts = {entry["text"] for entry in (await as_json(run, "list", "--account", "ana"))["entries"]}
+        assert (await as_json(run, "memory", "import", file)) == {"imported": 2}
+    texts = {entry["text"] for entry in (await as_json(run, "memory", "list", "--account", "ana"))["entries"]}
     assert texts == {NUTS, "Ana likes tea.", "The harbour opens at six."}
-    await as_json(run, "import", file, "--account", "bob")
-    assert len((await as_json(run, "list", "--account", "bob"))["entries"]) == 3
+    await as_json(run, "memory", "import", file, "--account", "bob")
+    assert len((await as_json(run, "memory", "list", "--account", "bob"))["entries"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -77,4 +71,4 @@ async def test_a_file_with_a_wrong_line_writes_nothing(run: Run, home: Path, tmp
         file = tmp_path / "wrong.jsonl"
         file.write_text(f'{{"text": "fine"}}\n{wrong}\n')
         assert problem in (await refusal(run, "memory", "import", str(file)))["message"]
-    assert (await as_json(run, "list"))["entries"] == []
+    assert (await as_json(run, "memory", "list"))["entries"] == []

@@ -2,11 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.command_line import Run, home, refusal, run
+from support.command_line import Run, as_json, home, refusal, run
 from worldagent.profiles.loading import profile_schema
 
 __all__ = ["home", "run"]  # fixtures
@@ -34,12 +33,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: Path) -> Path
     return folder.resolve()
 
 
-async def as_json(run: Run, *words: str, code: int = 0, group: str = "profiles") -> Any:
-    result = await run(group, *words, "--json")
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
-
-
 @pytest.mark.requirement("P6")
 async def test_list_shows_profiles_levels_and_problems(run: Run, home: Path, user: Path, project: Path) -> None:
     (user / "searcher.yaml").write_text("extends: searcher\ndescription: my own\n")
@@ -61,7 +54,7 @@ async def test_list_shows_profiles_levels_and_problems(run: Run, home: Path, use
     assert rows[0][2] == f"[cannot be used] {user / 'bad.yaml'}:2: a profile has no key 'tool'"
     assert rows[4][2] == "[not trusted] reviews what others wrote"
     assert rows[6][2] == "[overridden] Web search and research specialist"
-    told = await as_json(run, "list")
+    told = await as_json(run, "profiles", "list")
     bad, mine = told["profiles"][0], told["profiles"][4]
     assert (bad["file"], bad["used"], bad["trusted"], bad["description"]) == (str(user / "bad.yaml"), True, True, "")
     assert bad["problems"][0]["code"] == "profile_invalid"
@@ -76,7 +69,7 @@ async def test_show_prints_every_setting_and_its_source(run: Run, home: Path, pr
     assert refused.exit_code == 2
     assert f"worldagent trust add {project}" in refused.stderr
     assert (await run("trust", "add", "--yes")).exit_code == 0
-    shown = (await as_json(run, "show", "mine"))["profile"]
+    shown = (await as_json(run, "profiles", "show", "mine"))["profile"]
     file = str(project / ".worldagent" / "profiles" / "mine.yaml")
     assert (shown["name"], shown["level"], shown["file"]) == ("mine", "project", file)
     settings = shown["settings"]
@@ -109,7 +102,7 @@ async def test_check_reports_all_problems_of_all_files(run: Run, home: Path, use
     ]
     assert "--app" in lines[7]
     assert f"{user / 'fine.yml'}: fine" in result.stdout.splitlines()
-    assert len((await as_json(run, "check", code=2))["problems"]) == 4
+    assert len((await as_json(run, "profiles", "check", code=2))["problems"]) == 4
 
 
 @pytest.mark.requirement("P1")
@@ -145,14 +138,14 @@ async def test_trust_shows_what_it_trusts_and_ends_at_a_change(run: Run, home: P
         file.write("# more\n")
     assert "have changed since they were trusted" in (await run("profiles", "show", "mine")).stderr
     assert "which have changed since they were trusted" in (await run("trust", "add", "--yes")).stderr
-    told = (await as_json(run, "add", group="trust"))["trusted"]  # it is trusted already
+    told = (await as_json(run, "trust", "add"))["trusted"]  # it is trusted already
     assert (told["project"], told["profiles"], len(told["digest"])) == (str(project), ["mine"], 64)
 
 
 async def test_trust_is_taken_back(run: Run, home: Path, project: Path) -> None:
     assert (await run("trust", "remove")).exit_code == 1
     assert (await run("trust", "add", "--yes", str(project / "src"))).exit_code == 0
-    assert (await as_json(run, "remove", group="trust"))["removed"] == {"project": str(project)}
+    assert (await as_json(run, "trust", "remove"))["removed"] == {"project": str(project)}
     assert (await run("profiles", "show", "mine")).exit_code == 2
     assert (await refusal(run, "trust", "remove", code=1))["code"] == "not_found"
 
@@ -195,10 +188,10 @@ async def test_trust_covers_skills_and_is_listed(run: Run, home: Path, project: 
         "    tools: Read",
         "trusted as they are now: mine, tea",
     ]
-    assert (await as_json(run, "add", group="trust"))["trusted"]["skills"] == ["tea"]
+    assert (await as_json(run, "trust", "add"))["trusted"]["skills"] == ["tea"]
     (folder / "run.sh").write_text("echo tea")
-    assert (await as_json(run, "list", group="trust"))["projects"] == [{"project": str(project), "standing": "changed"}]
+    assert (await as_json(run, "trust", "list"))["projects"] == [{"project": str(project), "standing": "changed"}]
     assert "have changed since they were trusted" in (await run("profiles", "show", "mine")).stderr
     (project / ".worldagent").rename(project / "gone")
     assert (await run("trust", "remove", str(project))).exit_code == 0
-    assert (await as_json(run, "list", group="trust"))["projects"] == []
+    assert (await as_json(run, "trust", "list"))["projects"] == []

@@ -1,14 +1,13 @@
 """`worldagent schedule add`, `list`, `show`, `pause`, `run`, `rm` and `history`, and `worldagent worker`."""
 
 import asyncio
-import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import BOUND, Run, home, refusal, run, started
+from support.command_line import BOUND, Run, as_json, home, refusal, run, started
 from support.postgres import new_database
 from worldagent import Roles, Storage, WorldAgent
 from worldagent.core.errors import SettingsInvalid
@@ -20,28 +19,12 @@ __all__ = ["home", "run"]  # fixtures
 
 pytestmark = pytest.mark.requirement("T7")
 
-ADD = (
-    "schedule",
-    "add",
-    "report",
-    "--cron",
-    "30 7 * * MON-FRI",
-    "--zone",
-    "Europe/Berlin",
-    "--message",
-    "What is new?",
-)
-
-
-async def as_json(run: Run, *words: str) -> Any:
-    result = await run(*words, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+ADD = ("--cron", "30 7 * * MON-FRI", "--zone", "Europe/Berlin", "--message", "What is new?")
 
 
 async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) -> None:
     assert (await run("schedule", "list")).stdout == "there are no schedules\n"
-    added = await as_json(run, *ADD)
+    added = await as_json(run, "schedule", "add", "report", *ADD)
     assert added["next"].endswith(("T05:30:00Z", "T06:30:00Z"))
     [listed] = (await as_json(run, "schedule", "list"))["schedules"]
     assert (listed["id"], listed["when"], listed["starts"]) == (
@@ -64,20 +47,10 @@ async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--cron", "61 * * * *", "--message", "x"), "cannot be read"),
-        (("--cron", "0 0 31 2 *", "--message", "x"), "never fires"),
-        (("--every", "0", "--message", "x"), "whole seconds from 1"),
         (("--at", "soon", "--message", "x"), "--at is not a time"),
         (("--at", "2020-01-01T00:00", "--message", "x"), "never fires from now on"),
-        (("--every", "60", "--zone", "Mars/Base", "--message", "x"), "there is no time zone"),
         (("--message", "x"), "when"),
-        (
-            (
-                "--every",
-                "60",
-            ),
-            "starts",
-        ),
+        (("--every", "60"), "starts"),
         (("--every", "60", "--skill", "tea", "--request", "x"), "there is no skill 'tea'"),
         (("--every", "60", "--message", "x", "--role", "Be brief."), "a call role is never stored"),
     ],
@@ -127,12 +100,9 @@ async def test_a_worker_on_postgres_needs_roles_and_a_role_key_that_all_machines
     settings = {"WORLDAGENT_DATABASE_URL": new_database(), "WORLDAGENT_LM": "openai/none"}
     hosted = settings | {"WORLDAGENT_ROLE_HOST": "http://127.0.0.1:9/mcp"}
     assert not await _worker_starts(home, **settings)
-    assert not await _worker_starts(home, **hosted)
     assert await _worker_starts(home, **hosted, WORLDAGENT_ROLE_KEY="0123456789abcdef" * 4)
     assert not await _worker_starts(home, "--role-host", "embedded", **hosted)
     assert await _worker_starts(home, "--home-roles", **settings)
-    RoleKey.open(home / "role.key")
-    assert await _worker_starts(home, **hosted)
 
 
 async def test_an_agent_reports_what_other_machines_lack(tmp_path: Path) -> None:

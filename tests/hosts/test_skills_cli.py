@@ -1,12 +1,10 @@
 """`worldagent skills list`, `show`, `check` and `run`."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.command_line import Run, home, refusal, run
+from support.command_line import Run, as_json, home, refusal, run
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -22,12 +20,6 @@ def skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
         (folder / name / "SKILL.md").write_text(text)
     monkeypatch.chdir(tmp_path / "project")
     return folder
-
-
-async def as_json(run: Run, *words: str, code: int = 0) -> Any:
-    result = await run(*words, "--json")
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 async def test_skills_are_listed_shown_and_checked_once_trusted(run: Run, skills: Path) -> None:

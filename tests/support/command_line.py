@@ -89,12 +89,16 @@ def doctor(*words: str | Path, **more: str) -> Result:
     return CliRunner().invoke(app, ["doctor", *map(str, words)], env={"COLUMNS": "80", "TERM": "dumb"} | more)
 
 
-async def refusal(run: Run, *words: str, code: int = 2, **more: str) -> dict[str, Any]:
-    """The error of a command, as `--json` gives it."""
+async def as_json(run: Run, *words: str, code: int = 0, **more: str) -> Any:
+    """What a command gives with `--json`."""
     result = await run(*words, "--json", **more)
     assert result.exit_code == code, result.output
-    error: dict[str, Any] = json.loads(result.stdout)["error"]
-    return error
+    return json.loads(result.stdout)
+
+
+async def refusal(run: Run, *words: str, code: int = 2, **more: str) -> Any:
+    """The error of a command, as `--json` gives it."""
+    return (await as_json(run, *words, code=code, **more))["error"]
 
 
 @pytest_asyncio.fixture
