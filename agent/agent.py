@@ -725,7 +725,7 @@ class WorldAgent:
             # A Signature that the agent had earlier is known by its examples.
             earlier = await parts.stores.examples.list(self.workspace, ExampleFilters(signature=signature, limit=1))
             parts.engine.check_trained(signature, *(kept.signature for kept in earlier))
-        return [parts.engine.example(kept) for kept in found]
+        return await asyncio.to_thread(lambda: [parts.engine.example(kept) for kept in found])
 
     def _changing(self) -> asyncio.Lock:
         """Held while the agent opens or closes, so that a second caller at the same time finds it done."""

@@ -5,6 +5,7 @@ Nothing here depends on a role: `graphs.examples` withholds what a step has in c
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,7 +178,7 @@ class Examples:
         texts = (wanted.signature, wanted.account, wanted.feedback)
         given = (*keys_of(workspace), *(text for text in texts for _ in range(2)), wanted.limit)
         rows = await self._database.read(lambda tx: tx.execute(_LIST, given))
-        return tuple(self._example(row) for row in rows)
+        return await asyncio.to_thread(lambda: tuple(self._example(row) for row in rows))  # there can be thousands
 
     async def agreed(self, turns: Sequence[str]) -> frozenset[str]:
         """Those of the turns with these ids that are kept as examples."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final
 
 import dspy
@@ -66,8 +67,15 @@ def _typed(signature: Signature, name: str, value: Any) -> Any:
     if info.annotation is dspy.History:
         return dspy.History(messages=value)
     with suppress(PydanticUserError, ValidationError):  # a field that was declared otherwise then
-        return TypeAdapter(info.annotation).validate_python(value)
+        declared: Any = signature  # mypy takes no class for a key
+        return _kind(declared, name).validate_python(value)
     return value
+
+
+@lru_cache(maxsize=256)  # making one takes longer than all else that an example needs
+def _kind(signature: Signature, name: str) -> TypeAdapter[Any]:
+    info: Any = signature.fields[name]
+    return TypeAdapter(info.annotation)
 
 
 __all__ = ["TurnExample", "example_of_turn"]

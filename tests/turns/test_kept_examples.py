@@ -12,6 +12,7 @@ from dspy.teleprompt import BootstrapFewShot
 from pydantic import BaseModel
 
 from support.agents import CRITIC, Ask, Nothing, Said, answering, scripted_agent
+from support.counters import Calls
 from support.homes import rows
 from support.processes import killed, start_script
 from worldagent import Settings
@@ -525,6 +526,19 @@ async def test_invalid_filters_and_rows_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.on_every_database
+async def test_many_examples_do_not_keep_the_event_loop_busy(tmp_path: Path) -> None:
+    counted: list[int] = []
+    async with scripted_agent(tmp_path, answering(), settings=ALL) as agent:
+        for _ in range(24):
+            await agent.thread("t").converse("Hi")
+        for limit in (1, 1, 24):  # the first run does more
+            calls = Calls()
+            with calls.counting():
+                await agent.examples(limit=limit)
+            counted.append(len(calls.seen))
+    assert counted[2] - counted[1] < 23 * 10  # making an example takes more than a hundred calls
+
+
 async def test_removing_a_thread_removes_its_examples_and_feedback(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering(), settings=ALL) as agent:
         for name in ("gone", "stays"):
