@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from worldagent.core.errors import InvalidArgument, SkillInvalid
-from worldagent.harness.trust import ProjectTrust
+from worldagent.harness.trust import MAX_TREE_FILE_BYTES, ProjectTrust
 from worldagent.skills import EXAMPLES, SkillCatalogue, allowed_tools, judge_header, read_package
 
 pytestmark = pytest.mark.requirement("T6")
@@ -60,12 +60,16 @@ def test_only_files_of_the_package_are_read(tmp_path: Path, path: str) -> None:
         ("name: Tea\ndescription: x\n", "'Tea' is not valid; use lower-case"),
         ("name: green tea\ndescription: x\n", "'green tea' is not valid; use lower-case"),
         ("name: -tea\ndescription: x\n", "'-tea' is not valid; put each '-'"),
+        ("name: tea-\ndescription: x\n", "'tea-' is not valid; put each '-'"),
+        ("name: [tea]\ndescription: x\n", "needs a text `name`"),
         ("name: te--a\ndescription: x\n", "'te--a' is not valid; put each '-'"),
         ("name: coffee\ndescription: x\n", "'coffee' is not that of its folder 'tea'"),
         (f"name: {'t' * 65}\ndescription: x\n", "`name` has 65 characters; keep it to 64"),
         (f"name: tea\ndescription: {'x' * 1025}\n", "`description` has 1025 characters; keep it to 1024"),
         (f"name: tea\ndescription: x\ncompatibility: {'x' * 501}\n", "`compatibility` has 501 characters"),
         ("name: tea\ndescription: x\nlicense: [a]\n", "`license` must be a text"),
+        ("name: tea\ndescription: x\ncompatibility: [a]\n", "`compatibility` must be a text"),
+        ("name: tea\ndescription: x\nmetadata: [a]\n", "`metadata` must be a mapping"),
         ("name: tea\ndescription: x\nmetadata: x\n", "`metadata` must be a mapping"),
         ("name: tea\ndescription: x\nallowed-tools: [Read]\n", "`allowed-tools` must be a text"),
         ("name: tea\ndescription: x\ntools: Read\n", "has no key 'tools'"),
@@ -103,6 +107,14 @@ def test_a_link_out_of_the_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("x")
     (folder / "notes.txt").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(SkillInvalid, match="leads out of its folder"):
+        read_package(folder)
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    folder = package(tmp_path, TEA)
+    with (folder / "large.bin").open("wb") as file:
+        file.truncate(MAX_TREE_FILE_BYTES + 1)
+    with pytest.raises(SkillInvalid, match=r"large\.bin"):
         read_package(folder)
 
 
