@@ -627,7 +627,8 @@ class Thread:
         engine, given = self._runner.parts.engine, dict(params)
         if SKILL not in engine.services.shapes.shapes:
             raise UnknownSkill(
-                f"there is no skill {name[:100]!r}: the agent has none", remedy="pass WorldAgent(skills=[FOLDER])"
+                f"there is no skill {name[:100]!r}: the agent has none",
+                remedy="pass WorldAgent(skills=[FOLDER]); see `worldagent skills list`",
             )
         given = given if given.keys() == {REQUEST} else {"input": given}
         work = engine.work(SKILL, {"name": name, **given})

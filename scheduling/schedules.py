@@ -60,6 +60,11 @@ class Schedules:
         self._following: set[asyncio.Task[None]] = set()
 
     @property
+    def workspace(self) -> str:
+        """The workspace of the schedules."""
+        return self._agent.workspace
+
+    @property
     def _rows(self) -> ScheduleRows:
         return self._agent.stores.schedules
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from .options import WHICH, AgentOptions, argument, flag, option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from ...scheduling import Schedule, ScheduleRun, Schedules
 
@@ -79,6 +80,7 @@ async def add(options: NewSchedule, output: Output) -> None:
 
     schedule = Schedule.from_json(_given(options))
     async with _schedules(options, output) as schedules:
+        schedule = replace(schedule, workspace=schedules.workspace)  # that of --app
         await schedules.add(schedule)
         slot = await schedules.next_slot(schedule.id)
     output.result(
@@ -197,9 +199,15 @@ async def _schedules(options: AgentOptions, output: Output) -> AsyncGenerator[Sc
 
 
 def _given(options: NewSchedule) -> dict[str, Any]:
-    """The options as the JSON of a schedule. It says itself what is wrong with them."""
+    """The options as the JSON of a schedule, which says itself what is wrong with their values."""
     from .sources import task_params
 
+    _one_of({"--cron": options.cron, "--every": options.every, "--at": options.at})
+    _one_of({"--message": options.message, "--task": options.task, "--skill": options.skill})
+    if options.skill is not None:
+        _one_of({"--request": options.request, "--params": options.params})
+    _only_with("--request", options.request, "--skill", options.skill)
+    _only_with("--params", options.params, "--task or --skill", options.task or options.skill)
     times = {"cron": options.cron, "every": options.every, "at": _time(options.at)}
     starts: dict[str, Any] = {}
     if options.message is not None:
@@ -215,6 +223,24 @@ def _given(options: NewSchedule) -> dict[str, Any]:
         "when": {name: each for name, each in times.items() if each is not None},
         "starts": starts,
     }
+
+
+def _one_of(values: Mapping[str, object]) -> None:
+    from ...core.errors import InvalidArgument
+
+    given = [name for name, value in values.items() if value is not None]
+    if len(given) != 1:
+        raise InvalidArgument(
+            f"a schedule needs one of {', '.join(values)}, got {' and '.join(given) or 'none'}",
+            remedy="give exactly one of them",
+        )
+
+
+def _only_with(name: str, value: str | None, other: str, given: str | None) -> None:
+    from ...core.errors import InvalidArgument
+
+    if value is not None and given is None:
+        raise InvalidArgument(f"{name} has no effect without {other}", remedy=f"omit it, or give {other}")
 
 
 def _time(text: str | None) -> str | None:

@@ -13,6 +13,8 @@ from .options import JSON_RESULT, TURN_MODEL, UNATTENDED, TurnOptions, argument,
 from .output import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...core.errors import SkillInvalid
     from ...skills import SkillCatalogue, SkillEntry
 
@@ -45,6 +47,7 @@ async def list_skills(output: Output, json: bool) -> None:
     entries = open_skills().entries
     longest = max((len(entry.name) for entry in entries), default=0)
     lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(7)}  {_description(entry)}" for entry in entries]
+    _note_untrusted(output)
     output.result({"skills": [_object(entry) for entry in entries]}, "\n".join(lines) or "there are no skills")
 
 
@@ -78,7 +81,11 @@ async def show_skill(output: Output, name: str, json: bool) -> None:
 
 @app.command("check")
 @command(
-    folders=argument("FOLDER...", "Folders of packages. Default: all skills that `skills list` finds.", default=None),
+    folders=argument(
+        "FOLDER...",
+        "Packages, or folders with packages in them. Default: all skills that `skills list` finds.",
+        default=None,
+    ),
     json=JSON_RESULT,
 )
 async def check_skills(output: Output, folders: list[Path] | None, json: bool) -> int | None:
@@ -92,14 +99,16 @@ async def check_skills(output: Output, folders: list[Path] | None, json: bool) -
     """
     from ...skills.package import skill_problems
 
-    chosen = folders or [entry.folder for entry in open_skills().entries]
+    if not folders:
+        _note_untrusted(output)
+    chosen = _packages(folders) if folders else [entry.folder for entry in open_skills().entries]
     checked = [(folder, skill_problems(folder)) for folder in chosen]
     if output.form == "text":
         for problem in (each for _, problems in checked for each in problems):
             output.note(f"error: {problem.problem}\nremedy: {problem.remedy}")
     fine = [str(folder) for folder, problems in checked if not problems]
     value = [{"folder": str(folder), "problems": [_problem(each) for each in problems]} for folder, problems in checked]
-    output.result({"checked": value}, "\n".join(fine) or None)
+    output.result({"checked": value}, "\n".join(fine) or (None if checked else "there are no skills"))
     return USAGE if len(fine) < len(checked) else None
 
 
@@ -153,6 +162,29 @@ def open_skills() -> SkillCatalogue:
     from ...skills import SkillCatalogue
 
     return SkillCatalogue.open(project=find_project())
+
+
+def _packages(folders: Sequence[Path]) -> list[Path]:
+    """The packages that are meant: each folder itself, or the packages in it."""
+    from ...skills.catalogue import package_folders
+    from ...skills.package import skill_file
+
+    return [each for folder in folders for each in (not skill_file(folder) and package_folders(folder)) or [folder]]
+
+
+def _note_untrusted(output: Output) -> None:
+    """Say that the project of the current folder has skills without effect."""
+    from ...harness.trust import SKILLS_FOLDER, ProjectTrust, find_project
+    from ...skills.catalogue import package_folders
+
+    project = find_project()
+    if project is None or not package_folders(project / SKILLS_FOLDER):
+        return
+    standing = ProjectTrust().standing(project)
+    if standing != "trusted":
+        why = "changed after you trusted it" if standing == "changed" else "is not trusted"
+        then = "so its skills have no effect; review them with `worldagent trust add`"
+        output.note(f"note: the project {str(project)!r} {why}, {then}")
 
 
 def _object(entry: SkillEntry) -> dict[str, Any]:

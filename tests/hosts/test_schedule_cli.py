@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.command_line import BOUND, Run, as_json, home, refusal, run, started
+from support.command_line import APP, BOUND, Run, as_json, home, refusal, run, started
 from support.postgres import new_database
 from worldagent import Roles, Storage, WorldAgent
 from worldagent.core.errors import SettingsInvalid
@@ -42,6 +42,7 @@ async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) 
     assert made["turn"] in (await run("schedule", "history", "report")).stdout
     assert (await run("schedule", "rm", "report")).exit_code == 0
     assert (await refusal(run, "schedule", "show", "report"))["code"] == "unknown_schedule"
+    assert (await as_json(run, *ADD, *APP))["schedule"]["workspace"] == "shop"  # the workspace of the app's agent
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,12 @@ async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) 
     [
         (("--at", "soon", "--message", "x"), "--at is not a time"),
         (("--at", "2020-01-01T00:00", "--message", "x"), "never fires from now on"),
-        (("--message", "x"), "when"),
-        (("--every", "60"), "starts"),
+        (("--message", "x"), "a schedule needs one of --cron, --every, --at, got none"),
+        (("--every", "60"), "a schedule needs one of --message, --task, --skill, got none"),
+        (("--every", "60", "--message", "x", "--task", "buy"), "got --message and --task"),
+        (("--every", "60", "--skill", "tea"), "a schedule needs one of --request, --params, got none"),
+        (("--every", "60", "--message", "x", "--params", "{}"), "--params has no effect without --task or --skill"),
+        (("--every", "60", "--task", "buy", "--request", "x"), "--request has no effect without --skill"),
         (("--every", "60", "--skill", "tea", "--request", "x"), "there is no skill 'tea'"),
         (("--every", "60", "--message", "x", "--role", "Be brief."), "a call role is never stored"),
     ],

@@ -23,7 +23,10 @@ def skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
 
 
 async def test_skills_are_listed_shown_and_checked_once_trusted(run: Run, skills: Path) -> None:
-    assert (await run("skills", "list")).stdout == "there are no skills\n"
+    for command in ("list", "check"):
+        before = await run("skills", command)
+        assert before.stdout == "there are no skills\n"
+        assert "is not trusted, so its skills have no effect; review them with `worldagent trust add`" in before.stderr
     assert (await run("trust", "add", "--yes")).exit_code == 0
     listed = (await run("skills", "list")).stdout.splitlines()
     assert listed[0].startswith("bad  project  [cannot be used]")
@@ -34,6 +37,9 @@ async def test_skills_are_listed_shown_and_checked_once_trusted(run: Run, skills
     checked = (await as_json(run, "skills", "check", code=2))["checked"]
     assert [(Path(each["folder"]).name, len(each["problems"])) for each in checked] == [("bad", 1), ("tea", 0)]
     assert (await run("skills", "check", str(skills / "tea"))).exit_code == 0
+    assert (await as_json(run, "skills", "check", str(skills), code=2))["checked"] == checked
+    (skills / "tea" / "notes.md").write_text("x")
+    assert "changed after you trusted it, so its skills have no effect" in (await run("skills", "list")).stderr
 
 
 async def test_a_skill_is_run(run: Run, skills: Path) -> None:
