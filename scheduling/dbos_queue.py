@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ _STATES: Final[Mapping[str, Any]] = {
     "CANCELLED": "cancelled",
 }
 _POOL: Final = 5
+_PRUNED: Final = 1000
 _REMEDY: Final = "check that the database is up, and try again"
 
 Outcome = Mapping[str, str | None]
@@ -81,16 +83,18 @@ def connect(storage: Storage, workspace: str) -> DbosClient:
         StorageUnavailable: They cannot be reached.
     """
     with _failures():
-        url = _prepared(storage)
-        client = DBOSClient(
-            system_database_url=url,
-            dbos_system_schema=SCHEMA,
-            serializer=JsonSerializer(),
-            system_database_pool_size=_POOL,
-            application_name=APPLICATION,
-            retry_connection_errors=False,
-        )
-    return DbosClient(client, queue_name(workspace))
+        return DbosClient(_client(_prepared(storage)), queue_name(workspace))
+
+
+def _client(url: str) -> DBOSClient:
+    return DBOSClient(
+        system_database_url=url,
+        dbos_system_schema=SCHEMA,
+        serializer=JsonSerializer(),
+        system_database_pool_size=_POOL,
+        application_name=APPLICATION,
+        retry_connection_errors=False,
+    )
 
 
 class DbosClient(QueueClient):
@@ -161,6 +165,21 @@ async def _submitted_turn(start: dict[str, Any]) -> dict[str, str | None]:
     return await _run_turn(start)
 
 
+def _register(url: str, name: str, queue: Queue) -> None:
+    """Store the limits of a queue."""
+    client, limit = _client(url), queue.rate_limit
+    try:
+        client.register_queue(
+            name,
+            worker_concurrency=min(queue.worker_concurrency, queue.concurrency or queue.worker_concurrency),
+            global_concurrency=queue.concurrency,
+            limiter=None if limit is None else {"limit": limit.turns, "period": limit.seconds},
+            polling_interval_sec=POLL_SECONDS,
+        )
+    finally:
+        client.destroy()
+
+
 class Takes:
     """Takes starts from the queue of a workspace and runs them, in this process. It blocks: call it in a thread.
 
@@ -184,9 +203,9 @@ class Takes:
                 "this process runs a worker already, or uses DBOS itself", remedy="run the worker in its own process"
             )
         self._name = queue_name(workspace)
-        limit = queue.rate_limit
         with _failures():
             url = _prepared(storage)
+            _register(url, self._name, queue)  # first, since DBOS looks for new queues once a second
             DBOS(
                 config={
                     "name": APPLICATION,
@@ -203,14 +222,6 @@ class Takes:
                 _Process.runner = runner
                 DBOS.listen_queues([self._name])
                 DBOS.launch()
-                DBOS.register_queue(
-                    self._name,
-                    worker_concurrency=min(queue.worker_concurrency, queue.concurrency or queue.worker_concurrency),
-                    global_concurrency=queue.concurrency,
-                    limiter=None if limit is None else {"limit": limit.turns, "period": limit.seconds},
-                    polling_interval_sec=POLL_SECONDS,
-                    on_conflict="always_update",
-                )
             except BaseException:  # whatever it is: the process must not keep half an instance
                 DBOS.destroy()
                 raise
@@ -238,6 +249,21 @@ class Takes:
             waits = counted.where(table.c.queue_name == self._name, table.c.status.in_(("ENQUEUED", "DELAYED")))
             with system.engine.begin() as connection:
                 return {str(version): int(count) for version, count in connection.execute(waits)}
+
+    def prune(self, before: datetime) -> int:
+        """Delete starts that left the queue before a time, with the texts in them; returns how many, 1000 at most."""
+        with _failures():
+            found = DBOS.list_workflows(
+                status=["SUCCESS", "ERROR", "CANCELLED"],
+                name=WORKFLOW,
+                completed_before=before.isoformat(),
+                limit=_PRUNED,
+                load_input=False,
+                load_output=False,
+            )
+            if found:
+                DBOS.delete_workflows([each.workflow_id for each in found])
+        return len(found)
 
     def close(self, seconds: int) -> None:
         """Take no more starts, wait for the running ones, and end.

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..agent import WorldAgent
 from ..agent.submitting import submitted
 from ..core import new_id
-from ..core.errors import AgentClosed, InvalidArgument, LeaseLost, ThreadBusy, WorldAgentError
+from ..core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy, WorldAgentError
 from ..memory.workers import WorkerRow, remove_worker, worker_lease, write_worker
 from ..storage import Lease, Transaction
 from .queue import Queue, load
@@ -36,11 +37,17 @@ LOOK_SECONDS: Final = 1.0
 BEAT_SECONDS: Final = 5.0
 """How often a worker writes how it is, for people."""
 
+KEPT_SECONDS: Final = 86400.0
+"""How long the queue keeps a start, with its text, after the start has left it."""
+
+PRUNE_SECONDS: Final = 60.0
+"""How often a worker deletes starts that are older."""
+
 RETRY_SECONDS: Final = (1.0, 5.0, 25.0)
 """The waits before a turn that failed with a retryable error is resumed."""
 
 BUSY_SECONDS: Final = 1.0
-"""The wait before the next try to begin a turn on a thread that another turn owns."""
+"""The wait before the next try, if another turn owns the thread or the database is down."""
 
 DRAIN_SECONDS: Final = 20
 """How long a worker that ends waits for its running turns."""
@@ -231,8 +238,10 @@ class Worker:
                 return await self._turn(start)
             except AgentClosed:
                 return await _for_ever()  # the start stays taken, until another worker takes it over
-            except ThreadBusy:
+            except (ThreadBusy, StorageUnavailable) as error:
                 wait = BUSY_SECONDS
+                if isinstance(error, StorageUnavailable):
+                    _LOG.warning("the submitted turn %r waits for the database: %s", start["key"], error)
             except WorldAgentError as error:
                 wait = next(waits, 0.0) if error.retryable else 0.0
                 if not wait:
@@ -264,7 +273,7 @@ class Worker:
         Raises:
             LeaseLost: Another worker has taken over; this one takes no more turns.
         """
-        beat = 0.0
+        beat = prune = 0.0
         while True:
             now = asyncio.get_running_loop().time()
             try:
@@ -272,6 +281,9 @@ class Worker:
                     beat = now + BEAT_SECONDS
                     await self._beat(lease)
                 await self._take_over()
+                if now >= prune:
+                    prune = now + PRUNE_SECONDS
+                    await self._prune()
                 self.counts.waiting = sum((await self.waiting()).values())
                 self.counts.looks += 1
             except LeaseLost as error:
@@ -288,6 +300,12 @@ class Worker:
         row = replace(self._row, seen=now, running=counts.running, ended=counts.ended, failed=counts.failed)
         lease.recover()  # a write that failed before says nothing about this one
         await lease.commit(lambda transaction: write_worker(transaction, row))
+
+    async def _prune(self) -> None:
+        """Delete starts that have left the queue long ago; what became of them is in the agent's database."""
+        assert self._takes is not None
+        # By the time of day, as DBOS writes it, and not by the agent's clock.
+        await asyncio.to_thread(self._takes.prune, datetime.now(UTC) - timedelta(seconds=KEPT_SECONDS))
 
     async def _take_over(self) -> None:
         """Put the starts of workers without a lease back into the queue."""

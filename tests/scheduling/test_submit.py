@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from support.agents import Thinking, calls, paying
-from support.processes import ending, next_line
+from support.processes import ending, next_line, run_script
 from support.skill_turns import name_of, package
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
 from worldagent import Role, Tier, Worker
+from worldagent.agent.submitting import submitted
 from worldagent.core.errors import (
     InvalidArgument,
     KeyReused,
     LeaseLost,
     MissingExtra,
     RoleNotStorable,
+    StorageUnavailable,
     UnknownShape,
     UnknownSkill,
     UnknownTier,
@@ -272,6 +274,37 @@ def test_limits_out_of_range(made: Any) -> None:
         made()
 
 
+async def test_a_worker_deletes_what_left_the_queue_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KEPT_SECONDS", "PRUNE_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(f"worldagent.scheduling.worker.{name}", 0.0 if name == "KEPT_SECONDS" else 0.05)
+    async with queued_agent(tmp_path, ScriptedLM([{"reply": "Hello."}])) as agent:
+        done = await agent.submit(HELLO, thread=agent.thread("t1"))
+        cancelled = await agent.submit(HELLO, thread=agent.thread("t2"))
+        await cancelled.cancel()
+        worker = QueueWorker(agent, concurrency=1)
+        async with worker.running(drain=0):
+            turn = await asyncio.wait_for(done.wait(), 20)
+            await asyncio.wait_for(two_looks(worker), 20)
+            with pytest.raises(UnknownTurn, match="nothing was submitted to the thread 't2' with the key"):
+                await cancelled.status()
+            assert (await done.status(), (await done.wait()).id) == ("done", turn.id)
+
+
+async def test_turns_wait_for_a_database_that_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worldagent.scheduling.worker.BUSY_SECONDS", 0.01)
+    failures = iter([StorageUnavailable("it is down", remedy="start it")] * 10)
+
+    def failing(agent: Any, start: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return submitted(agent, start)
+
+    monkeypatch.setattr("worldagent.scheduling.worker.submitted", failing)
+    async with working(tmp_path, ScriptedLM([{"reply": "Hello."}])) as (agent, _):
+        submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        assert (await asyncio.wait_for(submission.wait(), 20)).text == "Hello."
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
@@ -307,6 +340,11 @@ async def test_a_process_has_one_worker(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match="this process runs a worker already"):
             async with QueueWorker(agent).running():
                 pass
+
+
+async def test_an_agent_with_a_queue_loads_dbos_with_its_first_submission_alone() -> None:
+    script = "import sys; from worldagent.scheduling import Queue, Worker; Queue(); print('dbos' in sys.modules)"
+    assert await run_script(script, fresh=True) == "False\n"
 
 
 # --- several processes ------------------------------------------------------------------------------------------------
