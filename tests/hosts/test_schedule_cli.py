@@ -42,7 +42,9 @@ async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) 
     assert made["turn"] in (await run("schedule", "history", "report")).stdout
     assert (await run("schedule", "rm", "report")).exit_code == 0
     assert (await refusal(run, "schedule", "show", "report"))["code"] == "unknown_schedule"
-    assert (await as_json(run, *ADD, *APP))["schedule"]["workspace"] == "shop"  # the workspace of the app's agent
+    assert (await as_json(run, "schedule", "add", "report", *ADD, *APP))["schedule"][
+        "workspace"
+    ] == "shop"  # the workspace of the app's agent
 
 
 @pytest.mark.parametrize(
