@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .agent import WorldAgent
 
 _MOST = 10_000  # examples of kept turns, the newest
+_KEEP = (
+    "run turns with Settings(examples='all'), or 'asked' and example=True, name the --workspace and --home that have "
+    "them, or give a file with --examples"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Training:
         teacher: A model string, or the name of a model of the agent, for a model that reflects or demonstrates.
         held_out: The share of examples that scores are measured with.
         seed: The seed of the split and of the optimizer.
+        on_metric_error: Called with what the metric raised. Its message is not part of the error.
     """
 
     metric: Callable[..., Any]
@@ -43,6 +48,7 @@ class Training:
     teacher: str | None = None
     held_out: float = 0.3
     seed: int = 0
+    on_metric_error: Callable[[BaseException], None] = lambda error: None
 
 
 async def optimise_program(
@@ -68,9 +74,13 @@ async def optimise_program(
     program, services = engine.program(signature), engine.services
     if training.examples is None:
         examples: Sequence[Any] = await agent.examples(signature, limit=_MOST)
+        source, remedy = _kept(agent, signature), _KEEP
     else:
         examples = await asyncio.to_thread(read_examples, training.examples, program.signature)
-    train, held_out = split_examples(examples, held_out=training.held_out, seed=training.seed)
+        source, remedy = repr(str(training.examples)), "write more lines"
+    train, held_out = split_examples(
+        examples, held_out=training.held_out, seed=training.seed, source=source, remedy=remedy
+    )
     teacher = None
     if training.teacher is not None:
         services.models.check(training.teacher, who="the optimizer")
@@ -86,8 +96,16 @@ async def optimise_program(
         teacher=teacher,
         seed=training.seed,
         name=training.metric_name,
+        on_metric_error=training.on_metric_error,
         progress=progress,
     )
+
+
+def _kept(agent: WorldAgent, signature: str) -> str:
+    """Where the turns that an agent kept are, for an error."""
+    storage = agent.storage
+    place = f"the home {str(storage.resolve())!r}" if storage.url is None else "its Postgres database"
+    return f"the turns with the Signature {signature!r} that the workspace {agent.workspace!r} kept in {place}"
 
 
 def check_target(file: Path) -> Path:

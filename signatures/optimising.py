@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, get_args
 
 import dspy
 from dspy.lm15 import Request, Response
+from dspy.utils.callback import BaseCallback
 
 from ..core import ModelUsage
 from ..core.errors import (
@@ -46,10 +47,20 @@ Effort = Literal["light", "medium", "heavy"]
 Stage = Literal["before", "optimising", "after"]
 
 _DEMONSTRATIONS: Final[Mapping[str, int]] = {"light": 4, "medium": 8, "heavy": 16}
+_PERFECT: Final = 1.0  # the best score, as GEPA takes it
+_UNREAD: Final = 20  # first answers of a teacher of which one must be readable
 _CANDIDATES: Final = 6  # of instructions and of demonstrations, as for the budget `light`
 _PACKAGES: Final[Mapping[Optimizer, str]] = {"gepa": "gepa", "mipro": "optuna"}
 _CLIENT: Final = frozenset({"api_key", "api_base", "base_url", "timeout", "rollout_id", "prompt_cache"})
 """Options of an LM that belong to its connection, or to one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers of a model, and how many of them did not have the fields that were asked for."""
+
+    count: int = 0
+    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +71,16 @@ class Progress:
         stage: Scoring the program as it was, optimising it, or scoring the result.
         scored: How many predictions of this stage have a score.
         usage: The model calls of the run so far.
+        answers: The answers to the program so far. One that cannot be read has the score 0.
+        taught: The answers of the teacher so far.
         score: The score of the stage, once it is over.
     """
 
     stage: Stage
     scored: int
     usage: ModelUsage
+    answers: Answers = Answers()
+    taught: Answers = Answers()
     score: float | None = None
 
 
@@ -80,6 +95,9 @@ class Optimised:
         usage: All model calls, scoring included.
         train: How many examples it learned from.
         held_out: How many examples it was scored with.
+        answers: All answers to the program.
+        taught: All answers of the teacher.
+        perfect: Whether each held-out example had the score 1 before, so that nothing was optimised.
     """
 
     program: Program
@@ -88,6 +106,9 @@ class Optimised:
     usage: ModelUsage
     train: int
     held_out: int
+    answers: Answers = Answers()
+    taught: Answers = Answers()
+    perfect: bool = False
 
     @property
     def better(self) -> bool:
@@ -120,9 +141,12 @@ async def optimise(
     teacher: ModelCaller | None = None,
     seed: int = 0,
     name: str = "metric",
+    on_metric_error: Callable[[BaseException], None] = lambda error: None,
     progress: Callable[[Progress], None] = lambda step: None,
 ) -> Optimised:
     """Optimise a program. Cancelling it ends the model calls that run.
+
+    A program whose held-out examples all have the score 1 is returned as it is.
 
     Args:
         program: The program. It does not change.
@@ -137,11 +161,13 @@ async def optimise(
             `caller`.
         seed: The seed of `gepa` and `mipro`.
         name: The name of the metric, for errors.
+        on_metric_error: Called with what the metric raised. Its message is not part of the error.
         progress: Called in the event loop after each scored prediction, and at the end of each stage.
 
     Raises:
         FunctionInvalid: The metric or the optimizer fails, returns no number, or calls `dspy.configure`.
         MissingExtra: The optimizer needs a package that is not installed.
+        OutputInvalid: None of the first 20 answers of the teacher can be read.
         HostError: The model cannot be called.
     """
     _check_installed(optimizer)
@@ -149,7 +175,7 @@ async def optimise(
     scorer = Metric(metric, name, fail=run.fail, scored=run.scored)
     await _try_tools(run, program, caller, train[0])
     over = asyncio.Event()
-    made: list[tuple[Program, float, float]] = []
+    made: list[Optimised] = []
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -161,7 +187,8 @@ async def optimise(
                 budget=budget,
                 seed=seed,
                 lm=run.lm(caller),
-                teacher=None if teacher is None else run.lm(teacher),
+                teacher=run.lm(teacher or caller, taught=True),
+                demonstrates=teacher is not None,
             )
             made.append(_made(run, plan, optimizer, held_out))
         except BaseException as error:  # it is raised in the event loop
@@ -174,11 +201,11 @@ async def optimise(
     finally:
         run.stop()
     if made:
-        [(found, before, after)] = made
-        sizes = {"train": len(train), "held_out": len(held_out)}
-        return Optimised(program=found, before=before, after=after, usage=run.usage, **sizes)
+        return made[0]
     [failure] = failures
-    if caller.on_error is not None:
+    if scorer.raised is not None:
+        on_metric_error(scorer.raised)
+    elif caller.on_error is not None:
         caller.on_error(run.original or failure)
     raise run.failure or _failed(optimizer, failure)
 
@@ -203,29 +230,32 @@ def _failed(optimizer: str, error: BaseException) -> WorldAgentError:
     )
 
 
-def _made(
-    run: _Run, plan: _Plan, optimizer: Optimizer, held_out: Sequence[dspy.Example]
-) -> tuple[Program, float, float]:
+def _made(run: _Run, plan: _Plan, optimizer: Optimizer, held_out: Sequence[dspy.Example]) -> Optimised:
     """Score, optimise, and score what the saved file gives back. Runs in a thread."""
-    settings = {"lm": plan.lm, "disable_history": True, "callbacks": [], "track_usage": False, "usage_tracker": None}
+    settings = {"lm": plan.lm, "disable_history": True, "track_usage": False, "usage_tracker": None}
+    settings |= {"callbacks": [_Reader(run)]}
     settings |= {"max_errors": sys.maxsize}  # a prediction that cannot be read is one that failed
     global_settings = configured()
     with dspy.context(**settings), _no_logs():
         with run.stage("before") as stage:
-            before = stage.score = _mean(plan.program, held_out, plan.metric)
+            scores = _scores(plan.program, held_out, plan.metric)
+            before = stage.score = sum(scores) / len(scores)
+        if all(score == _PERFECT for score in scores):
+            return run.result(plan.program, before, before, plan, held_out, perfect=True)
         with run.stage("optimising"):
             compiled = _COMPILE[optimizer](plan)
             check_configured(global_settings, f"the optimizer {optimizer!r}", run.fail)
         found = plan.program.with_predict(_saved(compiled, plan.program))
         with run.stage("after") as stage:
-            after = stage.score = _mean(found, held_out, plan.metric)
-    return found, before, after
+            scores = _scores(found, held_out, plan.metric)
+            after = stage.score = sum(scores) / len(scores)
+    return run.result(found, before, after, plan, held_out)
 
 
-def _mean(program: Program, examples: Sequence[dspy.Example], metric: Metric) -> float:
-    """The mean score. A prediction that cannot be read has the score 0."""
+def _scores(program: Program, examples: Sequence[dspy.Example], metric: Metric) -> list[float]:
+    """The score of each example. A prediction that cannot be read has the score 0."""
     evaluate = dspy.Evaluate(devset=list(examples), metric=metric)
-    return float(sum(score for *_, score in evaluate(program).results) / len(examples))
+    return [float(score) for *_, score in evaluate(program).results]
 
 
 def _saved(compiled: Any, program: Program) -> dspy.Predict:
@@ -250,7 +280,8 @@ class _Plan:
         budget: How much it tries.
         seed: The seed of its choices.
         lm: The model that the program runs on.
-        teacher: The model that teaches, if it is another one.
+        teacher: The model that reflects and proposes.
+        demonstrates: Whether it makes demonstrations too; else the program's own model does.
     """
 
     program: Program
@@ -259,17 +290,18 @@ class _Plan:
     budget: Effort | int
     seed: int
     lm: dspy.LM
-    teacher: dspy.LM | None
+    teacher: dspy.LM
+    demonstrates: bool
 
     @property
     def demonstrating(self) -> dict[str, Any]:
         """The settings for making demonstrations."""
-        return {} if self.teacher is None else {"lm": self.teacher}
+        return {"lm": self.teacher} if self.demonstrates else {}
 
 
 def _gepa(plan: _Plan) -> Any:
     tried: Any = {"max_metric_calls": plan.budget} if isinstance(plan.budget, int) else {"auto": plan.budget}
-    made = dspy.GEPA(plan.metric, reflection_lm=plan.teacher or plan.lm, seed=plan.seed, **tried)
+    made = dspy.GEPA(plan.metric, reflection_lm=plan.teacher, seed=plan.seed, **tried)
     return made.compile(plan.program, trainset=plan.train)
 
 
@@ -278,7 +310,7 @@ def _mipro(plan: _Plan) -> Any:
     tried: Any = {"auto": None, "num_candidates": _CANDIDATES} if counted else {"auto": plan.budget}
     made = dspy.MIPROv2(
         plan.metric,
-        prompt_model=plan.teacher or plan.lm,
+        prompt_model=plan.teacher,
         task_model=plan.lm,
         teacher_settings=plan.demonstrating,
         seed=plan.seed,
@@ -353,13 +385,20 @@ class _Run:
         self._stopped = False
         self._calls: set[Future[Any]] = set()
         self._lock = threading.Lock()
+        self._answers = {False: Answers(), True: Answers()}
+        self.last = threading.local()  # the engine that answered in a thread
 
-    def lm(self, caller: ModelCaller) -> dspy.LM:
-        """The model of an agent for code that cannot wait. Its calls are made in the agent's event loop."""
+    def lm(self, caller: ModelCaller, *, taught: bool = False) -> dspy.LM:
+        """The model of an agent for code that cannot wait. Its calls are made in the agent's event loop.
+
+        Args:
+            caller: The model.
+            taught: Whether its answers are those of the teacher.
+        """
         connection = caller.connection
         inner: Any = connection.lm
         options = {name: value for name, value in {**inner.kwargs, **caller.sent}.items() if name not in _CLIENT}
-        engine = _ThreadEngine(self, caller)
+        engine = _ThreadEngine(self, caller, taught)
         return dspy.LM(inner.model, engine=engine, cache=False, num_retries=0, **options)
 
     @contextmanager
@@ -376,8 +415,56 @@ class _Run:
         self.check()
         self._report()
 
+    def answers(self, *, taught: bool = False) -> Answers:
+        """The answers to the program so far, or those of the teacher."""
+        return self._answers[taught]
+
+    def answered(self, engine: _ThreadEngine, *, readable: bool) -> None:
+        """Count an answer. A teacher whose first ones are all unreadable ends the run."""
+        with self._lock:
+            known = self._answers[engine.taught]
+            found = self._answers[engine.taught] = Answers(known.count + 1, known.unreadable + (not readable))
+        if engine.taught and found.unreadable == found.count == _UNREAD:
+            problem = OutputInvalid(
+                f"none of the first {_UNREAD} answers of {engine.model!r} as the teacher could be read",
+                remedy="use another model as --teacher",
+            )
+            self.fail(problem, problem)
+            raise Stopped
+
+    def result(
+        self,
+        program: Program,
+        before: float,
+        after: float,
+        plan: _Plan,
+        held_out: Sequence[dspy.Example],
+        *,
+        perfect: bool = False,
+    ) -> Optimised:
+        """The result, once all calls have returned."""
+        return Optimised(
+            program=program,
+            before=before,
+            after=after,
+            usage=self.usage,
+            train=len(plan.train),
+            held_out=len(held_out),
+            answers=self.answers(),
+            taught=self.answers(taught=True),
+            perfect=perfect,
+        )
+
     def _report(self) -> None:
-        step = Progress(stage=self._stage.name, scored=self._stage.scored, usage=self.usage, score=self._stage.score)
+        stage = self._stage
+        step = Progress(
+            stage=stage.name,
+            scored=stage.scored,
+            usage=self.usage,
+            answers=self.answers(),
+            taught=self.answers(taught=True),
+            score=stage.score,
+        )
         self.tell(self._progress, step)
 
     def tell(self, function: Callable[..., object], *arguments: Any) -> None:
@@ -426,11 +513,35 @@ class _Run:
         raise Stopped
 
 
+class _Reader(BaseCallback):
+    """Counts the answers that predictors get, and those that they cannot read."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._calls: set[str] = set()
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Take note of a predictor's call. dspy makes its model call in the same thread."""
+        if isinstance(instance, dspy.Predict):
+            self._calls.add(call_id)
+            self._run.last.engine = None
+
+    def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Count its answer, if there was one."""
+        if call_id not in self._calls:
+            return
+        self._calls.discard(call_id)
+        engine = self._run.last.engine
+        if engine is not None and (exception is None or isinstance(exception, Exception)):
+            self._run.answered(engine, readable=exception is None)
+
+
 class _ThreadEngine:
     """The engine of a model for threads. It does in the event loop what a call of the agent does."""
 
-    def __init__(self, run: _Run, caller: ModelCaller) -> None:
+    def __init__(self, run: _Run, caller: ModelCaller, taught: bool) -> None:
         self._run, self._caller = run, caller
+        self.model, self.taught = caller.connection.name, taught
         setting, known = caller.options.tools, caller.connection.tools.known
         self.supports_function_calling = setting == "native" or (setting == "auto" and known is not False)
         self._answered = False
@@ -443,6 +554,8 @@ class _ThreadEngine:
         """
         self._run.check()
         outcome, original = self._run.wait(self._outcome(request))
+        if isinstance(outcome, Response | OutputInvalid):
+            self._run.last.engine = self
         if isinstance(outcome, Response):
             self._answered = True
             return outcome

@@ -100,7 +100,7 @@ def _fitting(found: Mapping[str, Any], signature: Signature, place: str) -> dspy
 
 
 def split_examples(
-    examples: Sequence[dspy.Example], *, held_out: float, seed: int
+    examples: Sequence[dspy.Example], *, held_out: float, seed: int, source: str, remedy: str
 ) -> tuple[list[dspy.Example], list[dspy.Example]]:
     """Split examples into those to learn from and those to score with. The same seed splits them in the same way.
 
@@ -110,6 +110,8 @@ def split_examples(
         examples: The examples.
         held_out: The share to score with, between 0 and 1.
         seed: The seed of the order.
+        source: Where they are from, for the error about too few.
+        remedy: How to get more.
 
     Raises:
         InvalidArgument: There are too few, or the share is not one.
@@ -123,8 +125,8 @@ def split_examples(
         turns.setdefault(str(getattr(example, "turn", "") or place), []).append(example)
     if len(turns) < MIN_EXAMPLES:
         raise InvalidArgument(
-            f"there are only {len(turns)} examples",
-            remedy=f"pass {MIN_EXAMPLES} or more, better 30, or keep turns with the setting `examples`",
+            f"there are only {len(turns)} examples in {source}, and {MIN_EXAMPLES} are needed, better 30",
+            remedy=remedy,
         )
     mixed = list(turns.values())
     random.Random(seed).shuffle(mixed)
@@ -157,6 +159,9 @@ class Metric:
         fail: Called with the error if the function fails. It ends the run.
         scored: Called after each call.
 
+    Attributes:
+        raised: What it raised; None if nothing.
+
     Raises:
         FunctionInvalid: It cannot be called with an example and a prediction.
     """
@@ -171,6 +176,7 @@ class Metric:
     ) -> None:
         self._function, self._name, self._fail, self._scored = function, name, fail, scored
         self._takes = _positions(function, name)
+        self.raised: Exception | None = None
 
     def __call__(
         self, example: Any, prediction: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None
@@ -182,6 +188,7 @@ class Metric:
         except Stopped:
             raise
         except Exception as error:  # the user's code raises anything
+            self.raised = error
             problem = refused_configure(error, f"the metric {self._name!r}") or FunctionInvalid(
                 f"the metric {self._name!r} raised {type(error).__name__}{_place(error, self._function)}",
                 remedy="correct it; it gets an example and a prediction, whose fields can be empty",

@@ -265,6 +265,11 @@ def print_original(error: BaseException) -> None:
     _print(lines)
 
 
+def print_raised(error: BaseException) -> None:
+    """Print what a metric raised, with its message: a metric is the user's own code, and gets no role."""
+    _print([f"the metric raised {_type(error)}: {error}", *_frames(error)])
+
+
 def _frames(error: BaseException) -> Iterator[str]:
     import traceback
 

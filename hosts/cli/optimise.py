@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import typer
 
-from .command import Work, bad_usage, command
+from .command import DEBUG, Work, bad_usage, command, confirmed, print_raised
 from .exits import DONE, FAILED
-from .options import JSON_RESULT, AgentOptions, argument, option, option_group
+from .options import JSON_RESULT, AgentOptions, argument, flag, option, option_group
 from .output import Output, tokens_text
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
     from ...agent.optimising import Training
     from ...core import ModelUsage
-    from ...signatures.optimising import Progress
+    from ...signatures.optimising import Optimised, Progress
 
 _TRAINING: Final = "Training"
 _METRIC: Final = "name a function metric(example, prediction) as MODULE:FUNCTION, such as scores:exact"
@@ -60,7 +60,8 @@ class OptimiseOptions(AgentOptions):
     )
     budget: str = option(
         "light|medium|heavy|N",
-        "How much it tries. N is a number of scored predictions (gepa), trials (mipro) or demonstrations (bootstrap).",
+        "How much it tries. N is a number of scored predictions (gepa), trials (mipro) or demonstrations (bootstrap). "
+        "With 20 examples, light costs about 500 model calls (gepa), 160 (mipro) or 26 (bootstrap).",
         _TRAINING,
         default="light",
     )
@@ -74,6 +75,7 @@ class OptimiseOptions(AgentOptions):
     )
     seed: int = option("N", "The seed of the split and of the optimizer.", _TRAINING, default=0)
     out: Path | None = option("FILE", "Where to save the program. Default: SIGNATURE.json.", _TRAINING)
+    yes: bool = flag("--yes", "Overwrite the file without asking.", _TRAINING)
     role: str | None = typer.Option(None, metavar="TEXT", hidden=True)
     json: bool = JSON_RESULT
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
@@ -104,7 +106,19 @@ def optimise(options: OptimiseOptions, output: Output) -> Work:
 
     training = _training(options)
     file = check_target((options.out or Path(f"{options.signature}.json")).expanduser())
+    if file.exists() and not (options.yes or _confirm_overwriting(file, output)):
+        output.note("nothing was changed")
+        raise typer.Exit(FAILED)
     return _optimise(open_agent(options, output), options.signature, training, file, output)
+
+
+def _confirm_overwriting(file: Path, output: Output) -> bool:
+    return confirmed(
+        output,
+        f"If the program is better, overwrite {str(file)!r}?",
+        problem=f"the file {str(file)!r} exists",
+        remedy="give another file with --out, or --yes to overwrite it",
+    )
 
 
 def _training(options: OptimiseOptions) -> Training:
@@ -125,6 +139,7 @@ def _training(options: OptimiseOptions) -> Training:
         teacher=options.teacher,
         held_out=options.held_out,
         seed=options.seed,
+        on_metric_error=print_raised if DEBUG.get() else lambda error: None,
     )
 
 
@@ -137,6 +152,7 @@ async def _optimise(agent: WorldAgent, signature: str, training: Training, file:
     if found.better:
         save_program(found.program, file)
     scores = f"{found.before:.3f} before, {found.after:.3f} after"
+    spent = f"{_usage_text(found.usage)}{_unreadable_text(found)}"
     output.result(
         {
             "signature": signature,
@@ -145,17 +161,20 @@ async def _optimise(agent: WorldAgent, signature: str, training: Training, file:
             "after": found.after,
             "examples": {"train": found.train, "held_out": found.held_out},
             "usage": asdict(found.usage),
+            "unreadable": {"program": found.answers.unreadable, "teacher": found.taught.unreadable},
             "saved": found.better,
             "file": str(file) if found.better else None,
         },
-        f"{signature}: {scores}; {_usage_text(found.usage)}\nsaved: {file}" if found.better else None,
+        f"{signature}: {scores}; {spent}\nsaved: {file}" if found.better else None,
     )
     if found.better:
         return DONE
-    output.note(
-        f"error: the optimised program is not better ({scores}; {_usage_text(found.usage)}), so nothing was saved\n"
-        "remedy: give more examples, a larger --budget, another --optimizer or a stronger --teacher"
-    )
+    problem = f"the optimised program is not better ({scores}; {spent}), so nothing was saved"
+    remedy = "give more examples, a larger --budget, another --optimizer or a stronger --teacher"
+    if found.perfect:
+        problem = f"every held-out example already has the score 1 ({spent}), so there is nothing to improve"
+        remedy = "use the program as it is, or give harder examples or a stricter metric"
+    output.note(f"error: {problem}\nremedy: {remedy}")
     return FAILED
 
 
@@ -177,9 +196,18 @@ def _notes(output: Output) -> Callable[[Progress], None]:
             return
         last = now
         what = f"{step.score:.3f}" if over else f"{step.scored} predictions scored"
-        output.note(f"{_STAGES[step.stage]}: {what}; {_usage_text(step.usage)}")
+        output.note(f"{_STAGES[step.stage]}: {what}; {_usage_text(step.usage)}{_unreadable_text(step)}")
 
     return note
+
+
+def _unreadable_text(run: Progress | Optimised) -> str:
+    """How many answers could not be read; empty if all could."""
+    return "".join(
+        f"; {each.unreadable:,} of {each.count:,} answers of the {who} unreadable"
+        for who, each in (("model", run.answers), ("teacher", run.taught))
+        if each.unreadable
+    )
 
 
 def _usage_text(usage: ModelUsage) -> str:

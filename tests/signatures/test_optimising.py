@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
+from dspy.teleprompt.gepa import gepa
 
 from support import arithmetic
 from support.agents import scripted_agent
@@ -20,7 +22,14 @@ from support.command_line import BOUND, Run, home, refusal, run, started
 from support.services import agent_at, in_words, named, service, told
 from worldagent import Role, Tier
 from worldagent.agent.optimising import Training, optimise_program
-from worldagent.core.errors import FunctionInvalid, InvalidArgument, ModelNotConfigured, WorldAgentError
+from worldagent.core.errors import (
+    FunctionInvalid,
+    InvalidArgument,
+    ModelNotConfigured,
+    OutputInvalid,
+    WorldAgentError,
+)
+from worldagent.signatures import optimising
 from worldagent.signatures.training import split_examples
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
@@ -116,13 +125,92 @@ async def test_the_same_seed_gives_the_same_split_and_program(run: Run, tmp_path
 async def test_a_program_that_is_not_better_is_not_saved(run: Run, tmp_path: Path) -> None:
     examples = write_examples(tmp_path / "examples.jsonl", "Converse")
     (tmp_path / "kept.json").write_text("before")
-    more = ("--optimizer", "bootstrap", "--out", "kept.json")
+    more = ("--optimizer", "bootstrap", "--out", "kept.json", "--yes")
     result = await run(*words("Converse", examples, *more, metric="never"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "not better (0.000 before, 0.000 after" in result.stderr
     assert (tmp_path / "kept.json").read_text() == "before"
     shown = json.loads((await run(*words("Converse", examples, *more, "--json", metric="never"))).stdout)
     assert (shown["saved"], shown["file"]) == (False, None)
+
+
+async def test_a_program_that_is_perfect_is_not_optimised(run: Run, tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    result = await run(*words("Converse", examples, metric="always"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "already has the score 1 (6 calls" in result.stderr
+    assert "there is nothing to improve" in result.stderr
+    assert len(LM.calls) == 6, "only the score before was measured"
+    shown = json.loads((await run(*words("Converse", examples, "--json", metric="always"))).stdout)
+    assert (shown["before"], shown["after"], shown["saved"]) == (1.0, 1.0, False)
+
+
+async def test_a_file_is_overwritten_only_if_a_person_agrees(run: Run, tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    (tmp_path / "Converse.json").write_text("before")
+    given = words("Converse", examples, "--optimizer", "bootstrap")
+    error = await refusal(run, *given)
+    assert error["message"] == "the file 'Converse.json' exists"
+    assert "--yes" in error["remedy"]
+    assert not LM.calls
+    assert (tmp_path / "Converse.json").read_text() == "before"
+    assert (await run(*given, "--yes")).exit_code == 0
+    assert "instructions" in (tmp_path / "Converse.json").read_text()
+
+
+async def test_answers_that_cannot_be_read_are_counted(run: Run, tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Square")
+    given = [word.replace(":agent", ":muttering") for word in words("Square", examples)]
+    result = await run(*given, "--budget", "40")
+    assert result.exit_code == 1
+    [last] = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    found = re.findall(r"; (\d+) of (\d+) answers of the (\w+) unreadable", last)
+    (bad, count, model), (unread, of, teacher) = found
+    assert (model, teacher, unread) == ("model", "teacher", of)
+    assert 0 < int(bad) < int(count) / 2
+    assert 0 < int(unread) < 20
+    assert "score after: " in result.stderr
+    assert f"; {unread} of {of} answers of the teacher unreadable" in result.stderr.split("score after: ")[1]
+    shown = json.loads((await run(*given, "--budget", "40", "--json")).stdout)
+    assert shown["unreadable"] == {"program": int(bad), "teacher": int(unread)}
+
+
+async def test_a_teacher_that_cannot_be_read_ends_the_run(run: Run, tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Square")
+    given = [word.replace(":agent", ":muttering") for word in words("Square", examples)]
+    error = await refusal(run, *given, "--budget", "1000")
+    assert error["code"] == "output_invalid"
+    assert "none of the first 20 answers of " in error["message"]
+    assert error["remedy"] == "use another model as --teacher"
+
+
+async def test_a_teacher_whose_demonstrations_cannot_be_read_ends_the_run(tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse", 40)
+    training = Training(examples=examples, metric=arithmetic.exact, optimizer="bootstrap", teacher="wise")
+    teacher = ScriptedLM(lambda call: "")
+    async with scripted_agent(tmp_path / "home", ScriptedLM(arithmetic.skill), models={"wise": teacher}) as agent:
+        with pytest.raises(OutputInvalid, match="none of the first 20 answers of 'scripted' as the teacher"):
+            await optimise_program(agent, "Converse", training)
+
+
+async def test_debug_prints_what_a_metric_raised(run: Run, tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    given = words("Converse", examples, metric="raising")
+    assert "secret" not in (await run(*given)).output
+    told = (await run("--debug", *given)).stderr
+    assert "debug: the metric raised builtins.ValueError: secret Example(" in told
+    assert "arithmetic.py:" in told
+
+
+def test_the_page_says_what_the_budgets_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "models.md").read_text(encoding="utf-8")
+    for name, kept in optimising._DEMONSTRATIONS.items():
+        tried: Any = {"metric": arithmetic.with_feedback, "auto": name, "reflection_lm": LM}
+        candidates = gepa.AUTO_RUN_SETTINGS[name]["n"]
+        base, one = (dspy.GEPA(**tried).auto_budget(1, candidates, size) for size in (0, 1))
+        mipro = dspy.MIPROv2(arithmetic.exact, prompt_model=LM, task_model=LM)
+        trials = mipro._set_num_trials_from_num_candidates(dspy.Predict("a -> b"), False, candidates)
+        assert f"| `{name}` | {base:,} + {one - base} for each example | {trials} | {kept} |" in page
 
 
 METRICS = {
@@ -325,8 +413,9 @@ async def test_an_optimizer_without_its_package_names_the_extra(
 async def test_turns_that_were_kept_are_examples_and_bad_ones_are_no_demonstrations(tmp_path: Path) -> None:
     lm = ScriptedLM(arithmetic.skill)
     async with scripted_agent(tmp_path / "home", lm, settings={"examples": "all"}) as agent:
-        with pytest.raises(InvalidArgument, match=r"only 0 examples.*setting `examples`"):
+        with pytest.raises(InvalidArgument, match=r"only 0 examples in the turns.* Settings\(examples='all'\)") as few:
             await optimise_program(agent, "Converse", Training(metric=arithmetic.square, optimizer="bootstrap"))
+        assert f"the workspace {agent.workspace!r} kept in the home {str(tmp_path / 'home')!r}" in str(few.value)
         for number in range(1, 21):
             thread = agent.thread(f"t{number}")
             turn = await thread.converse(str(number), role=Role("keeper", SECRET))
@@ -343,7 +432,7 @@ async def test_turns_that_were_kept_are_examples_and_bad_ones_are_no_demonstrati
 
 def test_the_steps_of_a_turn_stay_on_one_side() -> None:
     examples = [dspy.Example(message=str(number), turn=str(number // 3)) for number in range(30)]
-    train, held_out = split_examples(examples, held_out=0.4, seed=3)
+    train, held_out = split_examples(examples, held_out=0.4, seed=3, source="a test", remedy="pass more")
     assert (len(train), len(held_out)) == (18, 12)
     assert not {example.turn for example in train} & {example.turn for example in held_out}
 

@@ -55,14 +55,23 @@ LM = ScriptedLM(skill)
 """The model of every agent here, with the calls that it got."""
 
 
-def parts() -> dict[str, Any]:
+def parts(lm: ScriptedLM = LM) -> dict[str, Any]:
     """The model and the shape."""
-    return {"lm": LM, "shapes": [Shape("square", Number, Said, _square, entry=Square)]}
+    return {"lm": lm, "shapes": [Shape("square", Number, Said, _square, entry=Square)]}
 
 
 def agent() -> WorldAgent:
     """Make the agent."""
     return WorldAgent("sums", **parts())
+
+
+def _muttered(call: ScriptedCall) -> dict[str, Any] | str:
+    return "" if "new_instruction" in call.text or call.fields["number"] in ("7", "8", "9") else skill(call)
+
+
+def muttering() -> WorldAgent:
+    """Make an agent whose model cannot be read as a teacher, and about some numbers."""
+    return WorldAgent("sums", **parts(ScriptedLM(_muttered)))
 
 
 async def _never_answers(call: ScriptedCall) -> str:
@@ -118,6 +127,10 @@ def configuring(example: Any, prediction: Any) -> float:
 
 def never(example: Any, prediction: Any) -> float:
     return 0.0
+
+
+def always(example: Any, prediction: Any) -> float:
+    return 1.0
 
 
 def one_argument(example: Any) -> float:
