@@ -212,12 +212,12 @@ def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode 
 def _request(thread: Thread, start: Start, unattended: UnattendedMode | None) -> TurnRequest:
     match start:
         case StartMessage(message=text):
-            request = thread._message(text, (), None, None, example=False)
+            request = thread._message(text, (), None, None)
         case StartTask(task=shape, params=params):
             request = thread._task(shape, params, (), None)
         case StartSkill(skill=name, input=given):
             request = thread._skill(name, {"request": given} if isinstance(given, str) else given, None)
-    return thread._mode(request, unattended or True)
+    return thread._mode(request, unattended or True, example=False)
 
 
 def _check(start: object, thread: object, runner: TurnRunner) -> None:
