@@ -236,6 +236,11 @@ class WorldAgent:
                     opened.callback(self._requests.close)
                     self._memory_functions.open(parts)
                     opened.callback(self._memory_functions.close)
+                    if self._memory is not None and self._memory.distil_after is not None:
+                        from .distilling import Distiller
+
+                        distiller = Distiller(parts, self.workspace, self._memory.distil_after)
+                        opened.push_async_callback(distiller.aclose)
                     self._runner.open(parts)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
@@ -387,7 +392,7 @@ class WorldAgent:
                 "this agent has no memory, or its profile switches it off",
                 remedy="create it with memory=Memory(), and without long_term_memory: false in its profile",
             )
-        return AgentMemory(recall.source, parts.stores.entries, self.workspace)
+        return AgentMemory(recall.source, parts.stores.entries, self.workspace, parts)
 
     @property
     def attachments(self) -> Attachments:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .runtime import RunnerParts
 
 _MOST: Final = 100
+_MAX_QUIET: Final = 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,8 @@ class Memory:
         source: Where the entries are: a store of the host's, or None for the agent's database.
         limit: The most entries that a turn recalls, 1 to 100.
         characters: The most characters of them, 1 to 100,000.
+        distil_after: After how many quiet seconds a model notes what later conversations should know of a thread; None
+            never does. It runs while the agent is open, and costs a model call for each account of the thread.
         workspace_writes: Whether a model can write entries of the workspace, which all accounts see, and not only
             those of the turn's account.
 
@@ -55,10 +58,24 @@ class Memory:
     limit: int = 8
     characters: int = 4000
     workspace_writes: bool = False
+    distil_after: float | None = None
 
     def __post_init__(self) -> None:
         check_integer("limit", self.limit, _MOST, remedy="a few entries that fit are better than many")
         check_integer("characters", self.characters, 100_000, remedy="choose a smaller number")
+        quiet = self.distil_after
+        if quiet is not None and (
+            isinstance(quiet, bool) or not isinstance(quiet, int | float) or not 0 < quiet <= _MAX_QUIET
+        ):
+            raise InvalidArgument(
+                f"`distil_after` must be seconds above 0, at most a year, got {str(quiet)[:40]!r}",
+                remedy="pass 3600 for an hour, or None to distil nothing",
+            )
+        if quiet is not None and self.source is not None:
+            raise InvalidArgument(
+                "`distil_after` distils into the agent's database, and `source` names another store",
+                remedy="omit one of them",
+            )
         if self.source is not None and not isinstance(self.source, MemorySource):
             raise InvalidArgument(
                 f"the memory source {type(self.source).__name__!r} has not the methods of a MemorySource",
@@ -84,12 +101,16 @@ class AgentMemory:
         source: Where the entries are.
         entries: The entries of the agent's database, for lists.
         workspace: The workspace.
+        parts: The parts of the agent, for distilling; None is without an agent.
     """
 
-    def __init__(self, source: MemorySource, entries: Entries, workspace: str) -> None:
+    def __init__(
+        self, source: MemorySource, entries: Entries, workspace: str, parts: RunnerParts | None = None
+    ) -> None:
         self._source = source
         self._entries = entries
         self._workspace = workspace
+        self._parts = parts
 
     async def add(
         self,
@@ -222,6 +243,25 @@ class AgentMemory:
         if not ids:
             raise InvalidArgument("no entry is named", remedy="pass the ids of the entries to forget")
         return await self._source.forget(self._workspace, ids, self._reader(account))
+
+    async def distil(self, thread_id: str) -> tuple[Entry, ...]:
+        """Let the model note what later conversations should know of a thread, and return the new entries.
+
+        Only turns that are over and were not distilled yet are read, those of each account alone. An entry that
+        contradicts an older one of the account replaces it: the older one stays, and no turn recalls it.
+
+        Args:
+            thread_id: The thread.
+
+        Raises:
+            InvalidArgument: The entries are in a store of the host's.
+            ThreadBusy: A turn of the thread runs.
+            HostError: The model failed; nothing is written.
+        """
+        from .distilling import distil
+
+        assert self._parts is not None, "distilling needs the model of an agent"
+        return await distil(self._parts, self._workspace, check_id("thread", thread_id))
 
     async def forget_all(self, *, account: str | None = None) -> int:
         """Delete all entries of an account, or all of the workspace that belong to no account; returns how many."""

@@ -44,11 +44,12 @@ from ..signatures import (
     Predictor,
     PredictorPool,
     Program,
+    Signature,
     converse_signature,
 )
 from ..signatures.examples import TurnExample, example_of_turn
 from ..signatures.signature import CHECK
-from ..signatures.summaries import SUMMARISE, without_roles
+from ..signatures.summaries import DISTIL, SUMMARISE, without_roles
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver
@@ -121,6 +122,8 @@ class TurnEngine:
         predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))
         predictors.add(SUMMARISE)
         predictors.add(CHECK)
+        if services.recall is not None:
+            predictors.add(DISTIL)
         subagents.signatures(predictors, services.models)
         for shape in all_shapes.shapes.values():
             for signature in shape.all_signatures():
@@ -647,6 +650,24 @@ class TurnEngine:
         turn = self._context(TurnRequest("task", scope, {}), run, {}, self.services)
         drive = Drive(path, clock=self.services.clock)
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
+
+    async def ask(
+        self, signature: Signature, inputs: Mapping[str, Any], *, path: str, scope: Scope, emit: Emitter, use: Use
+    ) -> Mapping[str, Any]:
+        """Ask the agent's model outside of any turn, without a role.
+
+        Args:
+            signature: What is asked; the engine has its predictor.
+            inputs: Its input fields.
+            path: The id of the call.
+            scope: The ids it runs under.
+            emit: Receives its events.
+            use: What it can use.
+        """
+        run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, lease=None, use=use)
+        return await self._context(TurnRequest("task", scope, {}), run, {}, self.services).ask_without_role(
+            signature, inputs
+        )
 
     def _new_drive(
         self,

@@ -22,7 +22,7 @@ from pydantic import Json
 from ...core import Clock, Scope, SystemClock, canonical_json
 from ...core.errors import EntryChanged, UnknownEntry
 from ...storage import Database, Moment, Row, Schema, Transaction, portions, read_row
-from ..turns import thread_key
+from ..turns import keys_of, thread_key
 from .entry import CLASSIFICATIONS, Draft, Entry, EntryKind, Reader, check_entry_text, check_tags, source_of
 from .words import question_words, words_of
 
@@ -67,6 +67,7 @@ ENTRIES: Final = Schema(
                  words BIGINT NOT NULL,
                  PRIMARY KEY(word, entry))""",
         ),
+        ("CREATE TABLE wa_distilled(thread TEXT PRIMARY KEY, turn TEXT NOT NULL)",),
     ),
 )
 
@@ -95,6 +96,15 @@ _LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner I
                    ORDER BY created DESC, key DESC LIMIT ?"""
 _OF_THREAD: Final = "SELECT key FROM wa_entry WHERE thread=? ORDER BY key"
 _EXPIRED: Final = "SELECT key FROM wa_entry WHERE expires <= ? ORDER BY expires LIMIT ?"
+_OVER: Final = "status NOT IN ('running', 'paused', 'stopped')"
+_MARK: Final = "SELECT turn FROM wa_distilled WHERE thread=?"
+_UNREAD: Final = f"SELECT id, account FROM wa_turn WHERE thread=? AND id > ? AND {_OVER} ORDER BY id LIMIT ?"
+_FIRST_MARK: Final = "INSERT INTO wa_distilled(thread, turn) VALUES(?, '') ON CONFLICT DO NOTHING"
+_SET_MARK: Final = """INSERT INTO wa_distilled(thread, turn) VALUES(?, ?)
+                      ON CONFLICT(thread) DO UPDATE SET turn=excluded.turn"""
+_QUIET: Final = f"""SELECT t.name, t.id FROM wa_turn t LEFT JOIN wa_distilled d ON d.thread=t.thread
+                    WHERE t.id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
+                      AND t.{_OVER} AND t.changed < ? AND (d.turn IS NULL OR d.turn < t.id) ORDER BY t.id LIMIT ?"""
 _COUNTS: Final = """SELECT COUNT(*), SUM(words) FROM wa_entry
                     WHERE workspace=? AND owner IN ({}) AND level <= ? AND replaced IS NULL"""
 _HAVING: Final = "SELECT word, COUNT(*) FROM wa_entry_word WHERE word IN ({}) GROUP BY word"
@@ -134,6 +144,19 @@ class Change:
     text: str | None = None
     tags: tuple[str, ...] | None = None
     expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadTurn:
+    """A turn that was not distilled yet.
+
+    Attributes:
+        id: Its id.
+        account: Its account.
+    """
+
+    id: str
+    account: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +312,59 @@ class Entries:
             return len(keys)
 
         return await self._database.transact(work)
+
+    # --- distilling -------------------------------------------------------------------------------------------------
+
+    async def quiet(self, workspace: str, before: float, *, limit: int) -> list[tuple[str, str]]:
+        """The ids of threads and of their newest turns, which ended before a time and were not distilled yet."""
+        given = (*keys_of(workspace), before, limit)
+        return [(thread, turn) for thread, turn in await self._database.read(lambda tx: tx.execute(_QUIET, given))]
+
+    async def undistilled(self, thread: str, *, limit: int) -> tuple[str, tuple[UnreadTurn, ...]]:
+        """Up to which turn a thread is distilled, empty if it never was, and the turns after it that are over.
+
+        Args:
+            thread: The key of the thread.
+            limit: The most turns, the oldest first.
+        """
+
+        def work(transaction: Transaction) -> tuple[str, tuple[UnreadTurn, ...]]:
+            mark = _mark_of(transaction, thread)
+            return mark, tuple(UnreadTurn(*row) for row in transaction.execute(_UNREAD, (thread, mark, limit)))
+
+        return await self._database.read(work)
+
+    async def distilled(
+        self, workspace: str, thread: str, made: Sequence[tuple[Draft, str | None]], *, before: str, after: str
+    ) -> tuple[Entry, ...]:
+        """Write what was made of a thread, each with the id of the entry that it replaces, and how far it is read.
+
+        Args:
+            workspace: The workspace.
+            thread: The key of the thread.
+            made: The entries.
+            before: The turn up to which it was read when they were made.
+            after: The turn up to which it is read now.
+
+        Returns:
+            The new entries; none if another process has read the thread meanwhile.
+        """
+        keys, now = [_key_of(workspace, None) for _ in made], self._clock.now()
+
+        def work(transaction: Transaction) -> list[tuple[Any, ...]]:
+            transaction.execute(_FIRST_MARK, (thread,))
+            [(mark,)] = transaction.hold(_MARK, (thread,), alone=True)
+            if mark != before:
+                return []
+            for key, (draft, replaced) in zip(keys, made, strict=True):
+                write(transaction, workspace, key, draft, now)
+                for row in transaction.hold(_ONE, (key_of_id(replaced or ""), workspace), alone=True):
+                    if _visible(row, Reader(workspace=workspace, account=draft.account)) and row[-1] is None:
+                        mark_replaced(transaction, row, key)
+            transaction.execute(_SET_MARK, (thread, after))
+            return [row for key in keys for row in transaction.execute(_ONE, (key, workspace))]
+
+        return tuple(map(self._entry, await self._database.transact(work)))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -483,8 +559,14 @@ def delete(transaction: Transaction, key: int) -> None:
             mark_replaced(transaction, row, None)
 
 
+def _mark_of(transaction: Transaction, thread: str) -> str:
+    rows = transaction.execute(_MARK, (thread,))
+    return str(rows[0][0]) if rows else ""
+
+
 def remove_of_thread(transaction: Transaction, thread: str) -> None:
     """Delete the entries that come from a thread, by its key."""
+    transaction.execute("DELETE FROM wa_distilled WHERE thread=?", (thread,))
     for (key,) in transaction.execute(_OF_THREAD, (thread,)):
         delete(transaction, key)
 

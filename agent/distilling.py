@@ -1,0 +1,164 @@
+"""Distilling: a model notes what later conversations should know of a thread that is quiet (M1).
+
+Each account's part of a thread is read alone, so nothing that one account said becomes an entry of another. The notes
+and the mark of how far the thread is read are one transaction: a process that dies in between writes neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core import Emitter, Scope, new_id
+from ..core.errors import InvalidArgument, ThreadBusy, WorldAgentError
+from ..core.events import TurnEnded, TurnStarted
+from ..memory import Message, thread_key
+from ..memory.entries import Draft, Entries, Entry, Reader, Source, as_passages
+from ..memory.entries.entry import MAX_ENTRY_CHARACTERS
+
+if TYPE_CHECKING:
+    from .runtime import RunnerParts
+
+_MAX_TURNS: Final = 100  # of one account that are read at once; later ones follow
+_MAX_MESSAGES: Final = 200  # of one turn
+_MAX_CHARACTERS: Final = 40_000  # of what a model reads at once; the newest count
+_MAX_NOTES: Final = 20
+_KNOWN: Final = 20  # entries of the account that a model is shown, so that it can replace them
+_POLL_SECONDS: Final = 60.0
+_THREADS: Final = 20  # quiet threads that one look takes up
+
+
+async def distil(parts: RunnerParts, workspace: str, thread_id: str) -> tuple[Entry, ...]:
+    """Note what later conversations should know of the turns of a thread that were not read yet.
+
+    Args:
+        parts: The parts of the agent.
+        workspace: Its workspace.
+        thread_id: The thread.
+
+    Returns:
+        The new entries; none if nothing is worth it, nothing is new, or another process was faster.
+
+    Raises:
+        InvalidArgument: The agent's memory is a store of the host's, which distils itself.
+        ThreadBusy: A turn of the thread runs.
+        HostError: The model failed; nothing is written.
+    """
+    entries = _entries_of(parts)
+    key = thread_key(Scope(workspace=workspace, thread=thread_id))
+    latest = await parts.stores.turns.latest(key)
+    if latest is not None and latest.status == "running":
+        raise ThreadBusy(f"a turn of the thread {thread_id!r} runs", remedy="distil it once the turn is over")
+    before, turns = await entries.undistilled(key, limit=_MAX_TURNS)
+    made: list[tuple[Draft, str | None]] = []
+    for account, own in groupby(sorted(turns, key=lambda turn: turn.account or ""), key=lambda turn: turn.account):
+        if account is not None:  # otherwise there is nobody whose entry it could be
+            made += await _notes(parts, workspace, thread_id, account, [turn.id for turn in own])
+    if not turns:
+        return ()
+    return await entries.distilled(workspace, key, made, before=before, after=max(turn.id for turn in turns))
+
+
+async def _notes(
+    parts: RunnerParts, workspace: str, thread_id: str, account: str, turns: Sequence[str]
+) -> list[tuple[Draft, str | None]]:
+    """The entries that a model makes of one account's turns, each with the id of the entry that it replaces."""
+    from ..graphs.history import said_by, untrusted_in  # these load langgraph and dspy
+    from ..signatures.summaries import DISTIL
+
+    key, messages = thread_key(Scope(workspace=workspace, thread=thread_id)), list[Message]()
+    for turn in turns:
+        page = await parts.stores.log.of_turn(key, turn, limit=_MAX_MESSAGES)
+        messages += [message for message in page if message.turn_id == turn]
+    said = "\n\n".join(text for text in map(said_by, messages) if text is not None)[-_MAX_CHARACTERS:]
+    if not said:
+        return []
+    reader = Reader(workspace=workspace, account=account)
+    known = [entry for entry, _ in await _entries_of(parts).search(reader, said, limit=_KNOWN)]
+    own = {entry.id: entry for entry in known if entry.account == account}
+    inputs = {"known": as_passages([*own.values()]), "conversation": said}
+    scope = Scope(workspace=workspace, account=account, thread=thread_id)
+    fields = await _asked(parts, scope, DISTIL, inputs)
+    untrusted = tuple(sorted(untrusted_in(messages)))
+    return [
+        (
+            Draft(
+                text=note.text.strip(),
+                account=account,
+                source=Source(by="distilled", thread=thread_id, turn=turns[-1]),
+                untrusted=untrusted,
+            ),
+            note.replaces if note.replaces in own else None,
+        )
+        for note in fields["notes"][:_MAX_NOTES]
+        if note.text.strip() and len(note.text.strip()) <= MAX_ENTRY_CHARACTERS and "\0" not in note.text
+    ]
+
+
+async def _asked(parts: RunnerParts, scope: Scope, signature: Any, inputs: dict[str, Any]) -> Any:
+    """Ask the agent's model outside of any turn. It counts in the usage of the account, and has a trace."""
+    path, tap = new_id("distil"), parts.tracer.tap(scope)
+    emit = Emitter(path, parts.stores.clock, tap, tap)
+    use = await parts.usage.open(path, scope)
+    emit(TurnStarted, thread=scope.thread or "", kind="call")
+    status = "failed"
+    try:
+        fields = await parts.engine.ask(signature, inputs, path=path, scope=scope, emit=emit, use=use)
+        status = "done"
+        return fields
+    finally:
+        emit(TurnEnded, status=status)
+        await use.close()
+
+
+class Distiller:
+    """Distils the threads of a workspace once they have been quiet for a time, in the background.
+
+    Args:
+        parts: The parts of the agent.
+        workspace: Its workspace.
+        quiet: After how many seconds without a turn a thread is distilled.
+    """
+
+    def __init__(self, parts: RunnerParts, workspace: str, quiet: float) -> None:
+        self._parts = parts
+        self._workspace = workspace
+        self._quiet = quiet
+        self._failed: dict[str, str] = {}  # the newest turns of threads that could not be distilled, by their ids
+        self._task = asyncio.ensure_future(self._run())
+
+    async def aclose(self) -> None:
+        """Stop. What is being distilled is dropped, and done again later."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self) -> int:
+        """Distil the threads that are quiet by now; returns how many."""
+        before = self._parts.stores.clock.now().timestamp() - self._quiet
+        count = 0
+        for thread, turn in await _entries_of(self._parts).quiet(self._workspace, before, limit=_THREADS):
+            if self._failed.get(thread) == turn:
+                continue
+            try:
+                await distil(self._parts, self._workspace, thread)
+                count += 1
+            except WorldAgentError:  # it has a trace; the thread is tried again after its next turn
+                self._failed[thread] = turn
+        return count
+
+    async def _run(self) -> None:
+        clock = self._parts.stores.clock
+        while True:
+            await clock.sleep(min(self._quiet, _POLL_SECONDS))
+            await self.look()
+
+
+def _entries_of(parts: RunnerParts) -> Entries:
+    recall = parts.engine.services.recall
+    if recall is not None and isinstance(recall.source, Entries):
+        return recall.source
+    raise InvalidArgument(
+        "only entries in the agent's database are distilled", remedy="let the store of the host distil, or omit source="
+    )

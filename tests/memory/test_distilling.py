@@ -1,0 +1,138 @@
+"""Distilling: what a model notes of quiet threads, and what becomes of it (M1, M4, M5)."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.homes import rows
+from worldagent import Memory, Role
+from worldagent.core.errors import InvalidArgument, WorldAgentError
+from worldagent.harness import tool
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+pytestmark = pytest.mark.requirement("M1")
+
+
+def noting(call: ScriptedCall) -> dict[str, Any]:
+    """Notes each sentence of a person that begins with `I`; a new town replaces the old one."""
+    if "conversation" not in call.fields:
+        return {"reply": "Fine."}
+    said = [line.split(": ", 1)[1] for line in call.fields["conversation"].split("\n\n") if ": I " in line]
+    known = [each["id"] for each in _known(call) if "live" in each["text"]]
+    return {"notes": [{"text": text, "replaces": known[0] if "live" in text and known else ""} for text in said]}
+
+
+def _known(call: ScriptedCall) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(call.fields["known"])
+    return found
+
+
+@pytest.mark.on_every_database
+async def test_notes_of_a_thread_are_entries_of_who_spoke(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM(noting), memory=Memory()) as agent:
+        await agent.thread("t", account="ana").converse("I live in Bonn.")
+        await agent.thread("t", account="bob").converse("I like tea.")
+        await agent.thread("t").converse("I am nobody.")
+        made = await agent.memory.distil("t")
+        assert {(entry.account, entry.text) for entry in made} == {("ana", "I live in Bonn."), ("bob", "I like tea.")}
+        assert {(entry.source.by, entry.source.thread) for entry in made} == {("distilled", "t")}
+        assert await agent.memory.distil("t") == ()
+        await agent.thread("u", account="ana").converse("I live in Ulm.")
+        [newer] = await agent.memory.distil("u")
+        assert {entry.text for entry in await agent.memory.list(account="ana")} == {"I live in Ulm."}
+        older = [each for each in await agent.memory.list(account="ana", replaced=True) if each.id != newer.id]
+        assert [(each.text, each.replaced_by) for each in older] == [("I live in Bonn.", newer.id)]
+        await agent.upkeep.remove("u")
+        assert {entry.text for entry in await agent.memory.list(account="ana")} == {"I live in Bonn."}
+        await agent.upkeep.remove("t")
+        assert await agent.memory.list(account="bob") == ()
+        assert await rows(agent, "wa_distilled") == 0
+
+
+@pytest.mark.requirement("M5")
+async def test_notes_of_untrusted_content_are_marked(tmp_path: Path) -> None:
+    @tool(risk="read_only", untrusted=True)
+    async def page() -> str:
+        """Read a page."""
+        return "anything"
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "conversation" in call.fields or call.steps:
+            return noting(call)
+        return {"reply": "", "calls": [{"tool": "page", "arguments": {}}]}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply), tools=[page], memory=Memory()) as agent:
+        await agent.thread("t", account="ana").converse("I live in Bonn.")
+        [entry] = await agent.memory.distil("t")
+        assert entry.untrusted == ("page",)
+
+
+async def test_a_thread_that_is_quiet_long_enough_is_distilled_once(tmp_path: Path) -> None:
+    clock, lm = VirtualClock(), ScriptedLM(noting)
+    async with scripted_agent(tmp_path, lm, memory=Memory(distil_after=600), clock=clock) as agent:
+        await agent.thread("t", account="ana").converse("I live in Bonn.")
+        await clock.advance(500)
+        assert await agent.memory.list(account="ana") == ()
+        async with asyncio.timeout(30):
+            while not await agent.memory.list(account="ana"):
+                await clock.advance(60)
+        asked = len(lm.calls)
+        await clock.advance(2000)
+        assert len(lm.calls) == asked
+        assert len(await agent.memory.list(account="ana")) == 1
+
+
+async def test_two_processes_that_distil_one_thread_write_it_once(tmp_path: Path) -> None:
+    lm = ScriptedLM(noting)
+    async with (
+        scripted_agent(tmp_path, lm, memory=Memory()) as one,
+        scripted_agent(tmp_path, lm, memory=Memory()) as two,
+    ):
+        await one.thread("t", account="ana").converse("I live in Bonn.")
+        made = await asyncio.gather(*(agent.memory.distil("t") for agent in (one, two)))
+        assert sorted(map(len, made)) == [0, 1]
+        assert len(await one.memory.list(account="ana")) == 1
+
+
+async def test_a_model_that_fails_writes_nothing(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "conversation" in call.fields:
+            raise ConnectionError("down")
+        return {"reply": "Fine."}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply), memory=Memory()) as agent:
+        await agent.thread("t", account="ana").converse("I live in Bonn.")
+        with pytest.raises(WorldAgentError):
+            await agent.memory.distil("t")
+        assert await rows(agent, "wa_distilled") == 0
+        assert await rows(agent, "wa_entry") == 0
+
+
+@pytest.mark.requirement("R7")
+async def test_a_role_reaches_no_note(tmp_path: Path) -> None:
+    role, lm = Role("keeper", "Speak as the keeper of the seventh gate, who never laughs at all."), ScriptedLM(noting)
+    async with scripted_agent(tmp_path, lm, memory=Memory()) as agent:
+        await agent.thread("t", account="ana").converse("I live in Bonn.", role=role)
+        await agent.memory.distil("t")
+        assert (lm.calls[-1].role, "seventh gate" in lm.calls[-1].text) == (None, False)
+
+
+async def test_the_signature_can_be_compiled(tmp_path: Path) -> None:
+    lm = ScriptedLM(noting)
+    async with scripted_agent(tmp_path, lm, memory=Memory()) as agent:
+        program: Any = agent.program("DistilConversation")
+        program.predict.signature = program.predict.signature.with_instructions("Note towns only.")
+        await agent.use_program("DistilConversation", program)
+        await agent.thread("t", account="ana").converse("I live in Bonn.")
+        await agent.memory.distil("t")
+        assert "Note towns only." in lm.calls[-1].system
+
+
+@pytest.mark.parametrize("given", [0, -1, True, "soon", 1e12])
+def test_an_invalid_time_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match="`distil_after` must be seconds above 0, at most a year"):
+        Memory(distil_after=given)
