@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -129,6 +130,7 @@ class StoredCall(Row):
 
 _NAMES = tuple(StoredCall.model_fields)
 _COLUMNS = ", ".join(_NAMES)
+_VALUES = attrgetter(*_NAMES)
 
 JOURNAL = Schema(
     "journal",
@@ -421,7 +423,7 @@ def _record_effects(records: Sequence[CallRecord]) -> bool:
 
 def _write(transaction: Transaction, records: Sequence[CallRecord], also: Callable[[Transaction], None] | None) -> None:
     for record in records:
-        transaction.execute(_PUT, tuple(getattr(record, name) for name in _NAMES))
+        transaction.execute(_PUT, _VALUES(record))
     if also is not None:
         also(transaction)
 
