@@ -16,6 +16,7 @@ from typing import Final
 
 from ...agent.stores import SCHEMAS
 from ...core.files import accessible_to_others
+from ...memory.attachments.objects import pieces_of
 from ...role_resolution.sources import ROLE_SCHEMA
 from ...storage import Database, PostgresAddress, Schema, Transaction, from_sqlite
 from ...storage.schema import outdated_schemas, stored_versions
@@ -100,6 +101,17 @@ async def roles(site: Site) -> str | None:
     """The same of the database of stored roles."""
     file = site.storage.roles
     return await _check_file(file, [ROLE_SCHEMA])
+
+
+@point("attachments.store", "the place of attachments answers")
+async def attachments(site: Site) -> str | None:
+    """The object store that the setting attachments_url names answers. It is only read."""
+    url = site.storage.objects
+    if url is None:
+        return f"the folder {str(site.storage.attachments)!r}"
+    pieces = await asyncio.to_thread(pieces_of, site.storage)
+    await asyncio.to_thread(pieces.read, "0" * 64)
+    return pieces.place
 
 
 @point("lock.files", "the locks of threads can be used")

@@ -158,6 +158,10 @@ def requires(*packages: str) -> Spoil:
     return lambda home, patch: patch.setattr("importlib.metadata.requires", lambda name: list(packages))
 
 
+def at_url(url: str) -> Spoil:
+    return lambda home, patch: patch.setenv("WORLDAGENT_ATTACHMENTS_URL", url)
+
+
 SPOILT: list[tuple[Spoil, list[str], str, str]] = [
     (unwritable("home"), ["home.folder", "lock.files"], "fail", "cannot be written"),
     (free(1 << 20), ["home.space"], "fail", ""),
@@ -168,6 +172,8 @@ SPOILT: list[tuple[Spoil, list[str], str, str]] = [
     (in_place_of("roles.db", lambda at: at.symlink_to("/dev/zero")), ["database.roles"], "fail", "is a device, not"),
     (in_place_of("roles.db", lambda at: at.symlink_to("/none/file")), ["database.roles"], "fail", "is a broken link"),
     (in_place_of("locks/0123.lock", os.mkfifo), ["lock.files"], "fail", "0123.lock' is not a regular file"),
+    (at_url("moon://sea/kept"), ["attachments.store"], "fail", "fsspec has no filesystem for moon://"),
+    (at_url("gdrive://sea/kept"), ["attachments.store"], "fail", "the filesystem of gdrive:// is not installed"),
     (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMIT", "much"), ["settings.values"], "fail", "role_limit"),
     (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMT", "1"), ["settings.values"], "warn", "is not a setting"),
     (lambda home, patch: patch.setattr(FILES + ".MAX_LOCK_FILES", 0), ["lock.files"], "warn", "there are 1 lock files"),
@@ -270,13 +276,13 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path) -> None:
     assert [line[7:].split()[0] for line in lines[1:-1] if line.startswith("[")] == [
         point.id for point in INSTALLATION_POINTS
     ]
-    assert lines[-1] == "16 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "17 passed, 0 failed, 1 skipped"
     assert all(len(line) <= 80 and line.isascii() for line in lines)
     failing = doctor("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
     assert failing.exit_code == 1
     assert "[FAIL] model.configured" in failing.stdout
     assert "       remedy: " in failing.stdout
-    assert failing.stdout.splitlines()[-1] == "15 passed, 1 failed, 1 skipped"
+    assert failing.stdout.splitlines()[-1] == "16 passed, 1 failed, 1 skipped"
 
 
 def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path) -> None:
