@@ -58,7 +58,8 @@ def task_key(runtime: OuterRuntime) -> str:
     """Return a key that is the same whenever the graph runs the same task: at a retry, after a pause, after a kill."""
     info = runtime.execution_info
     assert info is not None, "see `outer_runtime`"
-    return f"node {digest([info.thread_id, info.checkpoint_ns, info.task_id])}"
+    thread = None if info.thread_id is None else str(info.thread_id)  # some pass a UUID
+    return f"node {digest([thread, info.checkpoint_ns, info.task_id])}"
 
 
 def outer_thread_id(runtime: OuterRuntime) -> str:

@@ -1,12 +1,14 @@
 """An agent as a node of a LangGraph graph, and as a tool of LangChain: pauses, kills, roles and what is refused."""
 
 import asyncio
+import operator
 import re
 import signal
+import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -14,12 +16,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, RetryPolicy
+from langgraph.types import Command, RetryPolicy, Send
 
 from support.agents import Thinking, answering, scripted_agent
 from support.outer_graph import CONFIG, ROLE, approvals, asked_in, outer_of, paying_agent
 from support.processes import lines, run_child
 from worldagent import Role, Tier, WorldAgent
+from worldagent.agent import Thread
 from worldagent.core.errors import (
     AgentClosed,
     FunctionInvalid,
@@ -86,6 +89,16 @@ async def test_message_answer_and_thread_can_be_chosen(tmp_path: Path) -> None:
     assert first == {"asked": "One?", "answered": "Fine."}
     assert (found.thread, found.turn_id) == ("theirs", second["turn"])
     assert asked == ["One?", "TWO?"]
+
+
+async def test_the_thread_id_of_the_graph_can_be_a_uuid(tmp_path: Path) -> None:
+    chosen = uuid.uuid4()
+    async with scripted_agent(tmp_path, answering("Fine.")) as agent:
+        graph = outer_of(agent.as_node(), InMemorySaver())
+        state = await graph.ainvoke(HAT, {"configurable": {"thread_id": chosen}})
+        history = await agent.thread(str(chosen)).history()
+    assert said(state) == ["hat", "Fine."]
+    assert len(history) == 2
 
 
 async def test_the_events_of_the_turn_are_in_the_stream_of_the_graph_once(tmp_path: Path) -> None:
@@ -191,6 +204,36 @@ async def test_pauses_can_be_answered_one_after_another_and_a_question_by_its_va
     assert sorted(questions) == ["Which colour for hat?", "Which colour for rope?"]
     assert "hat is red" in said(state)[-1]
     assert "rope is blue" in said(state)[-1]
+
+
+async def test_nodes_that_wait_at_once_are_answered_by_the_ids_of_their_interrupts(tmp_path: Path) -> None:
+    class State(TypedDict, total=False):
+        message: str
+        said: Annotated[list[str], operator.add]
+
+    async with paying_agent(tmp_path) as agent:
+
+        def own_thread(runtime: Any) -> Thread:
+            return agent.thread(runtime.execution_info.task_id)
+
+        node = agent.as_node(
+            message="message",
+            answer=lambda turn: {"said": [turn.text]},
+            thread=own_thread,
+        )
+        graph: Any = StateGraph(State)
+        graph.add_node("shop", node)
+        graph.add_conditional_edges(START, lambda _: [Send("shop", {"message": item}) for item in ("hat", "rope")])
+        compiled = graph.compile(checkpointer=InMemorySaver())
+        waiting = await compiled.ainvoke({}, CONFIG)
+        answers: Any = {
+            interrupt.id: {pause["id"]: {"approve": {}} for pause in interrupt.value["pauses"]}
+            for interrupt in waiting["__interrupt__"]
+        }
+        state = await compiled.ainvoke(Command(resume=answers), CONFIG)
+    assert len(answers) == 2
+    assert state["said"] == ["It is paid."] * 2
+    assert sorted(lines(tmp_path / "effects")) == ["hat", "rope"]
 
 
 @pytest.mark.parametrize(
