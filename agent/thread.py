@@ -213,7 +213,8 @@ class Thread:
             The turn, with the typed result in `result`.
 
         Raises:
-            InvalidArgument: `skill` is neither a name nor a `Composed`, or the agent's profile switches skills off.
+            InvalidArgument: `skill` is neither a name nor a `Composed`, `params` is not a mapping, or the agent's
+                profile switches skills off.
             UnknownSkill: The agent has no skill of this name.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
@@ -612,6 +613,10 @@ class Thread:
 
     def _skill(self, skill: Composed | str, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         check_skills(self._runner.parts.profile)
+        if params is not None and not isinstance(params, Mapping):
+            raise InvalidArgument(
+                f"`params` must be a mapping, got a {type(params).__name__}", remedy='pass {"request": TEXT}, or fields'
+            )
         if isinstance(skill, str):
             return self._package(skill, params or {}, model)
         if not isinstance(skill, Composed) or skill.shape == SKILL:
@@ -628,7 +633,7 @@ class Thread:
         if SKILL not in engine.services.shapes.shapes:
             raise UnknownSkill(
                 f"there is no skill {name[:100]!r}: the agent has none",
-                remedy="pass WorldAgent(skills=[FOLDER]); see `worldagent skills list`",
+                remedy="pass WorldAgent(skills=[FOLDER]), and see `worldagent skills list`",
             )
         given = given if given.keys() == {REQUEST} else {"input": given}
         work = engine.work(SKILL, {"name": name, **given})

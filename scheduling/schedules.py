@@ -75,9 +75,15 @@ class Schedules:
 
         Raises:
             NameTaken: The workspace has a schedule with this id.
-            ScheduleInvalid: It belongs to another workspace, has no slot left, or names a target that is unknown here.
+            ScheduleInvalid: It is not a `Schedule`, belongs to another workspace, has no slot left, or names a target
+                that is unknown here.
             UnknownShape, ParamsInvalid, InvalidArgument: What it starts does not exist, or its input is invalid.
         """
+        if not isinstance(schedule, Schedule):
+            raise ScheduleInvalid(
+                f"`schedule` must be a Schedule, got a {type(schedule).__name__}",
+                remedy="make one with Schedule(...), or with Schedule.from_json(...)",
+            )
         now = self._agent.clock.now()
         if schedule.workspace != self._agent.workspace:
             raise ScheduleInvalid(

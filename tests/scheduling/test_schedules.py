@@ -263,6 +263,7 @@ async def test_pause_and_remove(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schedule", "error", "problem"),
     [
+        (hourly().to_json(), ScheduleInvalid, "`schedule` must be a Schedule, got a dict; make one with"),
         (hourly(workspace="other"), ScheduleInvalid, "is for the workspace 'other'"),
         (hourly(when=Once(START - timedelta(1))), ScheduleInvalid, "never fires from now on"),
         (hourly(starts=StartTask("none")), UnknownShape, "there is no shape 'none'"),
@@ -273,7 +274,7 @@ async def test_pause_and_remove(tmp_path: Path) -> None:
     ],
 )
 async def test_what_cannot_be_scheduled(
-    tmp_path: Path, schedule: Schedule, error: type[WorldAgentError], problem: str
+    tmp_path: Path, schedule: Any, error: type[WorldAgentError], problem: str
 ) -> None:
     clock, lm = VirtualClock(START), ScriptedLM(lambda _: {"reply": "Low."})
     async with opened(tmp_path, lm, clock) as (agent, schedules):

@@ -218,6 +218,7 @@ async def test_a_script_runs_in_a_copy_of_its_folder_after_an_approval(tmp_path:
         (("tea", {}), ParamsInvalid, "takes `request`"),
         (("tea", {"cups": 2}), ParamsInvalid, "takes `request`"),
         ((7, {}), InvalidArgument, "must be a name or a Composed"),
+        (("tea", "Two."), InvalidArgument, "`params` must be a mapping, got a str; pass {"),
     ],
 )
 async def test_bad_input(tmp_path: Path, call: Any, error: type[WorldAgentError], problem: str) -> None:
