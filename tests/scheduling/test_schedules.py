@@ -35,13 +35,17 @@ async def shown(schedules: Schedules, schedule_id: str = "tide") -> list[tuple[s
     return [(run.slot[11:13], run.status) for run in reversed(await schedules.history(schedule_id))]
 
 
-async def settled(schedules: Schedules, wanted: list[tuple[str, str]]) -> None:
-    """Wait until the history is this one."""
+async def settled(
+    schedules: Schedules, wanted: list[tuple[str, str]], schedule_id: str = "tide", *, fire: bool = False
+) -> None:
+    """Wait until the history is this one; with `fire` fire what is due meanwhile."""
     for _ in range(2000):
-        if await shown(schedules) == wanted:
+        if fire:
+            await schedules.fire_due()
+        if await shown(schedules, schedule_id) == wanted:
             return
         await asyncio.sleep(0.005)
-    assert await shown(schedules) == wanted
+    assert await shown(schedules, schedule_id) == wanted
 
 
 async def test_each_slot_fires_once_on_a_thread_of_its_own(tmp_path: Path) -> None:
@@ -170,14 +174,14 @@ async def test_a_laptop_that_slept_three_days(
     assert len(lm.calls) == fired
 
 
-@pytest.mark.parametrize(
-    ("overlap", "wanted"),
-    [
-        ("skip", [("01", "done"), ("02", "skipped")]),
-        ("queue", [("01", "done"), ("02", "done")]),
-        ("cancel-older", [("01", "cancelled"), ("02", "done")]),
-    ],
-)
+OVERLAPS = [
+    ("skip", [("01", "done"), ("02", "skipped")]),
+    ("queue", [("01", "done"), ("02", "done")]),
+    ("cancel-older", [("01", "cancelled"), ("02", "done")]),
+]
+
+
+@pytest.mark.parametrize(("overlap", "wanted"), OVERLAPS)
 async def test_a_slot_while_the_run_before_it_is_under_way(
     tmp_path: Path, overlap: Any, wanted: list[tuple[str, str]]
 ) -> None:
@@ -188,22 +192,10 @@ async def test_a_slot_while_the_run_before_it_is_under_way(
         await asyncio.wait_for(model.asked.wait(), 10)
         await passes(schedules, clock, 1)
         model.may.set()
-        for _ in range(200):
-            await schedules.fire_due()
-            if await shown(schedules) == wanted:
-                break
-            await asyncio.sleep(0.02)
-        assert await shown(schedules) == wanted
+        await settled(schedules, wanted, fire=True)
 
 
-@pytest.mark.parametrize(
-    ("overlap", "wanted"),
-    [
-        ("skip", [("01", "done"), ("02", "skipped")]),
-        ("queue", [("01", "done"), ("02", "done")]),
-        ("cancel-older", [("01", "cancelled"), ("02", "done")]),
-    ],
-)
+@pytest.mark.parametrize(("overlap", "wanted"), OVERLAPS)
 async def test_a_slot_while_the_run_before_it_waits_for_a_person(
     tmp_path: Path, overlap: Any, wanted: list[tuple[str, str]]
 ) -> None:
@@ -223,8 +215,7 @@ async def test_a_slot_while_the_run_before_it_waits_for_a_person(
         if overlap != "cancel-older":
             await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
             assert done == ["toll"]
-        await schedules.fire_due()
-        await settled(schedules, wanted)
+        await settled(schedules, wanted, fire=True)
 
 
 async def test_a_task_a_target_and_a_run_by_hand(tmp_path: Path) -> None:
@@ -350,11 +341,7 @@ async def test_a_killed_run_is_resumed_before_a_later_slot_starts(tmp_path: Path
         [begun] = await schedules.history("tide")
         assert begun.status == "started"
         await passes(schedules, clock, 2)
-        for _ in range(200):
-            await schedules.fire_due()
-            if await shown(schedules) == [("01", "done"), ("02", "done")]:
-                break
-            await asyncio.sleep(0.02)
+        await settled(schedules, [("01", "done"), ("02", "done")], fire=True)
         [later, first] = await schedules.history("tide")
     assert (first.turn, first.status, later.status) == (begun.turn, "done", "done")
     assert ["01:00:00" in call.text for call in lm.calls] == [True, True]
@@ -370,10 +357,7 @@ async def test_stored_roles_resolve_when_it_fires_and_a_tier_can_be_left_out(tmp
         await agent.roles.put("account", Role("sailor", "Answer as a sailor."), scope_id="ana")
         await passes(schedules, clock, 1)
         for each in ("all", "some"):
-            for _ in range(200):
-                if [run.status for run in await schedules.history(each)] == ["done"]:
-                    break
-                await asyncio.sleep(0.01)
+            await settled(schedules, [("01", "done")], each)
     roles = {"Answer in three words." in (call.role or ""): call.role for call in lm.calls}
     assert roles.keys() == {True, False}
     assert all("Answer as a sailor." in (role or "") for role in roles.values())
