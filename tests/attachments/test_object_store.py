@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.attaching import attach_and_remove, stop_at
 from support.homes import OTHER_PNG, PDF, PNG, data_uri
 from support.object_stores import KINDS, new_url, objects, put, register_s3, s3_server, wrong_names
 from support.postgres import new_database
-from support.processes import killed, run_script, start_script
+from support.processes import call_of, killed, run_script, start_script
 from worldagent import Role, Settings, Storage
 from worldagent.core.errors import (
     AttachmentMissing,
@@ -161,48 +162,13 @@ async def test_a_backup_and_an_export_have_the_content(
 
 # --- kills ------------------------------------------------------------------------------------------------------------
 
-STOPPED = """
-import asyncio, sys
-from pathlib import Path
-from support.agents import answering, scripted_agent
-from support.homes import PNG
-from support.object_stores import register_s3
-from worldagent.memory import ConversationLog
-from worldagent.memory.attachments.objects import ObjectPieces
-from worldagent.testing import ScriptedLM
-
-home, point = Path(sys.argv[1]), sys.argv[2]
-register_s3()
-
-def stop(*given, **more):
-    print("there", flush=True)
-    sys.stdin.read()
-
-if point == "before the content":
-    ObjectPieces._write = stop
-if point == "before the message":
-    ConversationLog.append = stop
-if point in ("set aside", "half set aside"):
-    remove = ObjectPieces._remove
-    ObjectPieces._remove = lambda self, path: None if "/held/" in path else stop() if point != "set aside" else (
-        remove(self, path), stop())
-lm = ScriptedLM(stop) if point == "before the answer" else answering()
-
-async def main():
-    async with scripted_agent(home, lm) as agent:
-        await agent.thread("t").converse("Look.", attachments=[PNG])
-        await agent.upkeep.remove("t")
-
-asyncio.run(main())
-"""
-
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize(
     "point", ["before the content", "before the message", "before the answer", "half set aside", "set aside"]
 )
 async def test_content_of_a_killed_process_is_complete_or_removed(tmp_path: Path, s3: str, point: str) -> None:
-    await killed(await start_script(STOPPED, tmp_path / "home", point))
+    await killed(await start_script(call_of(stop_at, tmp_path / "home", point)))
     assert wrong_names(s3) == []
     lm = answering()
     async with scripted_agent(tmp_path / "home", lm) as agent:
@@ -232,37 +198,12 @@ async def test_what_a_killed_process_had_set_aside_is_still_read_and_comes_back(
     assert whole(s3) == [PNG]
 
 
-MANY = """
-import asyncio, os, sys
-from pathlib import Path
-from support.agents import answering, scripted_agent
-from support.homes import PNG
-from support.object_stores import register_s3
-
-async def main(home, name, endless):
-    register_s3()
-    async with scripted_agent(home, answering()) as agent:
-        n = 0
-        while endless or n < 6:
-            thread = agent.thread(f"{name}{n}")
-            given = [PNG, *([os.urandom(200_000) + name.encode()] if endless else [])]
-            await thread.converse("Look.", attachments=given)
-            if n % 2:
-                await agent.upkeep.remove(thread.scope.thread)
-            await agent.attachments.drop_unreferenced()
-            n += 1
-            if n == 3:
-                print("there", flush=True)
-
-asyncio.run(main(Path(sys.argv[1]), sys.argv[2], len(sys.argv) > 3))
-"""
-
-
 async def test_processes_that_attach_and_remove_the_same_content_at_once_lose_none_of_it(
     tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
-    await asyncio.gather(*(run_script(MANY, tmp_path / name, name, limit=100) for name in ("a", "b", "c")))
+    scripts = [call_of(attach_and_remove, tmp_path / name, name, 6) for name in ("a", "b", "c")]
+    await asyncio.gather(*(run_script(script, limit=100) for script in scripts))
     lm = answering()
     async with scripted_agent(tmp_path / "home", lm) as agent:
         for state in await agent.threads():
@@ -277,7 +218,7 @@ async def test_processes_that_are_killed_leave_no_message_without_its_content(
 ) -> None:
     monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
     names = ("a", "b", "c")
-    running = [await start_script(MANY, tmp_path / name, name, "endless") for name in names]
+    running = [await start_script(call_of(attach_and_remove, tmp_path / name, name, 0)) for name in names]
     await asyncio.gather(*(killed(process, limit=100) for process in running))
     assert wrong_names(s3) == []
     async with scripted_agent(tmp_path / "home", answering()) as agent:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.attaching import attach_and_remove, stop_at
 from support.homes import ADDRESS, OTHER_PNG, PDF, PNG, change, data_uri, pieces, written
 from support.postgres import new_database
-from support.processes import killed, run_script, start_script
+from support.processes import call_of, killed, run_script, start_script
 from worldagent.core.errors import (
     AttachmentInvalid,
     AttachmentMissing,
@@ -263,58 +264,10 @@ async def test_what_is_attached_in_another_home_is_named_with_where_to_bring_it(
         assert (await here.upkeep.prune()).attachments == 1
 
 
-KILLED = """
-import asyncio, os, sys
-from pathlib import Path
-from support.agents import scripted_agent
-from support.homes import PNG
-from worldagent.memory import ConversationLog
-from worldagent.testing import ScriptedLM
-
-home, point = Path(sys.argv[1]), sys.argv[2]
-
-def stop(*given, **more):
-    print("there", flush=True)
-    sys.stdin.read()
-
-if point == "content half written":
-    os.fsync = stop
-if point == "before the message":
-    ConversationLog.append = stop
-if point == "before the answer":
-    lm = ScriptedLM(stop)
-else:
-    lm = ScriptedLM([])
-
-async def main():
-    async with scripted_agent(home, lm) as agent:
-        await agent.thread("t").converse("Look.", attachments=[PNG])
-
-asyncio.run(main())
-"""
-MANY = """
-import asyncio, sys
-from pathlib import Path
-from support.agents import answering, scripted_agent
-from support.homes import PNG
-
-async def main(home, name):
-    async with scripted_agent(home, answering()) as agent:
-        for n in range(8):
-            thread = agent.thread(f"{name}{n}")
-            await thread.converse("Look.", attachments=[PNG])
-            if n % 2:
-                await agent.upkeep.remove(thread.scope.thread)
-            await agent.attachments.drop_unreferenced()
-
-asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
-"""
-
-
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("point", ["content half written", "before the message", "before the answer"])
 async def test_content_of_a_killed_process_is_complete_or_removed(tmp_path: Path, point: str) -> None:
-    await killed(await start_script(KILLED, tmp_path, point))
+    await killed(await start_script(call_of(stop_at, tmp_path, point)))
     assert len(pieces(tmp_path)) == 1
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
@@ -334,7 +287,9 @@ async def test_content_of_a_killed_process_is_complete_or_removed(tmp_path: Path
 @pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_processes_that_attach_and_remove_the_same_content_at_once_lose_none_of_it(tmp_path: Path) -> None:
-    await asyncio.gather(*(run_script(MANY, tmp_path, name, limit=100) for name in ("a", "b", "c")))
+    await asyncio.gather(
+        *(run_script(call_of(attach_and_remove, tmp_path, name, 8), limit=100) for name in ("a", "b", "c"))
+    )
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         for state in await agent.threads():

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from support.agents import CRITIC, Ask, Nothing, Said, answering, scripted_agent
 from support.counters import Calls
 from support.homes import rows
-from support.processes import killed, start_script
+from support.processes import call_of, killed, start_script, wait_for_kill
 from worldagent import Settings
 from worldagent.agent import Trigger, TurnStream
 from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid, UnknownTurn
@@ -426,34 +426,20 @@ async def test_a_signature_of_a_shape_can_have_a_history_of_its_own(tmp_path: Pa
     assert demo == {name: value for name, value in example.toDict().items() if name != "before"}
 
 
-KILLED = """
-import asyncio, sys
-from pathlib import Path
-from worldagent import Settings, Storage, WorldAgent
-from worldagent.harness import tool
-from worldagent.testing import ScriptedLM
+async def die(home: Path) -> None:
+    """Begin a turn whose second step never ends, in a process to kill."""
 
-@tool(risk="read_only")
-async def price(what: str) -> int:
-    return 3
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        if call.steps:
+            await wait_for_kill()
+        return {"reply": "", "calls": [PRICED]}
 
-async def reply(call):
-    if not call.steps:
-        return {"reply": "", "calls": [{"tool": "price", "arguments": {"what": "hat"}}]}
-    print("there", flush=True)
-    await asyncio.sleep(60)
-
-async def main():
-    settings, storage = Settings(examples="asked"), Storage(home=Path(sys.argv[1]))
-    async with WorldAgent("novel", lm=ScriptedLM(reply), tools=[price], settings=settings, storage=storage) as agent:
+    async with scripted_agent(home, ScriptedLM(reply), tools=[price], settings=ASKED) as agent:
         await agent.thread("t").converse("The price of a hat?", example=True)
-
-asyncio.run(main())
-"""
 
 
 async def test_a_turn_that_is_killed_and_resumed_has_an_example_of_each_step_once(tmp_path: Path) -> None:
-    await killed(await start_script(KILLED, tmp_path))
+    await killed(await start_script(call_of(die, tmp_path)))
     lm = shopping()
     async with scripted_agent(tmp_path, lm, tools=[price], settings=ASKED) as agent:
         assert await rows(agent, "wa_example") == 1
