@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from traceback import format_exception
 from typing import Any
 from uuid import uuid4
 
@@ -66,9 +67,9 @@ class RoleFreeCallback(BaseCallback):
     def _pass_on(self, name: str, **given: Any) -> None:
         shown = {key: self._hide(value) if key in ("inputs", "outputs") else value for key, value in given.items()}
         error = given.get("exception")
-        text = str(error)
-        if error is not None and self._hide(text) != text:
-            shown["exception"] = RuntimeError(self._hide(text))
+        text = "" if error is None else "".join(format_exception(error))  # with what caused it
+        if self._hide(text) != text:
+            shown["exception"] = RuntimeError(self._hide(str(error)))
         _tell(self._callback, name, shown)
 
 

@@ -104,6 +104,16 @@ class Repeating(dspy.Module):
         return found
 
 
+class FailingNext(Repeating):
+    """Fails with another error, whose cause says what its predictor said."""
+
+    async def aforward(self, draft: str) -> dspy.Prediction:
+        try:
+            return await super().aforward(draft=draft)
+        except ValueError as error:
+            raise RuntimeError("no verdict") from error
+
+
 SPOKEN = {"short": "speak like Ahab", "long": SECRET}
 
 
@@ -126,6 +136,19 @@ async def test_a_role_that_a_module_gets_to_see_is_withheld_from_callbacks(
     told = str(ended["exception"]) if fails else ended["outputs"].verdict
     assert told == "Aye, [role withheld]!"
     assert_no_role_leak([models.seen], role)
+
+
+async def test_a_role_in_the_cause_of_a_modules_error_is_withheld_from_callbacks(tmp_path: Path) -> None:
+    models = ModelCallbacks()
+    shape = module_shape("review", FailingNext(fails=True), params=Draft, result=Verdict, entry=Review)
+    lm = ScriptedLM([{"verdict": f"Aye, {SECRET}!"}])
+    more: dict[str, Any] = {"shapes": [shape], "settings": {"echo": "allow"}}
+    async with scripted_agent(tmp_path, lm, trace=Trace(callbacks=[models]), **more) as agent:
+        with pytest.raises(TaskFailed):
+            await agent.thread("t").task("review", Draft(draft="A hat."), role=KEEPER)
+    [*_, ended] = [more["exception"] for name, _, more in models.seen if name == "on_module_end"]
+    assert str(ended) == "no verdict"
+    assert_no_role_leak([models.seen], SECRET)
 
 
 async def test_a_role_that_a_conversation_hands_on_to_a_worker_is_withheld_from_callbacks(tmp_path: Path) -> None:
