@@ -66,7 +66,10 @@ def node_of(
     for name, given in (("message", message), ("answer", answer)):
         if not callable(given) and not is_text(given):
             raise InvalidArgument(f"`{name}` must be a key of the state or a function", remedy="pass one of them")
-    _check_thread(thread)
+    if thread is not None and not isinstance(thread, Thread) and not callable(thread):
+        raise InvalidArgument(
+            "`thread` must be a Thread or a function", remedy="pass agent.thread(...), or a function of the runtime"
+        )
 
     async def agent(state: Any) -> Any:
         from ..graphs.outer import answer_update, message_text, node_runtime, outer_thread_id, task_key
@@ -195,7 +198,9 @@ class _NodeTurn:
     async def _run(self) -> Turn:
         from ..graphs.outer import ask, has_checkpointer
 
-        turn = await self._found_or_begun()
+        # An existing turn has streamed its events in the run that began it.
+        begun = await self._thread.repeats(self._key)
+        turn = await self._found() if begun else await self._streamed(self._turn_stream())
         problem: str | None = None
         while turn.status == "paused":
             if not has_checkpointer():
@@ -210,12 +215,6 @@ class _NodeTurn:
             given = ask(_asked(turn, problem))
             turn, problem = await self._answered(turn, given)
         return _done(turn)
-
-    async def _found_or_begun(self) -> Turn:
-        # An existing turn has streamed its events in the run that began it.
-        if await self._thread.repeats(self._key):
-            return await self._found()
-        return await self._streamed(self._turn_stream())
 
     def _turn_stream(self) -> TurnStream:
         # Detached: a run of the node that times out, or fails with another node, must not cancel the turn of the task.
@@ -299,13 +298,6 @@ def _done(turn: Turn) -> Turn:
 def _with_turn(error: WorldAgentError, turn: Turn) -> WorldAgentError:
     error.turn_id = turn.id
     return error
-
-
-def _check_thread(thread: object) -> None:
-    if thread is not None and not isinstance(thread, Thread) and not callable(thread):
-        raise InvalidArgument(
-            "`thread` must be a Thread or a function", remedy="pass agent.thread(...), or a function of the runtime"
-        )
 
 
 def _thread_of(thread: Thread | Callable[[OuterRuntime], Thread], runtime: OuterRuntime) -> Thread:

@@ -300,18 +300,17 @@ def test_params_that_the_forward_of_a_module_can_take_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "says"), [(NotAwaited(), "without await"), (dspy.Predict(Answer, n=2), "several completions")]
+    ("module", "says"),
+    [
+        (NotAwaited(), "without await"),
+        (dspy.Predict(Answer, n=2), "several completions"),
+        (Direct(), "must not call a model directly"),
+    ],
 )
 async def test_a_module_that_calls_a_model_wrongly_fails_its_task(
     tmp_path: Path, module: dspy.Module, says: str
 ) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[asking(module)]) as agent:
+    entry = None if isinstance(module, Direct) else Answer
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[asking(module, entry)]) as agent:
         with pytest.raises(FunctionInvalid, match=says):
-            await agent.thread("t").task("ask", Question())
-
-
-async def test_a_module_that_calls_a_model_directly_fails_its_task(tmp_path: Path) -> None:
-    shape = module_shape("ask", Direct(), params=Question, result=Said)
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape]) as agent:
-        with pytest.raises(FunctionInvalid, match="must not call a model directly"):
             await agent.thread("t").task("ask", Question())
