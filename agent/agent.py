@@ -332,6 +332,11 @@ class WorldAgent:
         return self
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is started, and neither closed nor drained."""
+        return self._runner.is_open
+
+    @property
     def queue(self) -> TurnQueue | None:
         """The queue of submitted turns that it was created with."""
         return self._queue

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..agent import WorldAgent
 from ..agent.submitting import submitted
 from ..core import new_id
+from ..core.clock import uninterrupted
 from ..core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy, WorldAgentError
 from ..memory.workers import WorkerRow, remove_worker, worker_lease, write_worker
 from ..storage import Lease, Transaction
@@ -143,24 +144,24 @@ class Worker:
         leases, self._loop = self._agent.stores.leases, asyncio.get_running_loop()
         async with leases.hold(worker_lease(self._agent.workspace, self.id), wait=0, last=True) as lease:
             module = await asyncio.to_thread(load)
-            self._takes = await asyncio.to_thread(
-                module.Takes,
-                self._agent.storage,
-                self._agent.workspace,
-                self._queue,
-                executor=self.id,
-                runner=self._bridged,
-            )
-            await self._tell_versions(module.VERSION)
-            self._watching = asyncio.create_task(self._watch(lease))
+            storage, workspace = self._agent.storage, self._agent.workspace
+            opening = partial(module.Takes, storage, workspace, self._queue, executor=self.id, runner=self._bridged)
             try:
+                self._takes, cancelled = await uninterrupted(asyncio.to_thread(opening))
+                if cancelled:
+                    raise asyncio.CancelledError
+                await self._tell_versions(module.VERSION)
+                self._watching = asyncio.create_task(self._watch(lease))
                 yield
             finally:
-                self._watching.cancel()
-                await asyncio.wait({self._watching})
-                await self._close(drain)
+                if self._watching is not None:
+                    self._watching.cancel()
+                    await asyncio.wait({self._watching})
+                cancelled = await self._close(drain)
                 with contextlib.suppress(LeaseLost):  # a survivor has removed it
                     await lease.commit(partial(self._remove, self.id, lease), final=True)
+                if cancelled:
+                    raise asyncio.CancelledError
 
     async def run(self) -> None:
         """Take and run submitted turns until this is cancelled; see `running`.
@@ -192,19 +193,16 @@ class Worker:
                     *(count, other, own),
                 )
 
-    async def _close(self, seconds: int) -> None:
-        """Take no more turns, and wait for the running ones."""
+    async def _close(self, seconds: int) -> bool:
+        """Take no more turns, and wait for the running ones; returns whether the caller was cancelled meanwhile."""
         takes, self._takes = self._takes, None
         if takes is None:
-            return
+            return False
         busy, self._closing = self.counts.running, True
-        closing = asyncio.ensure_future(asyncio.to_thread(takes.close, seconds if busy else 0))
-        while not closing.done():
-            with contextlib.suppress(asyncio.CancelledError):  # a second signal does not leave DBOS half closed
-                await asyncio.wait({closing})
-        closing.result()
+        _, cancelled = await uninterrupted(asyncio.to_thread(takes.close, seconds if busy else 0))
         left = self.counts.running
         _LOG.info("worker %s ends: %s turns ended while it waited, %s are left to resume", self.id, busy - left, left)
+        return cancelled
 
     def _remove(self, worker: str, lease: Lease, transaction: Transaction) -> None:
         remove_worker(transaction, self._agent.workspace, worker)
@@ -236,20 +234,20 @@ class Worker:
         while True:
             try:
                 return await self._turn(start)
-            except AgentClosed:
-                return await _for_ever()  # the start stays taken, until another worker takes it over
             except (ThreadBusy, StorageUnavailable) as error:
                 wait = BUSY_SECONDS
                 if isinstance(error, StorageUnavailable):
                     _LOG.warning("the submitted turn %r waits for the database: %s", start["key"], error)
             except WorldAgentError as error:
+                if isinstance(error, AgentClosed) and not self._agent.is_open:
+                    return await _for_ever()  # the start stays taken, until another worker takes it over
                 wait = next(waits, 0.0) if error.retryable else 0.0
                 if not wait:
                     _LOG.warning("the submitted turn %r failed: %s", start["key"], error)
                     return {"code": error.code, "turn": error.turn_id}
-            except Exception as error:  # the host's code can raise anything; its text stays out of the queue
-                _LOG.exception("the submitted turn %r failed", start["key"])
-                return {"code": "host_error", "turn": None, "type": type(error).__name__}
+            except Exception as error:  # any type: an app can do anything, and the text can hold a prompt
+                _LOG.error("the submitted turn %r failed with %s", start["key"], type(error).__name__)
+                return {"code": "host_error", "turn": None}
             await asyncio.sleep(wait)
 
     async def _turn(self, start: Mapping[str, Any]) -> Outcome:
@@ -258,7 +256,7 @@ class Worker:
             async with stream:
                 turn = await stream.wait()
         except asyncio.CancelledError:
-            if not self._closing and stream.turn_id:  # the submission was cancelled
+            if not self._closing and stream.recorded:  # it was entered, and the submission was cancelled
                 await stream.cancel()
             raise
         if turn.status == "stopped":

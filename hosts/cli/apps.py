@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
+from ...core.errors import InvalidArgument, WorldAgentError
 from .options import WORKSPACE, AgentOptions
 from .sources import expanded, policy
 
@@ -237,7 +237,7 @@ def _agent(found: Any, spec: str) -> WorldAgent:
             made.close()
         given = "returns" if callable(found) else "is"
         raise InvalidArgument(f"--app: {spec!r} {given} a {type(made).__name__}", remedy=_REMEDY)
-    if _is_open(made):
+    if made.is_open:
         raise InvalidArgument(f"--app: the agent of {spec!r} is open already", remedy="name one that is not started")
     return made
 
@@ -256,14 +256,6 @@ def _made(maker: Any, spec: str) -> Any:
     raise InvalidArgument(
         f"--app: {spec!r} {problem}", remedy="name a function that makes an agent and can be called without arguments"
     )
-
-
-def _is_open(agent: WorldAgent) -> bool:
-    try:
-        agent.roles  # noqa: B018 -- only an open agent has them
-    except AgentClosed:
-        return False
-    return True
 
 
 def _where(error: BaseException) -> str:

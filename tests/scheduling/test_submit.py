@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import Thinking, calls, paying
+from support.agents import Thinking, calls, paying, shape
 from support.processes import ending, next_line, run_script
 from support.skill_turns import name_of, package
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
@@ -303,6 +303,20 @@ async def test_turns_wait_for_a_database_that_is_down(tmp_path: Path, monkeypatc
     async with working(tmp_path, ScriptedLM([{"reply": "Hello."}])) as (agent, _):
         submission = await agent.submit(HELLO, thread=agent.thread("t1"))
         assert (await asyncio.wait_for(submission.wait(), 20)).text == "Hello."
+
+
+async def test_a_turn_that_uses_a_closed_agent_fails_and_does_not_wait(tmp_path: Path) -> None:
+    async with queued_agent(tmp_path / "other", ScriptedLM([])) as other:
+        pass
+
+    async def ask(_: Any) -> str:
+        return (await other.thread("t1").converse("Hello?")).text
+
+    async with working(tmp_path / "home", ScriptedLM([]), shapes=[shape(ask)]) as (agent, _):
+        submission = await agent.submit(StartTask("job"), thread=agent.thread("t1"))
+        with pytest.raises(WorldAgentError):
+            await asyncio.wait_for(submission.wait(), 20)
+        assert await submission.status() == "failed"
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
