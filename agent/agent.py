@@ -759,7 +759,9 @@ class WorldAgent:
             return ()
         from ..skills.composer import Skills
 
-        return (Skills(catalogue, self._registry, self._policy, self._identity, lambda: resolver.key).shape(),)
+        memory = self._memory is not None
+        made = Skills(catalogue, self._registry, self._policy, self._identity, lambda: resolver.key, memory=memory)
+        return (made.shape(),)
 
     async def _open_model(self) -> ModelCaller:
         from ..signatures import open_model

@@ -127,10 +127,11 @@ class HistorySummarised(_Event):
 
 
 class MemoryRecalled(_Event):
-    """The turn has looked for memory entries that fit its message, once. `entries` are the ids of those it shows."""
+    """The turn, or its task `call_id`, has looked for memory entries that fit, once. `entries` are the ids of them."""
 
     type: Literal["memory_recalled"] = "memory_recalled"
     entries: tuple[str, ...]
+    call_id: str
 
 
 class SummaryFailed(_Event):

@@ -107,7 +107,8 @@ class TurnEngine:
         programs: Mapping[str, Any] | None = None,
     ) -> None:
         caller, registry = services.caller, services.registry
-        self._subagents = subagents = Subagents(registry)
+        memory = services.recall is not None
+        self._subagents = subagents = Subagents(registry, memory=memory)
         all_shapes = subagents.with_subagent(shapes)
         registry.check_tools()
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
@@ -116,7 +117,6 @@ class TurnEngine:
         self._offered = registry.version
         # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
         kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
-        memory = services.recall is not None
         self._converse = {plain: converse_signature(identity, prompt, plain=plain, memory=memory) for plain in kinds}
         predictors = PredictorPool()
         predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))

@@ -132,6 +132,7 @@ class Worker:
             the stricter of the two verdicts counts. If its rules approve a call, or none of them matches and it does
             not set `default`, the agent's policy decides.
         capture: Whether traces may hold its params and results, if the agent's `Trace` captures them.
+        memory: Whether it is shown memory entries that fit its request, if the agent has memory.
         offered: Whether the conversation can call it.
         params: Its params, as a model.
         result: Its result, as an adapter.
@@ -155,6 +156,7 @@ class Worker:
     limits: Limits = field(default_factory=Limits)
     policy: Policy | None = None
     capture: bool = False
+    memory: bool = False
     offered: bool = True
     params: type[BaseModel] = field(init=False, repr=False, compare=False)
     result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)

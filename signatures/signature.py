@@ -189,6 +189,7 @@ def worker_signature(
     fields: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
     tools: bool = False,
+    memory: bool = False,
 ) -> Signature:
     """A worker's entry Signature. It has the name of the worker.
 
@@ -198,18 +199,23 @@ def worker_signature(
         fields: The JSON Schema of each of its params by name; None is one text, `request`.
         output: The JSON Schema of its result; None is a text.
         tools: Whether it can call tools.
+        memory: Whether it has the field `memory`, unless one of its params has this name.
 
     Raises:
         FunctionInvalid: A param has the name of an output.
     """
     inputs = _Work.input_fields if fields is None else _param_fields(name, fields)
     outputs = _Work.output_fields if output is None else {RESULT: _json_output(output)}
-    made = _made({**inputs, **outputs}, name, instructions)
+    made = _made({**_remembering(inputs, memory), **outputs}, name, instructions)
     return with_calls(made) if tools else made
 
 
 def skill_signature(
-    identity: str | None, *, fields: Mapping[str, Any] | None = None, output: Mapping[str, Any] | None = None
+    identity: str | None,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    output: Mapping[str, Any] | None = None,
+    memory: bool = False,
 ) -> Signature:
     """The entry Signature of a skill package. The text of the package is added to its instructions for each run.
 
@@ -217,6 +223,7 @@ def skill_signature(
         identity: The identity of the agent; None is the default identity.
         fields: The JSON Schema of each of its inputs by name; None is one text, `request`.
         output: The JSON Schema of its reply; None is a text.
+        memory: Whether it has the field `memory`, unless one of its inputs has this name.
 
     Raises:
         FunctionInvalid: An input has the name of an output.
@@ -224,7 +231,11 @@ def skill_signature(
     inputs = _Work.input_fields if fields is None else _param_fields(RUN_SKILL, fields)
     reply = _Converse.output_fields[REPLY] if output is None else _json_output(output)
     who = (identity or DEFAULT_IDENTITY).strip()
-    return with_calls(_made({**inputs, REPLY: reply}, RUN_SKILL, f"{who}\n\n{_FOLLOW}"))
+    return with_calls(_made({**_remembering(inputs, memory), REPLY: reply}, RUN_SKILL, f"{who}\n\n{_FOLLOW}"))
+
+
+def _remembering(inputs: Mapping[str, Any], memory: bool) -> dict[str, Any]:
+    return {**inputs, MEMORY: memory_field()} if memory and MEMORY not in inputs else dict(inputs)
 
 
 _FOLLOW: Final = "Do what the request says by following the skill below, and reply with the outcome."

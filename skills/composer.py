@@ -102,6 +102,7 @@ class Skills(WorkerTasks):
         policy: The policy of the agent.
         identity: Who the agent is.
         key: Gives the key of digests that the journal stores.
+        memory: Whether the agent has memory, so that skills are shown entries that fit their request.
     """
 
     def __init__(
@@ -111,10 +112,13 @@ class Skills(WorkerTasks):
         policy: Policy,
         identity: str | None,
         key: Callable[[], RoleKey],
+        *,
+        memory: bool = False,
     ) -> None:
         self.catalogue, self.key = catalogue, key
         self._registry, self._policy, self._identity = registry, policy, identity
-        self.signature = skill_signature(identity)
+        self._memory = memory
+        self.signature = skill_signature(identity, memory=memory)
         self._composed = lru_cache(maxsize=64)(self._compose)
 
     def shape(self) -> Shape[SkillParams, SkillResult]:
@@ -195,6 +199,7 @@ class Skills(WorkerTasks):
             self._identity,
             fields=None if takes_text else own.input_schema.get("properties", {}),
             output=None if gives.get("type") == "string" else gives,
+            memory=self._memory,
         )
 
     def begin(self, params: SkillParams, ctx: TaskContext) -> tuple[WorkerLoop, Worker, Callable[[Any], Any]]:

@@ -15,13 +15,11 @@ from langgraph.types import Command, interrupt
 
 from ...core import canonical_json, digest
 from ...core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
-from ...core.events import AnswerChecked, MemoryRecalled, PlanRejected, StepEnded, TextDelta, TextReplaced
+from ...core.events import AnswerChecked, PlanRejected, StepEnded, TextDelta, TextReplaced
 from ...harness.journal import SUSPENDED, Frame, Step
 from ...harness.worker import TEXT
 from ...memory import Draft
-from ...memory.entries import Entry, Reader, Recall, as_passages
 from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
-from ...signatures.calling import MEMORY
 from ...signatures.signature import CHECK
 from ..attached import ATTACHED, Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext
@@ -146,7 +144,6 @@ class Conversation(Loop):
         self._left_out = 0  # how many of its own steps are omitted because the model's context is too short
         self._checks = Checks(turn)
         self._first = False
-        self._recalled: Sequence[Entry] | None = None  # what the turn remembers; None until it is looked up
         self._agreed = 0  # how many entries of the history its examples have
         self.outcome: Mapping[str, Any] | None = None  # the body of its answer, set when it is in the log
 
@@ -181,8 +178,6 @@ class Conversation(Loop):
             self._window = await Window.open(turn, state["head"], state["asked"], first=self._first, own=own)
         else:  # the log only has additional messages of this turn, which the steps contain
             self._window.continue_at(state["head"], own)
-        if turn.services.recall is not None and self._recalled is None:
-            self._recalled = await self._recall(turn.services.recall, str(self._window.message["message"]))
         said = await self._step(final=final)
         head = self._window.head
         if "fault" in said:
@@ -223,8 +218,9 @@ class Conversation(Loop):
                 shown = await Shown.of(self.turn, message, history, light=light, report=report)
             report = False
             try:
-                recalled = {} if self._recalled is None else {MEMORY: as_passages(self._recalled)}
-                inputs = {"history": shown.history, **recalled, **shown.message}
+                inputs = {"history": shown.history, **shown.message}
+                if (recall := self.turn.services.recall) is not None:
+                    inputs |= await self.recall(recall, str(message["message"]))
                 field = REPLY if self.tools.result is TEXT else None  # JSON is sent only after it is checked
                 thought = await self.ask(inputs, final=final, notes=notes, field=field)
             except (ContextExceeded, ModelRefused) as error:
@@ -237,38 +233,6 @@ class Conversation(Loop):
                 light = True
             elif isinstance(failure, ModelRefused) or not (await self._window.narrow() or self._leave_out()):
                 raise failure
-
-    @property
-    def recalled(self) -> tuple[str, ...]:
-        """The ids of the memory entries that the turn recalled, in this run or an earlier one."""
-        record = self.turn.drive.recorded(self._recall_id)
-        found = [] if record is None or record.result is None else json.loads(record.result)
-        return tuple(each["id"] for each in found)
-
-    @property
-    def _recall_id(self) -> str:
-        return f"{self.turn.turn_id}/recall"
-
-    async def _recall(self, recall: Recall, message: str) -> Sequence[Entry]:
-        """The entries that fit the message. They are looked up once a turn, and are the same at each of its steps."""
-        turn = self.turn
-        reader = Reader(workspace=turn.scope.workspace, account=turn.scope.account)
-        again = turn.drive.recorded(self._recall_id) is not None
-
-        async def find(_: Any) -> Any:
-            return await recall.find(reader, message)
-
-        step = Step(
-            id=self._recall_id, parent=turn.turn_id, name="recall", kind="recall", input=digest(message), body=find
-        )
-        found = await turn.drive.run(step)
-        if found is SUSPENDED:
-            interrupt(STOPPED)
-        entries = await recall.read(reader, cast("Sequence[Mapping[str, Any]]", found))
-        turn.gate.mark(*(mark for entry in entries for mark in entry.untrusted))
-        if not again:
-            turn.emit(MemoryRecalled, entries=tuple(entry.id for entry in entries))
-        return entries
 
     def keep_example(self) -> None:
         if self.tools.result is not TEXT or self._asked is None:  # the Signature of an answer in JSON has no program

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Final, Literal, Protocol, TypedDict
+from typing import Any, ClassVar, Final, Literal, Protocol, TypedDict, cast
 
 from langgraph.errors import NodeCancelledError
 from langgraph.graph import START, StateGraph
@@ -29,15 +29,17 @@ from ...core.errors import (
     ResultInvalid,
     WorldAgentError,
 )
-from ...core.events import TurnKind
+from ...core.events import MemoryRecalled, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...memory import Draft
+from ...memory.entries import Entry, Reader, Recall, as_passages
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, StepMade, Thought
+from ...signatures.calling import memory_fields
 from ..checkpoints.saver import DURABILITY, LEASE, apart, chain_callbacks
-from ..context import WAITING, TurnContext
+from ..context import STOPPED, WAITING, TurnContext
 from ..history import result_text
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched, gather_all
@@ -97,6 +99,7 @@ class Loop:
         self.round = 0
         self.step = 0  # as events number them; rejected steps and answers count too
         self._fault = ""
+        self._recalled: Sequence[Entry] | None = None  # None until it is looked up
         self._own: tuple[str, Any] | None = None  # belongs to the last model call
         self._asked: tuple[Mapping[str, Any], Sequence[PastStep], Mapping[str, Any]] | None = None  # the last call
 
@@ -200,6 +203,55 @@ class Loop:
         # A called function can reach its own limit; then other calls are still possible.
         counters = self.turn.budget.counters
         return any(each.limits.calls is not None and each.spent.calls >= each.limits.calls for each in counters)
+
+    # --- remembering ------------------------------------------------------------------------------------------------
+
+    @property
+    def recalled(self) -> tuple[str, ...]:
+        """The ids of the memory entries that it recalled, in this run or an earlier one."""
+        record = self.calls.frame.drive.recorded(self._recall_id)
+        found = [] if record is None or record.result is None else json.loads(record.result)
+        return tuple(each["id"] for each in found)
+
+    async def recall(self, recall: Recall, text: str) -> dict[str, Any]:
+        """The input field with the memory entries that fit a text; nothing if the Signature has no such field.
+
+        They are looked up once, and are the same at each step.
+
+        Args:
+            recall: Looks them up.
+            text: The message or the request.
+        """
+        names = memory_fields(self.tools.signature)
+        if not names:
+            return {}
+        if self._recalled is None:
+            self._recalled = await self._look_up(recall, text)
+        return {names[0]: as_passages(self._recalled)}
+
+    @property
+    def _recall_id(self) -> str:
+        return f"{self.calls.frame.path}/recall"
+
+    async def _look_up(self, recall: Recall, text: str) -> Sequence[Entry]:
+        turn, drive = self.turn, self.calls.frame.drive
+        reader = Reader(workspace=turn.scope.workspace, account=turn.scope.account)
+        again = drive.recorded(self._recall_id) is not None
+
+        async def find(_: Any) -> Any:
+            return await recall.find(reader, text)
+
+        step = Step(
+            id=self._recall_id, parent=self.calls.frame.path, name="recall", kind="recall", input=text, body=find
+        )
+        found = await drive.run(step)
+        if found is SUSPENDED:
+            interrupt(STOPPED)
+        entries = await recall.read(reader, cast("Sequence[Mapping[str, Any]]", found))
+        turn.gate.mark(*(mark for entry in entries for mark in entry.untrusted))
+        if not again:
+            turn.emit(MemoryRecalled, entries=tuple(entry.id for entry in entries), call_id=turn.task or turn.turn_id)
+        return entries
 
     # --- acting -----------------------------------------------------------------------------------------------------
 

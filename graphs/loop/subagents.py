@@ -80,6 +80,9 @@ class WorkerLoop(Loop):
 
     async def asked(self, final: bool) -> Thought:
         inputs = {REQUEST: self._worker.message(self._inputs)} if self._worker.prompt else self._inputs
+        if (recall := self.turn.services.recall) is not None:
+            text = str(inputs[REQUEST]) if inputs.keys() == {REQUEST} else canonical_json(inputs)
+            inputs = {**inputs, **await self.recall(recall, text)}
         return await self.ask(inputs, final=final, notes=self.fault_notes())
 
     async def _think(self) -> Node | None:
@@ -180,10 +183,12 @@ class Subagents(WorkerTasks):
 
     Args:
         registry: The workers, and the functions that they can call.
+        memory: Whether the agent has memory.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, *, memory: bool = False) -> None:
         self.registry = registry
+        self._memory = memory
         self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
 
     def signatures(self, pool: PredictorPool, models: Models) -> None:
@@ -221,7 +226,7 @@ class Subagents(WorkerTasks):
         functions = callable_by(worker, self.registry)
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
-            tools = Tools.of_worker(worker, functions)
+            tools = Tools.of_worker(worker, functions, memory=self._memory and worker.memory)
             if found is not None and bool(found[0]) == bool(functions):  # its program is found by its Signature
                 tools = replace(tools, signature=found[1].signature)
             found = self._tools[worker.name] = (functions, tools)

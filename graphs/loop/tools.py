@@ -68,8 +68,13 @@ class Tools:
         return cls(signature=signature, functions={each.name: each for each in functions}, offered=offered)
 
     @classmethod
-    def of_worker(cls, worker: Worker, functions: Sequence[Function]) -> Tools:
+    def of_worker(cls, worker: Worker, functions: Sequence[Function], *, memory: bool = False) -> Tools:
         """The tools of a worker.
+
+        Args:
+            worker: The worker.
+            functions: What it can call.
+            memory: Whether it is shown memory entries.
 
         Raises:
             FunctionInvalid: An input of the worker has the name of an output.
@@ -81,6 +86,7 @@ class Tools:
             fields=None if worker.prompt or own.params is WorkerRequest else own.input_schema.get("properties", {}),
             output=None if gives_text(own) else own.output_schema,
             tools=bool(functions),
+            memory=memory,
         )
         return cls(
             signature=signature,

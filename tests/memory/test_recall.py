@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, calls, scripted_agent
-from worldagent import Approve, Memory, Policy, Role, Rule, WorldAgent
+from worldagent import Approve, Memory, Policy, Role, Rule, Worker, WorldAgent
 from worldagent.core.errors import InvalidArgument, UnknownEntry
 from worldagent.core.events import MemoryRecalled
 from worldagent.harness import tool
@@ -275,3 +275,40 @@ def test_invalid_choices_are_refused(given: dict[str, Any], problem: str) -> Non
 def test_only_a_memory_is_taken() -> None:
     with pytest.raises(InvalidArgument, match="memory"):
         WorldAgent("w", lm="local", memory=True)  # type: ignore[arg-type]  # the test's subject
+
+
+@pytest.mark.requirement("M2")
+@pytest.mark.parametrize("tools", [(), ("look",)])
+async def test_a_worker_is_shown_entries_if_it_says_so(tmp_path: Path, tools: tuple[str, ...]) -> None:
+    @tool(risk="read_only")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        return {"result": "Done."}
+
+    workers = [Worker("cook", "Cook.", memory=True, tools=tools), Worker("waiter", "Serve.", tools=tools)]
+    lm = ScriptedLM(reply)
+    async with scripted_agent(tmp_path, lm, workers=workers, tools=[look], memory=Memory()) as agent:
+        await agent.memory.add(NUTS, account="ana")
+        thread = agent.thread("t", account="ana")
+        for name in ("cook", "waiter"):
+            await thread.task("subagent", {"worker": name, "request": "A cake with nuts."})
+    assert [NUTS in call.user for call in lm.calls] == [True, False]
+    assert "memory" not in lm.calls[1].text
+    async with scripted_agent(tmp_path / "off", lm, workers=workers, tools=[look]) as agent:
+        await agent.thread("t", account="ana").task("subagent", {"worker": "cook", "request": "A cake."})
+    assert "memory" not in lm.calls[2].text
+
+
+@pytest.mark.requirement("M2", "T6")
+async def test_a_skill_is_shown_entries_that_fit_its_request(tmp_path: Path) -> None:
+    folder = tmp_path / "skills" / "baking"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: baking\ndescription: Bakes.\n---\nBake it.\n")
+    lm = ScriptedLM(lambda call: {"reply": "Done."})
+    async with scripted_agent(tmp_path / "home", lm, skills=[folder.parent], memory=Memory()) as agent:
+        await agent.memory.add(NUTS, account="ana")
+        await agent.thread("t", account="ana").run_skill("baking", {"request": "A cake with nuts."})
+    assert NUTS in lm.calls[-1].user
