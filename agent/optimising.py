@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..signatures.optimising import Effort, Optimised, Optimizer, Progress
     from .agent import WorldAgent
 
-_MOST = 10_000  # examples of kept turns, the newest
+_MAX_KEPT_EXAMPLES = 10_000  # examples of kept turns, the newest
 _KEEP = (
     "run turns with Settings(examples='all'), or 'asked' and example=True, name the --workspace and --home that have "
     "them, or give a file with --examples"
@@ -73,7 +73,7 @@ async def optimise_program(
     engine = agent._runner.parts.engine
     program, services = engine.program(signature), engine.services
     if training.examples is None:
-        examples: Sequence[Any] = await agent.examples(signature, limit=_MOST)
+        examples: Sequence[Any] = await agent.examples(signature, limit=_MAX_KEPT_EXAMPLES)
         source, remedy = _kept(agent, signature), _KEEP
     else:
         examples = await asyncio.to_thread(read_examples, training.examples, program.signature)

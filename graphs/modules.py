@@ -61,7 +61,7 @@ async def run_module(
         asked, identified = outputs.inputs(given)
 
         async def body(_: Any) -> Any:
-            listener = replace(turn.listener(predictor.name), watch=None)  # dspy tells callbacks of a module's calls
+            listener = replace(turn.listener(predictor.name), watch=None)  # dspy notifies callbacks itself
             answer = await turn.ask(
                 lambda caller: predictor(call.inputs, call.tuned(caller), role=turn.role, listener=listener)
             )

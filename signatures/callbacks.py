@@ -23,10 +23,10 @@ def dspy_callbacks(callbacks: Iterable[object]) -> list[BaseCallback]:
 
 
 class Watch:
-    """Tells callbacks of a predictor's calls as of those of the `dspy.Predict` without the role.
+    """Notifies callbacks of a predictor's calls, as of calls of the `dspy.Predict` without the role.
 
     Args:
-        callbacks: The callbacks; each other one is told if one fails.
+        callbacks: The callbacks. If one fails, the others are still called.
         hide: Takes texts of the role out of a value.
     """
 
@@ -34,24 +34,24 @@ class Watch:
         self._callbacks, self._hide = tuple(callbacks), hide
 
     def began(self, predict: dspy.Predict, inputs: Mapping[str, Any]) -> str:
-        """Tell that a call begins, and return its id."""
+        """Notify that a call begins, and return its id."""
         call_id = uuid4().hex
         given = {"kwargs": self._hide(dict(inputs))}  # the form in which dspy passes the inputs of a module
-        self._tell("on_module_start", call_id=call_id, instance=predict, inputs=given)
+        self._notify("on_module_start", call_id=call_id, instance=predict, inputs=given)
         return call_id
 
     def ended(self, call_id: str, fields: Mapping[str, Any] | None, error: WorldAgentError | None) -> None:
-        """Tell that a call ended, with its output fields or its error; with neither it was interrupted."""
+        """Notify that a call ended, with its output fields or its error; with neither it was interrupted."""
         outputs = None if fields is None else dspy.Prediction(**self._hide(dict(fields)))
-        self._tell("on_module_end", call_id=call_id, outputs=outputs, exception=error)
+        self._notify("on_module_end", call_id=call_id, outputs=outputs, exception=error)
 
-    def _tell(self, name: str, **given: Any) -> None:
+    def _notify(self, name: str, **given: Any) -> None:
         for each in self._callbacks:
-            _tell(each, name, given)
+            _notify(each, name, given)
 
 
 class RoleFreeCallback(BaseCallback):
-    """Passes what dspy tells of the parts of a module on to a callback, without the role.
+    """Passes dspy's notifications about the parts of a module on to a callback, without the role.
 
     Args:
         callback: The callback.
@@ -70,10 +70,10 @@ class RoleFreeCallback(BaseCallback):
         text = "" if error is None else "".join(format_exception(error))  # with what caused it
         if self._hide(text) != text:
             shown["exception"] = RuntimeError(self._hide(str(error)))
-        _tell(self._callback, name, shown)
+        _notify(self._callback, name, shown)
 
 
-def _tell(callback: BaseCallback, name: str, given: Mapping[str, Any]) -> None:
+def _notify(callback: BaseCallback, name: str, given: Mapping[str, Any]) -> None:
     try:
         getattr(callback, name)(**given)
     except Exception as error:  # broad: a callback can raise anything; its message may be secret

@@ -29,18 +29,18 @@ from .signature import check_signature, named
 
 Module = dspy.Module
 
-_OWN: Final = frozenset({"rollout_id", "n", "num_generations", "cache"})
+_UNSENT_OPTIONS: Final = frozenset({"rollout_id", "n", "num_generations", "cache"})
 """Options of dspy that are not sent: what they ask for is done by the agent, or refused."""
 
-_LATE_SECONDS: Final = 0.05
+_STOPPED_CALL_SECONDS: Final = 0.05
 """What a call takes that a module makes after its turn has stopped, so that a loop of them uses no processor."""
 
-_OPEN: Final[dict[str, ModuleRun]] = {}
+_OPEN_RUNS: Final[dict[str, ModuleRun]] = {}
 """The open runs by key. A module has only the key: what it keeps, such as a trace, must not lead to the turn's role."""
 
 _METHODS: Final = ("aforward", "forward")
 
-_ODD = re.compile(r"[^\w.-]+")
+_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 class ModuleStopped(BaseException):
@@ -77,7 +77,7 @@ def predictor_name(prefix: str, path: str) -> str:
         prefix: The name of the module's entry Signature, or of its shape.
         path: Its path in the module.
     """
-    return f"{prefix}.{_ODD.sub('_', path)}"
+    return f"{prefix}.{_NOT_IN_NAMES.sub('_', path)}"
 
 
 def has_fields(signature: Signature, entry: Signature) -> bool:
@@ -222,18 +222,18 @@ class _TurnAdapter(RoleAdapter):
     async def acall(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        run = _OPEN.get(self._run)
+        run = _OPEN_RUNS.get(self._run)
         if run is None:
-            await asyncio.sleep(_LATE_SECONDS)
+            await asyncio.sleep(_STOPPED_CALL_SECONDS)
             raise ModuleStopped
         return [await run.ask_from_task(lm, lm_kwargs, signature, demos, inputs)]
 
     def __call__(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        run = _OPEN.get(self._run)
+        run = _OPEN_RUNS.get(self._run)
         if run is None:
-            threading.Event().wait(_LATE_SECONDS)
+            threading.Event().wait(_STOPPED_CALL_SECONDS)
             raise ModuleStopped
         return [run.ask_from_thread(lm, lm_kwargs, signature, demos, inputs)]
 
@@ -281,13 +281,13 @@ class ModuleRun:
         self.hide = hide
         # The module can see them, so they must not lead to the role either.
         seen = [RoleFreeCallback(each, partial(_hidden, self._key)) for each in dspy_callbacks(callbacks)]
-        _OPEN[self._key] = self
+        _OPEN_RUNS[self._key] = self
         try:
             with dspy.context(**settings, callbacks=seen, track_usage=False, stream_listeners=[], send_stream=None):
                 yield
         finally:
             self._stopped = True
-            del _OPEN[self._key]
+            del _OPEN_RUNS[self._key]
             for future in tuple(self._asked):
                 future.cancel()
 
@@ -313,14 +313,14 @@ class ModuleRun:
         own_signature = _named(made_of, name, signature.instructions)
         predictor = Predictor(own_signature, demos=[dict(demo) for demo in demos])
         own = {key: inputs[key] for key in signature.input_fields if key in inputs}
-        sent = {key: value for key, value in given.items() if key not in _OWN}
+        sent = {key: value for key, value in given.items() if key not in _UNSENT_OPTIONS}
         return dict(await self._ask(PredictorCall(predictor=predictor, inputs=own, options=sent)))
 
     async def ask_from_task(self, *given: Any) -> dict[str, Any]:
         """The same for a task of the module, which can run on an event loop of the module's own."""
         if asyncio.get_running_loop() is self._loop:
             return await self.ask(*given)
-        with self._from_elsewhere(given) as future:
+        with self._from_another_thread(given) as future:
             return await asyncio.wrap_future(future)
         raise ModuleStopped
 
@@ -335,12 +335,12 @@ class ModuleRun:
                 "the module calls a model in its aforward without await, which would stop the event loop",
                 remedy="write `await self.NAME.acall(...)` there",
             )
-        with self._from_elsewhere(given) as future:
+        with self._from_another_thread(given) as future:
             return future.result()
         raise ModuleStopped
 
     @contextmanager
-    def _from_elsewhere(self, given: Sequence[Any]) -> Generator[Future[dict[str, Any]]]:
+    def _from_another_thread(self, given: Sequence[Any]) -> Generator[Future[dict[str, Any]]]:
         """Make a call from another thread. Nothing after the block runs unless the turn has stopped."""
         future = asyncio.run_coroutine_threadsafe(self.ask(*given), self._loop)
         self._asked.add(future)
@@ -357,7 +357,7 @@ class ModuleRun:
 
 def _hidden(run: str, value: Any) -> Any:
     """What callbacks see of a value; nothing after the run."""
-    opened = _OPEN.get(run)
+    opened = _OPEN_RUNS.get(run)
     return None if opened is None else opened.hide(value)
 
 

@@ -189,7 +189,7 @@ class Listener:
         waiting: Called with the model's name and a number of seconds before a call waits for the model's service.
         before: Called before every try. An exception is passed on, and the model is not called.
         after: Awaited when the call is over, successful or not.
-        watch: Is told of the call; None for no one.
+        watch: Notifies callbacks of the call; None if there are none.
     """
 
     usage: Callable[..., None] = lambda used, **more: None
@@ -327,7 +327,7 @@ class Predictor:
         """
         call = _Call(self, inputs, caller, role.reveal(self.name), listener, steps=steps, final=final)
         watch = listener.watch
-        told = None if watch is None else watch.began(self._plain, inputs)
+        watched = None if watch is None else watch.began(self._plain, inputs)
         failure: WorldAgentError | None = None
         answer: Answer | None = None
         try:
@@ -336,8 +336,8 @@ class Predictor:
             failure = error
         finally:
             call.forget()
-            if watch is not None and told is not None:
-                watch.ended(told, None if answer is None else answer.fields, failure)
+            if watch is not None and watched is not None:
+                watch.ended(watched, None if answer is None else answer.fields, failure)
         if listener.after is not None:
             await listener.after()
         if answer is None:

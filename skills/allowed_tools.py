@@ -16,7 +16,7 @@ from ..harness.gate.texts import command_pattern, is_narrowed_command
 
 SHELL: Final = "shell"
 
-_OURS: Final[Mapping[str, str]] = {
+_CLAUDE_CODE_NAMES: Final[Mapping[str, str]] = {
     "Read": "read_file",
     "Write": "write_file",
     "Edit": "edit_file",
@@ -70,7 +70,7 @@ def allowed_tools(entries: Sequence[str], tools: Collection[str]) -> AllowedTool
     any_command, unknown = False, []
     for entry in entries:
         called, _, rest = entry.partition("(")
-        name = _OURS.get(called, called)
+        name = _CLAUDE_CODE_NAMES.get(called, called)
         found = {tool for tool in tools if is_like(tool, (name,))}
         command = _command(rest) if rest and name == SHELL else None
         if not found or (rest and command is None):

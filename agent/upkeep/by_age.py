@@ -27,7 +27,7 @@ PruneProgress = Callable[[str, int, int], object]
 
 _BATCH: Final = 500  # rows, or ids that are looked at
 _TURNS: Final = 50  # turns whose calls one transaction removes; a turn has up to some hundreds
-_MAX_REST_SECONDS: Final = 0.25
+_MAX_PAUSE_SECONDS: Final = 0.25
 
 _OVER: Final = f"""workspace=? AND status NOT IN ({", ".join(map(repr, OPEN_RUNS))}) AND at < ?"""
 _COUNT_RUNS: Final = f"SELECT COUNT(*) FROM wa_schedule_run WHERE {_OVER}"
@@ -174,7 +174,7 @@ class _ByAge:
         async with self._stores.traces() as traces:
             total = await traces.count(self._workspace, before)
             done = 0
-            while not self._dry_run and (count := await _rested(traces.prune(before, self._workspace))):
+            while not self._dry_run and (count := await _throttled(traces.prune(before, self._workspace))):
                 done += count
                 self._progress("traces", done, max(done, total))
         return total if self._dry_run else done
@@ -188,7 +188,7 @@ class _ByAge:
         done = 0
         async for found in self._quiet_threads(before):
             for key, name in found:
-                if await _rested(self._remove(key, name, before)):
+                if await _throttled(self._remove(key, name, before)):
                     done += 1
                 else:
                     self.left += 1
@@ -230,14 +230,14 @@ class _ByAge:
         return await self._stores.database.read(lambda tx: tx.execute(query, given))
 
     async def _batch(self, statement: str, given: Sequence[object]) -> list[tuple[Any, ...]]:
-        return await _rested(self._stores.database.transact(lambda tx: tx.execute(statement, given)))
+        return await _throttled(self._stores.database.transact(lambda tx: tx.execute(statement, given)))
 
 
-async def _rested(batch: Awaitable[T]) -> T:
+async def _throttled(batch: Awaitable[T]) -> T:
     """Do one batch, and then leave the database to others for as long as it took."""
     began = time.monotonic()
     done = await batch
-    await asyncio.sleep(min(time.monotonic() - began, _MAX_REST_SECONDS))
+    await asyncio.sleep(min(time.monotonic() - began, _MAX_PAUSE_SECONDS))
     return done
 
 

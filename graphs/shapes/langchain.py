@@ -124,20 +124,20 @@ class ChatModels(BaseCallbackHandler):
         text = sum(len(message.text) for message in said)
         received = text // _CHARACTERS_PER_TOKEN if used.output_tokens is None else used.output_tokens
         self._budget.spend(name, used, sent + received, 0.0)
-        told = asdict(used)
-        del told["calls"]
-        self._emit(Usage, signature=self._key, call_id=self._task, model=name, seconds=seconds, **told)
+        reported = asdict(used)
+        del reported["calls"]
+        self._emit(Usage, signature=self._key, call_id=self._task, model=name, seconds=seconds, **reported)
         write = asyncio.ensure_future(self._budget.settle())
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
 
 
-def _usage_of(told: Any) -> ModelUsage:
-    sent, received = told.get("input_token_details") or {}, told.get("output_token_details") or {}
+def _usage_of(reported: Any) -> ModelUsage:
+    sent, received = reported.get("input_token_details") or {}, reported.get("output_token_details") or {}
     return ModelUsage(
         calls=1,
-        input_tokens=told["input_tokens"],
-        output_tokens=told["output_tokens"],
+        input_tokens=reported["input_tokens"],
+        output_tokens=reported["output_tokens"],
         cached_tokens=sent.get("cache_read") or 0,
         reasoning_tokens=received.get("reasoning") or 0,
         cost=None,
@@ -188,13 +188,13 @@ def _tool(function: Function) -> BaseTool:
     )
 
 
-_EQUAL: Final[WeakKeyDictionary[Frame, Counter[str]]] = WeakKeyDictionary()
+_CALL_COUNTS: Final[WeakKeyDictionary[Frame, Counter[str]]] = WeakKeyDictionary()
 """How often each call was made in the run of a graph."""
 
 
 def _key(frame: Frame, name: str, arguments: Mapping[str, Any]) -> str | None:
     """Distinguishes equal calls of a run, because a chat model can ask for two of them at the same time."""
-    made = _EQUAL.setdefault(frame, Counter())
+    made = _CALL_COUNTS.setdefault(frame, Counter())
     mark = digest([name, arguments], length=12)
     made[mark] += 1
     return None if made[mark] == 1 else f"{mark}-{made[mark]}"
