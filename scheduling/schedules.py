@@ -19,6 +19,7 @@ from ..agent import Thread, Trigger, TurnStream, WorldAgent
 from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
 from ..core.validation import check_integer
+from ..memory import thread_key
 from ..memory.schedules import Change, RunStatus, ScheduleRows, ScheduleRun, StoredSchedule
 from .policies import MAX_WAIT_SECONDS, DueSlots, RunState, due_slots, overlap_action, seconds_to_next
 from .schedule import Schedule, StartTarget
@@ -35,7 +36,7 @@ class Target(Protocol):
     """Something that a schedule starts in place of a turn, such as an event; pass it in `Schedules(targets=...)`."""
 
     async def fire(self, schedule: Schedule, slot: Slot, payload: Any) -> None:
-        """Start it. It can be called again for the same slot, after a kill.
+        """Start it. It is called again for the same slot only if the process that called it has died.
 
         Args:
             schedule: The schedule.
@@ -245,9 +246,11 @@ class Schedules:
 
     async def _start(self, schedule: Schedule, run: ScheduleRun) -> bool:
         """Start a run by the overlap policy; False if it has to wait."""
-        thread, targeted = self._thread(schedule), isinstance(schedule.starts, StartTarget)
+        if isinstance(schedule.starts, StartTarget):
+            return await self._fire_target(schedule, schedule.starts, run)
+        thread = self._thread(schedule)
         # A run that was claimed and not begun is begun at once: its key makes it one turn.
-        decided = targeted or run.status != "due"
+        decided = run.status != "due"
         action = "start" if decided else overlap_action(await self._state(thread), schedule.overlap)
         if action == "queue":
             return False
@@ -259,9 +262,6 @@ class Schedules:
             return True
         if run.status == "due" and not await self._rows.claim(schedule.workspace, run, "started"):
             return True  # another process has it
-        if isinstance(schedule.starts, StartTarget):
-            await self._fire_target(schedule, schedule.starts, run)
-            return True
         if action == "cancel_then_start":
             await thread.cancel()
             for earlier in await self._rows.open_runs(schedule.workspace, schedule.id):
@@ -320,7 +320,24 @@ class Schedules:
             await self._set(schedule, run, "failed", note=_described(error))
         self._changed.set()  # a run that waits can start
 
-    async def _fire_target(self, schedule: Schedule, starts: StartTarget, run: ScheduleRun) -> None:
+    async def _fire_target(self, schedule: Schedule, starts: StartTarget, run: ScheduleRun) -> bool:
+        """Call a target; False if another process is calling one of this schedule.
+
+        A target has no key that would make two calls one. So the caller holds a lease, and another process calls it
+        again only if the caller has died.
+        """
+        key = f"{thread_key(self._thread(schedule).scope)}@target"
+        try:
+            async with self._agent.stores.leases.hold(key, wait=0):
+                open_runs = await self._rows.open_runs(schedule.workspace, schedule.id)
+                if run.slot in [each.slot for each in open_runs]:
+                    await self._set(schedule, run, "started")
+                    await self._call_target(schedule, starts, run)
+        except ThreadBusy:
+            return False
+        return True
+
+    async def _call_target(self, schedule: Schedule, starts: StartTarget, run: ScheduleRun) -> None:
         target = self._targets.get(starts.target)
         if target is None:
             note = f"there is no target {starts.target!r} in this process"

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.agents import Thinking, calls, paying
-from support.processes import call_of, eventually, killed, run_script, start_script
-from support.schedules import START, die, fire_all, hourly, opened, passes
+from support.processes import call_of, ending, eventually, killed, next_line, run_script, start_script
+from support.schedules import START, die, die_in_a_target, fire_all, hourly, opened, passes
 from support.skill_turns import package
 from worldagent import Role, Tier, Worker
 from worldagent.core.errors import NameTaken, ScheduleInvalid, UnknownSchedule, UnknownShape, WorldAgentError
@@ -317,6 +319,30 @@ async def test_a_turn_of_a_person_on_the_thread_is_not_cancelled(tmp_path: Path)
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 180)), min_size=2, max_size=12),
+    misfire=st.sampled_from(["skip", "once", "all"]),
+)
+async def test_two_schedulers_with_clocks_of_their_own_never_fire_a_slot_twice(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]], misfire: Any
+) -> None:
+    home, clocks, bell = tmp_path_factory.mktemp("home"), (VirtualClock(START), VirtualClock(START)), Bell()
+    targets = {"bell": bell}
+    async with (
+        opened(home, ScriptedLM([]), clocks[0], targets=targets) as (_, first),
+        opened(home, ScriptedLM([]), clocks[1], targets=targets) as (_, second),
+    ):
+        await first.add(hourly(starts=StartTarget("bell"), misfire=misfire, misfire_limit=3))
+        for which, minutes in steps:
+            await clocks[which].advance(minutes * 60)
+            await asyncio.gather(first.fire_due(), second.fire_due())
+        runs = await first.history("tide", limit=1000)
+    rung = [key for key, _ in bell.rung]
+    assert len(rung) == len(set(rung))
+    assert sorted(rung) == [f"tide@{run.slot}" for run in reversed(runs) if run.status == "done"]
+    assert {run.status for run in runs} <= {"done", "skipped"}
+
+
 @pytest.mark.parametrize("hours", [60, pytest.param(1000, marks=pytest.mark.soak)])
 async def test_two_processes_never_fire_a_slot_twice(tmp_path: Path, hours: int) -> None:
     home = tmp_path / "home"
@@ -346,6 +372,21 @@ async def test_a_killed_run_is_resumed_before_a_later_slot_starts(tmp_path: Path
     assert (first.turn, first.status, later.status) == (begun.turn, "done", "done")
     assert ["01:00:00" in call.text for call in lm.calls] == [True, True]
     assert ["02:00:00" in call.text for call in lm.calls] == [False, True]
+
+
+async def test_a_target_is_called_again_only_after_a_kill(tmp_path: Path) -> None:
+    home, clock, bell = tmp_path / "home", VirtualClock(START), Bell()
+    async with opened(home, ScriptedLM([]), clock, targets={"bell": bell}) as (_, schedules):
+        await schedules.add(hourly(starts=StartTarget("bell"), misfire="all"))
+        async with ending(await start_script(call_of(die_in_a_target, home))) as child:
+            assert await next_line(child, 60) == "there"
+            await passes(schedules, clock, 2)
+            assert bell.rung == []
+            child.kill()
+            await child.wait()
+        await schedules.fire_due()
+        assert [key[16:18] for key, _ in bell.rung] == ["01", "02"]
+        await settled(schedules, [("01", "done"), ("02", "done")])
 
 
 async def test_stored_roles_resolve_when_it_fires_and_a_tier_can_be_left_out(tmp_path: Path) -> None:

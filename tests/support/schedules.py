@@ -70,3 +70,17 @@ async def die(home: Path) -> None:
     async with opened(home, ScriptedLM(reply), clock) as (_, schedules):
         await passes(schedules, clock, 1)
         await asyncio.Event().wait()
+
+
+class Waits:
+    """A target that never returns."""
+
+    async def fire(self, *_: Any) -> None:
+        await wait_for_kill()
+
+
+async def die_in_a_target(home: Path) -> None:
+    """Call a target in this process, which never returns."""
+    clock = VirtualClock(START)
+    async with opened(home, ScriptedLM([]), clock, targets={"bell": Waits()}) as (_, schedules):
+        await passes(schedules, clock, 1)
