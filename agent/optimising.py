@@ -77,7 +77,7 @@ async def optimise_program(
         source, remedy = _kept(agent, signature), _KEEP
     else:
         examples = await asyncio.to_thread(read_examples, training.examples, program.signature)
-        source, remedy = repr(str(training.examples)), "write more lines"
+        source, remedy = f"in {str(training.examples)!r}", "write more lines"
     train, held_out = split_examples(
         examples, held_out=training.held_out, seed=training.seed, source=source, remedy=remedy
     )
@@ -105,7 +105,7 @@ def _kept(agent: WorldAgent, signature: str) -> str:
     """Where the turns that an agent kept are, for an error."""
     storage = agent.storage
     place = f"the home {str(storage.resolve())!r}" if storage.url is None else "its Postgres database"
-    return f"the turns with the Signature {signature!r} that the workspace {agent.workspace!r} kept in {place}"
+    return f"of {signature!r} that the workspace {agent.workspace!r} kept in {place}"
 
 
 def check_target(file: Path) -> Path:

@@ -1,4 +1,5 @@
 # A tool, a role, an approval, a stream. Run: WORLDAGENT_LM=openai/gpt-4o OPENAI_API_KEY=... python quickstart.py
+# The thread "t1" is kept in your data folder, so a second run continues it.
 import asyncio
 
 from worldagent import Approve, Role, WorldAgent

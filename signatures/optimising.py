@@ -49,6 +49,7 @@ Stage = Literal["before", "optimising", "after"]
 _DEMONSTRATIONS: Final[Mapping[str, int]] = {"light": 4, "medium": 8, "heavy": 16}
 _PERFECT: Final = 1.0  # the best score, as GEPA takes it
 _UNREAD: Final = 20  # first answers of a teacher of which one must be readable
+_SCORED: Final = 0.8  # the share of examples that a trial of MIPROv2 scores
 _CANDIDATES: Final = 6  # of instructions and of demonstrations, as for the budget `light`
 _PACKAGES: Final[Mapping[Optimizer, str]] = {"gepa": "gepa", "mipro": "optuna"}
 _CLIENT: Final = frozenset({"api_key", "api_base", "base_url", "timeout", "rollout_id", "prompt_cache"})
@@ -165,12 +166,13 @@ async def optimise(
         progress: Called in the event loop after each scored prediction, and at the end of each stage.
 
     Raises:
+        InvalidArgument: All examples to learn from have the feedback `bad`, and the optimizer shows examples.
         FunctionInvalid: The metric or the optimizer fails, returns no number, or calls `dspy.configure`.
         MissingExtra: The optimizer needs a package that is not installed.
         OutputInvalid: None of the first 20 answers of the teacher can be read.
         HostError: The model cannot be called.
     """
-    _check_installed(optimizer)
+    _check_optimizer(optimizer, train)
     run = _Run(progress)
     scorer = Metric(metric, name, fail=run.fail, scored=run.scored)
     await _try_tools(run, program, caller, train[0])
@@ -317,7 +319,11 @@ def _mipro(plan: _Plan) -> Any:
         **tried,
     )
     trials: Any = {"num_trials": plan.budget, "minibatch": False} if counted else {}
-    return made.compile(plan.program, trainset=without_bad(plan.train), **trials)
+    # Of the others a fifth is shown, as dspy does it. Bad ones have to be scored: they are what can become better.
+    shown = without_bad(plan.train)
+    shown = shown[: len(shown) - int(len(shown) * _SCORED)]
+    scored = [example for example in plan.train if not any(example is each for each in shown)]
+    return made.compile(plan.program, trainset=shown, valset=scored or shown, **trials)
 
 
 def _bootstrap(plan: _Plan) -> Any:
@@ -334,13 +340,18 @@ def _bootstrap(plan: _Plan) -> Any:
 _COMPILE: Final[Mapping[Optimizer, Callable[[_Plan], Any]]] = {"gepa": _gepa, "mipro": _mipro, "bootstrap": _bootstrap}
 
 
-def _check_installed(optimizer: Optimizer) -> None:
-    """Refuse an optimizer before its run, since dspy imports its package in the middle of it."""
+def _check_optimizer(optimizer: Optimizer, train: Sequence[dspy.Example]) -> None:
+    """Refuse, before anything is spent, an optimizer that is not installed or has nothing to show to the model."""
     package = _PACKAGES.get(optimizer)
     if package is not None and find_spec(package) is None:
         raise MissingExtra(
             f"the optimizer {optimizer!r} needs the package {package!r}, which is not installed",
             remedy="install it: pip install 'worldagent[optimise]'",
+        )
+    if optimizer != "gepa" and not without_bad(train):
+        raise InvalidArgument(
+            f"the optimizer {optimizer!r} has no example to show to the model: all have the feedback 'bad'",
+            remedy="use gepa, which learns from them, or give other examples",
         )
 
 

@@ -110,7 +110,7 @@ def split_examples(
         examples: The examples.
         held_out: The share to score with, between 0 and 1.
         seed: The seed of the order.
-        source: Where they are from, for the error about too few.
+        source: Where they are from, for the error about too few, such as `in 'talks.jsonl'`.
         remedy: How to get more.
 
     Raises:
@@ -125,7 +125,7 @@ def split_examples(
         turns.setdefault(str(getattr(example, "turn", "") or place), []).append(example)
     if len(turns) < MIN_EXAMPLES:
         raise InvalidArgument(
-            f"there are only {len(turns)} examples in {source}, and {MIN_EXAMPLES} are needed, better 30",
+            f"there are only {len(turns)} examples {source}, and {MIN_EXAMPLES} are needed, better 30",
             remedy=remedy,
         )
     mixed = list(turns.values())

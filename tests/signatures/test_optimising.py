@@ -413,7 +413,7 @@ async def test_an_optimizer_without_its_package_names_the_extra(
 async def test_turns_that_were_kept_are_examples_and_bad_ones_are_no_demonstrations(tmp_path: Path) -> None:
     lm = ScriptedLM(arithmetic.skill)
     async with scripted_agent(tmp_path / "home", lm, settings={"examples": "all"}) as agent:
-        with pytest.raises(InvalidArgument, match=r"only 0 examples in the turns.* Settings\(examples='all'\)") as few:
+        with pytest.raises(InvalidArgument, match=r"only 0 examples of 'Converse'.* Settings\(examples='all'\)") as few:
             await optimise_program(agent, "Converse", Training(metric=arithmetic.square, optimizer="bootstrap"))
         assert f"the workspace {agent.workspace!r} kept in the home {str(tmp_path / 'home')!r}" in str(few.value)
         for number in range(1, 21):
@@ -430,9 +430,29 @@ async def test_turns_that_were_kept_are_examples_and_bad_ones_are_no_demonstrati
     assert_no_role_leak([tmp_path / "converse.json", found], SECRET)
 
 
+@pytest.mark.parametrize("optimizer", ["mipro", "bootstrap"])
+async def test_turns_that_were_bad_are_scored_and_not_only_left_out(tmp_path: Path, optimizer: Any) -> None:
+    if optimizer == "mipro":
+        pytest.importorskip("optuna", reason="install the extra optimise")
+    lm = ScriptedLM(arithmetic.skill)
+    training = Training(metric=arithmetic.square, optimizer=optimizer, held_out=0.4, budget=4)
+    async with scripted_agent(tmp_path / "home", lm, settings={"examples": "all"}) as agent:
+        threads = [agent.thread(f"t{number}") for number in range(1, 16)]
+        turns = [await thread.converse(str(number)) for number, thread in enumerate(threads, 1)]
+        for thread, turn in zip(threads, turns, strict=True):
+            await thread.feedback(turn.id, "bad")
+        asked = len(lm.calls)
+        with pytest.raises(InvalidArgument, match=f"'{optimizer}' has no example to show.*'bad'; .*gepa"):
+            await optimise_program(agent, "Converse", training)
+        assert len(lm.calls) == asked, "nothing was spent"
+        for number, (thread, turn) in enumerate(zip(threads, turns, strict=True), 1):
+            await thread.feedback(turn.id, "bad" if number % arithmetic.EASY else "good")
+        assert (await optimise_program(agent, "Converse", training)).better
+
+
 def test_the_steps_of_a_turn_stay_on_one_side() -> None:
     examples = [dspy.Example(message=str(number), turn=str(number // 3)) for number in range(30)]
-    train, held_out = split_examples(examples, held_out=0.4, seed=3, source="a test", remedy="pass more")
+    train, held_out = split_examples(examples, held_out=0.4, seed=3, source="here", remedy="pass more")
     assert (len(train), len(held_out)) == (18, 12)
     assert not {example.turn for example in train} & {example.turn for example in held_out}
 
