@@ -1,37 +1,17 @@
 """What was written before kill -9 is readable, and the resumed turn continues its trace (H5, T5)."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.agents import Said, answering, scripted_agent
-from support.processes import killed, start_script
+from support.processes import call_of, killed, start_script, wait_for_kill
 from support.shop import Order
 from traces.test_turns import records_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
 from worldagent.harness.trace import Trace, read_trace
-
-_CHILD = """
-import asyncio, sys
-from pathlib import Path
-from pydantic import BaseModel
-from support.agents import answering, scripted_agent
-from traces.test_kills import job
-from worldagent.harness.trace import Trace
-
-async def main():
-    home = Path(sys.argv[1])
-    functions, shape = job(home)
-    async with scripted_agent(
-        home, answering(), tools=functions, shapes=[shape], trace=Trace.to(home / "t.jsonl")
-    ) as agent:
-        await agent.thread("t1").task("job", {"what": "hat"})
-
-asyncio.run(main())
-"""
 
 
 def job(home: Path) -> tuple[list[Function], Shape[Order, Said]]:
@@ -45,9 +25,7 @@ def job(home: Path) -> tuple[list[Function], Shape[Order, Said]]:
     async def second(what: str) -> str:
         if not (home / "go").exists():
             await asyncio.sleep(0.3)  # longer than events are gathered
-            sys.stdout.write("waits\n")
-            sys.stdout.flush()
-            await asyncio.Event().wait()
+            await wait_for_kill()
         return what
 
     async def run(params: Order, ctx: TaskContext) -> Said:
@@ -57,9 +35,16 @@ def job(home: Path) -> tuple[list[Function], Shape[Order, Said]]:
     return [first, second], Shape("job", Order, Said, run)
 
 
+async def die(home: Path) -> None:
+    functions, shape = job(home)
+    trace = Trace.to(home / "t.jsonl")
+    async with scripted_agent(home, answering(), tools=functions, shapes=[shape], trace=trace) as agent:
+        await agent.thread("t1").task("job", {"what": "hat"})
+
+
 @pytest.mark.requirement("H5", "T5")
 async def test_trace_survives_a_kill_and_the_resume_continues_it(tmp_path: Path) -> None:
-    await killed(await start_script(_CHILD, tmp_path), at="waits")
+    await killed(await start_script(call_of(die, tmp_path)))
     functions, shape = job(tmp_path)
     (tmp_path / "go").touch()
     trace = Trace.to(tmp_path / "t.jsonl")
