@@ -226,7 +226,10 @@ class ResumeArguments(_Followed, ThreadArguments):
     on_role_change: Literal["fail", "refresh", "pin"] = Field(
         default="fail", description="what happens where the role is not the one that the turn began with"
     )
-    skill: SkillArgument | None = Field(default=None, description="the skill again, where the turn runs one")
+    skill: SkillArgument | None = Field(
+        default=None,
+        description="the composed skill again, where the turn runs one; one that was run by its name is found by it",
+    )
 
 
 class EventsArguments(WorkspaceArguments):

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from support.agents import paying
 from support.role_hosts import BOUND, Mode
 from support.services import FORMATS, Said, service
 from support.sidecar_served import Held, agents, as_json, caller_of, served
+from support.skill_turns import TEXT, asking, chosen, name_of, package
 from worldagent import Settings
 from worldagent.core.events import ReasoningDelta, TurnEnded
 from worldagent.harness import Worker
@@ -72,14 +74,28 @@ async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode:
 
 @pytest.mark.requirement("T6")
 async def test_a_skill_is_run_by_its_name(tmp_path: Path, mode: Mode) -> None:
-    (tmp_path / "skills" / "tea").mkdir(parents=True)
-    (tmp_path / "skills" / "tea" / "SKILL.md").write_text("---\nname: tea\ndescription: x\n---\nBoil water.\n")
-    lm = ScriptedLM([{"reply": "Tea."}])
-    sidecar = Sidecar(agents(tmp_path / "home", lm=lm, skills=[tmp_path / "skills"]))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
-        answer = await ask("run_skill", workspace="novel", thread="t", skill="tea", params={"request": "Two cups."})
-    assert answer["turn"]["result"] == {"skill": "tea", "reply": "Tea."}
-    assert "Boil water." in lm.calls[0].system
+    package(tmp_path)
+    (lm, seen), done = chosen(asking), list[str]()
+    more: dict[str, Any] = {
+        "skills": [tmp_path / "skills"],
+        "tools": [paying(done)],
+        "workers": [Worker("critic", "You judge.", "judges")],
+    }
+    place: dict[str, Any] = {"workspace": "novel", "thread": "t", "role": {"content": ROLE}}
+    async with served(Sidecar(agents(tmp_path / "home", lm=lm, **more))) as url, caller_of(url, mode) as ask:
+        waits = await ask("run_skill", **place, skill="tea", params={"request": "Two cups."})
+    [step] = waits["next"]
+    assert step["needs"] == ["answers", "role"]  # and not the skill, which is found by its name
+    async with served(Sidecar(agents(tmp_path / "home", lm=lm, **more))) as url, caller_of(url, mode) as ask:
+        [pause] = waits["turn"]["pauses"]
+        answer = await ask("resume", **place, answers={pause["id"]: {"approve": {}}})
+    assert (answer["turn"]["result"], done) == ({"skill": "tea", "reply": "Paid."}, ["tea"])
+    assert [(name_of(call), TEXT in call.system, ROLE in call.text) for call in seen] == [
+        ("RunSkill", True, True),
+        ("RunSkill", True, True),
+        ("critic", False, False),
+        ("RunSkill", True, True),
+    ]
 
 
 @pytest.mark.requirement("R8")
