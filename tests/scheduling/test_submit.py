@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from support.agents import Thinking, calls, paying, shape
+from support.agents import CRITIC, Thinking, calls, paying, shape
 from support.processes import ending, next_line, run_script
-from support.skill_turns import name_of, package
+from support.skill_turns import ROLE, asking, chosen, name_of, package, with_role_but_at_the_critic
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
 from worldagent import Role, Tier, Worker
 from worldagent.agent.submitting import submitted
@@ -198,6 +198,28 @@ async def test_stored_roles_resolve_in_the_worker_and_none_is_in_the_queue(tmp_p
     assert [canaries[1] in (call.role or "") for call in lm.calls] == [True, True]
     assert [any(each in call.text for each in (canaries[0], *canaries[2:])) for call in lm.calls] == [False, False]
     assert_no_role_in_queue(tmp_path, canaries)
+
+
+@pytest.mark.parametrize("start", [HELLO, StartSkill("tea", HELLO.message)])
+@pytest.mark.requirement("R9", "T6")
+async def test_a_submitted_skill_waits_for_an_approval_and_another_agent_resumes_it(tmp_path: Path, start: Any) -> None:
+    package(tmp_path)
+    (lm, seen), done = chosen(asking), list[str]()
+    more: dict[str, Any] = {"skills": [tmp_path / "skills"], "tools": [paying(done)], "workers": [CRITIC]}
+    home = tmp_path / "home"
+    async with working(home, lm, **more) as (agent, _):
+        await agent.roles.put("account", ROLE, scope_id="ana")
+        thread = agent.thread("t1", account="ana")
+        submission = await agent.submit(start, thread=thread, key="tea", unattended="pause")
+        assert (await asyncio.wait_for(submission.wait(), 20)).status == "paused"
+    async with queued_agent(home, lm, **more) as agent:
+        thread = agent.thread("t1", account="ana")
+        await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
+        assert (await agent.submission(thread, "tea").wait()).status == "done"
+    inside = ["RunSkill", "RunSkill", "critic", "RunSkill"]
+    assert with_role_but_at_the_critic(seen) == (["Converse", *inside, "Converse"] if start is HELLO else inside)
+    assert done == ["tea"]
+    assert_no_role_in_queue(home, [ROLE.content])
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
