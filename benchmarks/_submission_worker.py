@@ -8,7 +8,7 @@ from pathlib import Path
 
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.benchmarks._stubs import answering, constant_lm
-from worldagent.scheduling import Queue, Worker
+from worldagent.scheduling import Queue, QueueWorker
 
 LATENCY = 0.2
 CONCURRENCY = 5
@@ -26,7 +26,7 @@ def agent_of(home: Path, url: str | None, *, delay: float, concurrency: int) -> 
 
 
 async def work(home: Path, url: str | None) -> None:
-    async with agent_of(home, url, delay=LATENCY, concurrency=CONCURRENCY) as agent, Worker(agent).running():
+    async with agent_of(home, url, delay=LATENCY, concurrency=CONCURRENCY) as agent, QueueWorker(agent).running():
         print("up", flush=True)
         await asyncio.Event().wait()
 

@@ -25,7 +25,7 @@ from worldagent.benchmarks._measure import Report, Row, interleaved, main
 from worldagent.benchmarks._postgres import server
 from worldagent.benchmarks._stubs import QUESTION
 from worldagent.benchmarks._submission_worker import CONCURRENCY, LATENCY, agent_of
-from worldagent.scheduling import StartMessage, Worker
+from worldagent.scheduling import QueueWorker, StartMessage
 
 AT_ONCE = 50  # how many turns or workflows run at once, in each case
 WORKERS = (1, 4)
@@ -116,7 +116,7 @@ async def _bare(place: Callable[[], tuple[Path, str | None]], turns: int) -> flo
 
 
 async def _ours(place: Callable[[], tuple[Path, str | None]], turns: int) -> float:
-    async with agent_of(*place(), delay=0, concurrency=AT_ONCE) as agent, Worker(agent).running(drain=0):
+    async with agent_of(*place(), delay=0, concurrency=AT_ONCE) as agent, QueueWorker(agent).running(drain=0):
         await asyncio.sleep(2)
         began = time.perf_counter()
         for number in range(turns):

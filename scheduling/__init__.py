@@ -7,7 +7,7 @@ from .schedule import Misfire, Overlap, Schedule, StartTarget
 from .schedules import Schedules, Target
 from .slots import Slot
 from .when import Cron, Every, Once, When
-from .worker import Worker
+from .worker import QueueWorker
 
 __all__ = [
     "Cron",
@@ -16,6 +16,7 @@ __all__ = [
     "Once",
     "Overlap",
     "Queue",
+    "QueueWorker",
     "RateLimit",
     "Schedule",
     "ScheduleRun",
@@ -27,5 +28,4 @@ __all__ = [
     "StartTask",
     "Target",
     "When",
-    "Worker",
 ]

@@ -85,7 +85,7 @@ class Counts:
         return f"{self.ended} turns ended or wait for a person, {self.failed} failed, {self.running} left to resume"
 
 
-class Worker:
+class QueueWorker:
     """Runs the submitted turns of an agent's workspace. A process can have one.
 
     Args:
@@ -327,4 +327,4 @@ async def _for_ever() -> Outcome:
     raise AssertionError("nothing sets this event")
 
 
-__all__ = ["Counts", "Worker"]
+__all__ = ["Counts", "QueueWorker"]

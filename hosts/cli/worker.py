@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ...agent import WorldAgent
-    from ...scheduling import Worker
+    from ...scheduling import QueueWorker
 
 _RUNS = "What it runs"
 READY_SECONDS = 2.0  # seconds that the database and the queue have to answer
@@ -102,7 +102,7 @@ async def _open_pages(stack: AsyncExitStack, port: str, report: _Report, output:
 class _Report:
     """What the pages of a worker say, in numbers alone."""
 
-    def __init__(self, agent: WorldAgent, worker: Worker | None) -> None:
+    def __init__(self, agent: WorldAgent, worker: QueueWorker | None) -> None:
         self._agent, self._worker = agent, worker
 
     def health(self) -> dict[str, Any]:
@@ -135,11 +135,11 @@ class _Report:
         return {"ready": ready, **self.health()}
 
 
-def _worker(agent: WorldAgent, options: WorkerOptions) -> Worker | None:
-    from ...scheduling import Worker
+def _worker(agent: WorldAgent, options: WorkerOptions) -> QueueWorker | None:
+    from ...scheduling import QueueWorker
 
     if agent.queue is not None:
-        return Worker(agent, concurrency=options.concurrency, queue_concurrency=options.queue_concurrency)
+        return QueueWorker(agent, concurrency=options.concurrency, queue_concurrency=options.queue_concurrency)
     needed = {"--concurrency": options.concurrency, "--queue-concurrency": options.queue_concurrency}
     given = [name for name, value in needed.items() if value is not None] + ["--no-schedules"] * options.no_schedules
     if given:

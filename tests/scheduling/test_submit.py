@@ -26,8 +26,7 @@ from worldagent.core.errors import (
     WorldAgentError,
 )
 from worldagent.core.pauses import Approve
-from worldagent.scheduling import Queue, RateLimit, StartMessage, StartSkill, StartTask
-from worldagent.scheduling import Worker as QueueWorker
+from worldagent.scheduling import Queue, QueueWorker, RateLimit, StartMessage, StartSkill, StartTask
 from worldagent.testing import ScriptedLM
 
 pytestmark = [pytest.mark.requirement("T10"), pytest.mark.on_every_database(soak=True)]
@@ -379,7 +378,7 @@ async def test_a_process_has_one_worker(tmp_path: Path) -> None:
 
 
 async def test_an_agent_with_a_queue_loads_dbos_with_its_first_submission_alone() -> None:
-    script = "import sys; from worldagent.scheduling import Queue, Worker; Queue(); print('dbos' in sys.modules)"
+    script = "import sys; from worldagent.scheduling import Queue, QueueWorker; Queue(); print('dbos' in sys.modules)"
     assert await run_script(script, fresh=True) == "False\n"
 
 

@@ -28,7 +28,7 @@ from worldagent import Settings, WorldAgent
 from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.scheduling import Queue, StartTask, Worker
+from worldagent.scheduling import Queue, QueueWorker, StartTask
 from worldagent.testing import ScriptedLM
 
 SPAN = 1.0  # a worker is killed at most so many seconds after the last one
@@ -100,7 +100,7 @@ def _work(home: Path) -> None:
 
     async def work() -> None:
         async with agent_of(home) as agent:
-            await Worker(agent).run()
+            await QueueWorker(agent).run()
 
     logging.getLogger("worldagent.worker").addHandler(Told())
     asyncio.run(work())

@@ -12,7 +12,7 @@ from support.agents import scripted_agent
 from support.processes import start_script
 from worldagent import WorldAgent
 from worldagent.agent.submitting import Submission
-from worldagent.scheduling import Queue, StartMessage, Worker
+from worldagent.scheduling import Queue, QueueWorker, StartMessage
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 HELLO = StartMessage("Hello.")
@@ -24,10 +24,10 @@ def queued_agent(home: Path, lm: Any, *, queue: Queue | None = None, **more: Any
 
 
 @asynccontextmanager
-async def working(home: Path, lm: Any, **more: Any) -> AsyncGenerator[tuple[WorldAgent, Worker]]:
+async def working(home: Path, lm: Any, **more: Any) -> AsyncGenerator[tuple[WorldAgent, QueueWorker]]:
     """An agent with a queue, and a worker of it in this process."""
     async with queued_agent(home, lm, **more) as agent:
-        worker = Worker(agent)
+        worker = QueueWorker(agent)
         async with worker.running(drain=0):
             yield agent, worker
 
@@ -80,10 +80,10 @@ async def hang(home: Path, concurrency: int) -> None:
         return {"reply": "Never."}
 
     async with queued_agent(home, ScriptedLM(reply)) as agent:
-        await Worker(agent, concurrency=concurrency).run()
+        await QueueWorker(agent, concurrency=concurrency).run()
 
 
-async def two_looks(worker: Worker) -> None:
+async def two_looks(worker: QueueWorker) -> None:
     """Return after the worker has looked for dead ones twice, the second time from the beginning."""
     wanted = worker.counts.looks + 2
     for _ in range(2000):
