@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, get_args
 import dspy
 from dspy.lm15 import Request, Response
 from dspy.utils.callback import BaseCallback
+from dspy.utils.exceptions import AdapterParseError
 
 from ..core import ModelUsage
 from ..core.errors import (
@@ -48,6 +49,7 @@ Stage = Literal["before", "optimising", "after"]
 
 _DEMONSTRATIONS: Final[Mapping[str, int]] = {"light": 4, "medium": 8, "heavy": 16}
 _PERFECT: Final = 1.0  # the best score, as GEPA takes it
+_OTHER_TEACHER: Final = "use another model as --teacher"
 _UNREAD: Final = 20  # first answers of a teacher of which one must be readable
 _SCORED: Final = 0.8  # the share of examples that a trial of MIPROv2 scores
 _CANDIDATES: Final = 6  # of instructions and of demonstrations, as for the budget `light`
@@ -169,7 +171,7 @@ async def optimise(
         InvalidArgument: All examples to learn from have the feedback `bad`, and the optimizer shows examples.
         FunctionInvalid: The metric or the optimizer fails, returns no number, or calls `dspy.configure`.
         MissingExtra: The optimizer needs a package that is not installed.
-        OutputInvalid: None of the first 20 answers of the teacher can be read.
+        OutputInvalid: None of the first 20 answers of the teacher can be read, or `mipro` cannot do without one.
         HostError: The model cannot be called.
     """
     _check_optimizer(optimizer, train)
@@ -209,7 +211,7 @@ async def optimise(
         on_metric_error(scorer.raised)
     elif caller.on_error is not None:
         caller.on_error(run.original or failure)
-    raise run.failure or _failed(optimizer, failure)
+    raise run.failure or _failed(optimizer, failure, run.answers(taught=True))
 
 
 async def _try_tools(run: _Run, program: Program, caller: ModelCaller, example: dspy.Example) -> None:
@@ -221,8 +223,13 @@ async def _try_tools(run: _Run, program: Program, caller: ModelCaller, example: 
         await Predictor(program.signature)(inputs, caller, listener=Listener(usage=lambda used, **more: run.add(used)))
 
 
-def _failed(optimizer: str, error: BaseException) -> WorldAgentError:
+def _failed(optimizer: str, error: BaseException, taught: Answers) -> WorldAgentError:
     who = f"the optimizer {optimizer!r}"
+    if isinstance(error, AdapterParseError) and taught.unreadable:
+        return OutputInvalid(
+            f"{who} cannot continue: {taught.unreadable} of {taught.count} answers of the teacher could not be read",
+            remedy=_OTHER_TEACHER,
+        )
     return (
         (error if isinstance(error, WorldAgentError) else None)
         or refused_configure(error, who)
@@ -438,7 +445,7 @@ class _Run:
         if engine.taught and found.unreadable == found.count == _UNREAD:
             problem = OutputInvalid(
                 f"none of the first {_UNREAD} answers of {engine.model!r} as the teacher could be read",
-                remedy="use another model as --teacher",
+                remedy=_OTHER_TEACHER,
             )
             self.fail(problem, problem)
             raise Stopped

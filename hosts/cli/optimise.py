@@ -171,6 +171,8 @@ async def _optimise(agent: WorldAgent, signature: str, training: Training, file:
         return DONE
     problem = f"the optimised program is not better ({scores}; {spent}), so nothing was saved"
     remedy = "give more examples, a larger --budget, another --optimizer or a stronger --teacher"
+    if found.taught.count and found.taught.unreadable == found.taught.count:
+        remedy = "use another model as --teacher, since none of its answers could be read"
     if found.perfect:
         problem = f"every held-out example already has the score 1 ({spent}), so there is nothing to improve"
         remedy = "use the program as it is, or give harder examples or a stricter metric"

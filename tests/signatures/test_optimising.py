@@ -167,6 +167,7 @@ async def test_answers_that_cannot_be_read_are_counted(run: Run, tmp_path: Path)
     found = re.findall(r"; (\d+) of (\d+) answers of the (\w+) unreadable", last)
     (bad, count, model), (unread, of, teacher) = found
     assert (model, teacher, unread) == ("model", "teacher", of)
+    assert "remedy: use another model as --teacher, since none" in result.stderr
     assert 0 < int(bad) < int(count) / 2
     assert 0 < int(unread) < 20
     assert "score after: " in result.stderr
@@ -190,6 +191,18 @@ async def test_a_teacher_whose_demonstrations_cannot_be_read_ends_the_run(tmp_pa
     teacher = ScriptedLM(lambda call: "")
     async with scripted_agent(tmp_path / "home", ScriptedLM(arithmetic.skill), models={"wise": teacher}) as agent:
         with pytest.raises(OutputInvalid, match="none of the first 20 answers of 'scripted' as the teacher"):
+            await optimise_program(agent, "Converse", training)
+
+
+async def test_an_optimizer_that_needs_an_unreadable_answer_names_the_teacher(tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="install the extra optimise")
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    training = Training(examples=examples, metric=arithmetic.exact, optimizer="mipro", budget=2, teacher="wise")
+    models = {"wise": ScriptedLM(lambda call: "")}
+    async with scripted_agent(tmp_path / "home", ScriptedLM(arithmetic.skill), models=models) as agent:
+        with pytest.raises(
+            OutputInvalid, match=r"'mipro' cannot continue: .* the teacher could not be read; use another"
+        ):
             await optimise_program(agent, "Converse", training)
 
 
