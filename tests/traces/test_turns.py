@@ -1,5 +1,6 @@
 """The trace of a turn has what it did: calls, tasks, model calls, approvals, errors, each in its place (H5)."""
 
+import asyncio
 import json
 import stat
 from pathlib import Path
@@ -217,6 +218,19 @@ async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering(), clock=clock, settings={"trace_age": 1000.0}) as agent:
         last = (await agent.thread("t1").converse("Hello at last")).id
         assert [trace.id for trace in await agent.traces.list()] == [last, new]
+
+
+async def test_many_old_traces_go_in_batches(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with scripted_agent(tmp_path, answering(), clock=clock, settings={"trace_age": 7200.0}) as agent:
+        await asyncio.gather(*(agent.thread(f"t{number}").converse("Hello") for number in range(130)))
+        assert len(await agent.traces.list(limit=1000)) == 130
+        await clock.advance(8000)
+        left: list[int] = []
+        for _ in range(3):
+            await agent.thread("new").converse("Hello")
+            left.append(len(await agent.traces.list(limit=1000)))
+    assert left == [31, 2, 3]
 
 
 PAGE = DOCS / "guides" / "traces.md"
