@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from support.agents import scripted_agent
-from support.processes import start_script
+from support.processes import call_of, start_script, wait_for_kill
 from worldagent import WorldAgent
 from worldagent.agent.submitting import Submission
 from worldagent.scheduling import Queue, QueueWorker, StartMessage
@@ -56,27 +55,16 @@ def assert_no_role_in_queue(home: Path, canaries: Sequence[str]) -> None:
     assert_no_role_leak(held, canaries)
 
 
-_HANGING = """
-import asyncio, sys
-from pathlib import Path
-from support.submissions import hang
-
-asyncio.run(hang(Path(sys.argv[1]), int(sys.argv[2])))
-"""
-
-
 async def hanging(home: Path, *, concurrency: int) -> asyncio.subprocess.Process:
     """Start another process with a worker whose model never answers. It prints `there` for each turn that asks it."""
-    return await start_script(_HANGING, home, str(concurrency))
+    return await start_script(call_of(hang, home, concurrency))
 
 
 async def hang(home: Path, concurrency: int) -> None:
     """What `hanging` runs."""
 
     async def reply(_: Any) -> dict[str, str]:
-        sys.stdout.write("there\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
+        await wait_for_kill()
         return {"reply": "Never."}
 
     async with queued_agent(home, ScriptedLM(reply)) as agent:
