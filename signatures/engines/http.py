@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import types
 import weakref
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.request import getproxies
 
 import dspy
@@ -42,6 +44,8 @@ from ..media import MediaKind
 from .classification import AnswerTooLong, EngineClosed
 from .costs import note_cost
 from .providers import ADDRESS_REMEDY, HEADERS, address_problem, advice, declared, engine_string, setup
+
+T = TypeVar("T")
 
 _MAX_CONNECTIONS = 1000
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes
@@ -236,6 +240,39 @@ class _BoundedTransport:
             yield answer
 
 
+class _Outside:
+    """Runs coroutines without the context variables of the turn, in the task that awaits them.
+
+    A connection that is kept, and a timer until its time, keep the context in which they are made: the turn and its
+    role. So the connection of a call has a context of its own, with nothing but the call's headers.
+    """
+
+    def __init__(self) -> None:
+        self._context = Context()
+        self._context.run(HEADERS.set, HEADERS.get())
+
+    @types.coroutine
+    def run(self, running: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Run a coroutine to its end."""
+        step: Callable[[Any], Any] = running.send
+        given: Any = None
+        while True:
+            try:
+                awaited = self._context.run(step, given)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                step, given = running.send, (yield awaited)
+            except BaseException as error:  # a cancellation, for the coroutine
+                step, given = running.throw, error
+
+
+async def _next(events: AsyncIterator[Any]) -> Any:
+    """The next event; None after the last one."""
+    return await anext(events, None)
+
+
 class HttpEngine:
     """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that uses it."""
 
@@ -252,16 +289,17 @@ class HttpEngine:
 
     async def complete(self, request: Request) -> Response:
         """Ask once and return the complete answer."""
-        response = await self._router.complete(self._routed(request))
+        response: Response = await _Outside().run(self._router.complete(self._routed(request)))
         await self._note_cost(response.model, response.usage, response.provider_data)
         return response
 
     async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
         """Ask once and yield the answer in pieces. Closing the generator closes the connection."""
         sent: Any = self._router.stream(self._routed(request))  # a generator
+        outside = _Outside()
         async with contextlib.aclosing(sent) as events:
             parts = _Parts()
-            async for event in events:
+            while (event := await outside.run(_next(events))) is not None:
                 if event.type == "end":
                     await self._note_cost(None, event.usage, event.provider_data)
                 yield parts.numbered(event) if self._route.provider in _GEMINI and event.type == "delta" else event

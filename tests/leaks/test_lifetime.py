@@ -19,7 +19,9 @@ from support.counters import holders
 from support.leak_cases import Case
 from support.leak_turns import EXPECTED, Behaviour, Review, ask, fields, opened, put_role, role_of
 from support.leaks import canary
+from support.openai_stub import openai_stub
 from worldagent import Role, Shape, tool
+from worldagent.agent import Thread
 from worldagent.core.errors import ThreadBusy, WorldAgentError
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import module_shape
@@ -129,6 +131,34 @@ async def test_a_task_that_a_body_leaves_behind_keeps_no_role_alive(tmp_path: Pa
         task.cancel()
     await asyncio.wait(Beats.beating)
     Beats.beating.clear()
+
+
+@pytest.mark.requirement("R3", "R7")
+@pytest.mark.parametrize("model", ["answer", "down-500", "slow"])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_connection_that_is_kept_keeps_no_role_alive(tmp_path: Path, model: str, streamed: bool) -> None:
+    content, living = canary(400, seed=f"{model} {streamed}"), alive()
+    before = holders(content)
+
+    async def use(thread: Thread, role: Role) -> None:
+        if not streamed:
+            await thread.converse("Hi", role=role)
+            return
+        async with thread.stream("Hi", role=role) as stream:
+            async for _ in stream:
+                pass
+
+    async with openai_stub() as stub:
+        settings = {"api_base": stub.url, "model_timeout": 1.0 if model == "slow" else 60.0}
+        async with scripted_agent(tmp_path, f"openai/{model}", settings=settings) as agent:
+            with contextlib.suppress(WorldAgentError):
+                await use(agent.thread("t"), Role("r", canary(400, seed=f"{model} {streamed}")))
+            assert content in stub.asked()
+            stub.requests.clear()
+            for _ in range(5):  # the loop lets go of a task only after the step that it woke
+                await asyncio.sleep(0)
+            assert [item for item in alive() if not any(item is each for each in living)] == []
+            assert holders(content) - before == set()
 
 
 HOSTED = [
