@@ -17,6 +17,7 @@ from ..harness.worker import REQUEST
 from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..memory.conversation import MAX_NAME_CHARACTERS
+from ..memory.entries.recall import Passage, context_json
 from ..memory.examples import Feedback
 from ..role_resolution import Role
 from ..role_resolution.role import check_role
@@ -62,6 +63,7 @@ class Thread:
         output: Any = None,
         key: str | None = None,
         unattended: Unattended = None,
+        context: Sequence[str | Passage] = (),
         example: bool = False,
     ) -> Turn:
         """Send a message and wait for the answer.
@@ -82,6 +84,9 @@ class Thread:
                 `"pause"` pauses and notifies, True uses the setting `unattended`. A resumed turn keeps this.
             example: Whether the person agrees that the turn is kept for `agent.examples`, if the setting `examples` is
                 `asked`. With `all` every turn is kept.
+            context: Passages for this message, such as what your own search found: texts, or `Passage`s with a source.
+                The model is shown them with what the turn recalls, and they are kept nowhere. They count as untrusted,
+                unless a `Passage` says that it is trusted. The agent needs memory for them.
 
         Returns:
             The turn, with the answer in `text`; it can be `paused` for a person instead.
@@ -97,7 +102,7 @@ class Thread:
             KeyReused: The key was used on this thread for another request.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        request = self._mode(self._message(text, attachments, model, output), unattended, example)
+        request = self._mode(self._message(text, attachments, model, output, context), unattended, example)
         return await self._runner.run(request, role, key=key)
 
     def stream(
@@ -111,6 +116,7 @@ class Thread:
         output: Any = None,
         key: str | None = None,
         unattended: Unattended = None,
+        context: Sequence[str | Passage] = (),
         example: bool = False,
     ) -> TurnStream:
         """Send a message and follow the turn's events: `async with thread.stream(...) as stream`.
@@ -126,12 +132,13 @@ class Thread:
                 first one.
             unattended: What the turn does if a person would be asked; see `converse`.
             example: Whether the person agrees that the turn is kept as examples; see `converse`.
+            context: Passages for this message; see `converse`.
 
         Raises:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument is invalid. The errors of
                 `converse` are raised while entering or iterating.
         """
-        request = self._mode(self._message(text, attachments, model, output), unattended, example)
+        request = self._mode(self._message(text, attachments, model, output, context), unattended, example)
         return self._runner.stream(request, role, detach=detach, key=key)
 
     async def task(
@@ -291,6 +298,7 @@ class Thread:
         on_role_change: OnRoleChange = "fail",
         skill: Composed | None = None,
         output: Any = None,
+        context: Sequence[str | Passage] = (),
     ) -> Turn:
         """Resume the turn that waits for a person, was stopped, was interrupted, or failed with a retryable error.
 
@@ -304,6 +312,7 @@ class Thread:
             skill: The skill again, if the turn runs one.
             output: The type of the answer again, if the turn was started with one. Without it, the answer is validated
                 only against its JSON Schema and `turn.result` is JSON.
+            context: The passages again, if the message was given any.
 
         Returns:
             The turn: `done`, or `paused` again.
@@ -317,7 +326,7 @@ class Thread:
                 role, which only the turn's own account can pass, and waits for that account's `resume`.
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
         """
-        how = _resumption(role, on_role_change, skill, output)
+        how = _resumption(role, on_role_change, skill, output, context)
         async with self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
             return await stream.wait()
 
@@ -329,6 +338,7 @@ class Thread:
         on_role_change: OnRoleChange = "fail",
         skill: Composed | None = None,
         output: Any = None,
+        context: Sequence[str | Passage] = (),
         detach: bool = False,
     ) -> TurnStream:
         """Like `resume`, as a stream of events: `async with thread.stream_resume(...) as stream`.
@@ -337,7 +347,7 @@ class Thread:
 
         With `detach` the turn continues after the block is left, and is recorded from now on if it was not before.
         """
-        how = _resumption(role, on_role_change, skill, output)
+        how = _resumption(role, on_role_change, skill, output, context)
         return self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
 
     async def repeats(self, key: str) -> bool:
@@ -605,11 +615,21 @@ class Thread:
         return TurnRequest("task", self.scope, body, work, attached=_checked(attachments), model=names)
 
     def _message(
-        self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object
+        self,
+        text: str,
+        attachments: Sequence[AttachmentSource],
+        model: TurnModel,
+        output: object,
+        context: Sequence[str | Passage] = (),
     ) -> TurnRequest:
         request, wanted = self._message_request(text, model), output_type(output)
+        passages = context_json(context) if context else None
+        if passages is not None and self._runner.parts.engine.services.recall is None:
+            raise InvalidArgument(
+                "`context` needs memory, and this agent has none", remedy="create the agent with memory=Memory()"
+            )
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
-        return replace(request, body=body, attached=_checked(attachments), output=wanted)
+        return replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
 
     def _skill(self, skill: Composed | str, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         check_skills(self._runner.parts.profile)
@@ -671,7 +691,11 @@ def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource,
 
 
 def _resumption(
-    role: Role | Unset | None, on_role_change: OnRoleChange, skill: Composed | None, output: object
+    role: Role | Unset | None,
+    on_role_change: OnRoleChange,
+    skill: Composed | None,
+    output: object,
+    context: Sequence[str | Passage],
 ) -> Resumption:
     if on_role_change not in ("fail", "refresh", "pin"):
         raise InvalidArgument(f"on_role_change {on_role_change!r} is unknown", remedy="use 'fail', 'refresh' or 'pin'")
@@ -682,4 +706,6 @@ def _resumption(
         )
     if role is not None and role is not UNSET:
         check_role(role)
-    return Resumption(role, on_role_change, None if skill is None else skill.prompt, output_type(output))
+    passages = context_json(context) if context else None
+    prompt = passages if skill is None else skill.prompt
+    return Resumption(role, on_role_change, prompt, output_type(output))

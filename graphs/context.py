@@ -22,7 +22,7 @@ from ..harness.limits import Budget
 from ..memory import ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
-from ..memory.entries import Recall
+from ..memory.entries import Passage, Recall
 from ..memory.examples import Examples
 from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
@@ -110,6 +110,7 @@ class TurnContext:
         lease: The ownership of the thread, or None if nothing is stored.
         stream: Whether a client wants deltas.
         prompt: A skill's prompt, for the entry Signature of the task this turn runs.
+        context: The passages that the message was given along.
         drive: The run of this process through the turn's calls.
         role_key: The id of the key for the digest of the turn's role; empty is the current key.
         noted: The digest of the role in the turn's state; the same at every node (R13).
@@ -132,6 +133,7 @@ class TurnContext:
     lease: Lease | None = None
     stream: bool = False
     prompt: str | None = None
+    context: tuple[Passage, ...] = ()
     drive: Drive
     role_key: str = ""
     noted: str | None = None

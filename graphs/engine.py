@@ -33,7 +33,7 @@ from ..harness.schema import result_of
 from ..memory import Draft, Message, Tail
 from ..memory.attachments import Attachment
 from ..memory.branches import Branch, Branches
-from ..memory.entries.recall import RECALL
+from ..memory.entries.recall import RECALL, read_context
 from ..memory.examples import KeptExample
 from ..role_resolution import NO_ROLE
 from ..signatures import (
@@ -248,12 +248,13 @@ class TurnEngine:
         """Whether a turn of a graph can resume in this one. New input replaces a turn that never can."""
         return kept not in self.RETIRED or kind in ("task", "skill")
 
-    def check_prompt(self, kept: str | None, prompt: str | None, *, refreshed: bool) -> None:
-        """Compare a skill's prompt with the digest that the paused turn stores.
+    def check_prompt(self, kept: str | None, prompt: str | None, kind: TurnKind, *, refreshed: bool) -> None:
+        """Compare a skill's prompt, or a message's context, with the digest that the paused turn stores.
 
         Args:
             kept: The stored digest.
-            prompt: The prompt.
+            prompt: The prompt, or the context as JSON.
+            kind: The surface of the turn.
             refreshed: Whether a prompt is accepted that cannot be compared because the key is another one.
 
         Raises:
@@ -264,7 +265,14 @@ class TurnEngine:
         given = None if prompt is None else key.named(key.maker(kept or "")).digest_of(prompt)
         if given is not None and kept is not None and not key.made(kept):
             if not refreshed:
-                raise key.mismatch("the paused turn noted its skill", key.maker(kept))
+                raise key.mismatch("the paused turn noted its skill or context", key.maker(kept))
+        elif given != kept and kind == "message":
+            raise InvalidArgument(
+                "the paused turn began with context=, and this is not the same"
+                if kept
+                else "the paused turn began without context=",
+                remedy="resume it with the context that it began with",
+            )
         elif given != kept:
             problem = "runs a skill" if prompt is None else "runs another skill, or none"
             raise InvalidArgument(
@@ -613,7 +621,8 @@ class TurnEngine:
             emit=run.emit,
             lease=run.lease,
             stream=run.stream,
-            prompt=request.prompt,
+            prompt=request.prompt if request.kind == "skill" else None,
+            context=() if request.prompt is None or request.kind != "message" else read_context(request.prompt),
             drive=drive,
             role_key=run.role_key,
             gate=gate,

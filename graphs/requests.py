@@ -60,7 +60,8 @@ class TurnRequest:
         scope: The ids that the turn runs under.
         body: The body of the turn's first message in the log.
         work: The checked task of a task or skill turn.
-        prompt: A skill's prompt, for the entry Signature of the task.
+        prompt: What the caller passes again to resume: a skill's prompt, for the entry Signature of the task, or a
+            message's context as JSON.
         attached: The attachments to add to the message. They are read when the turn owns its thread.
         model: The names of the turn's own model and its fallbacks; empty uses the agent's.
         origin: The call whose code begins or resumes the turn, if any.

@@ -107,7 +107,7 @@ async def checked(
     async with parts.drain.refusing():
         await engine.open_model(record.model)
         resolution, refreshed = await _resolved_again(parts, record, how, item)
-    engine.check_prompt(record.prompt, how.prompt, refreshed=refreshed)
+    engine.check_prompt(record.prompt, how.prompt, record.kind, refreshed=refreshed)
     if not refreshed and record.role["key"] != parts.resolver.key.id:
         await engine.check_calls(record.id)
     return resolution, refreshed

@@ -244,7 +244,7 @@ class Resumption:
     Attributes:
         role: The call's role; None resumes without one on purpose.
         on_role_change: What happens if the role differs from the one that the turn began with (R13).
-        prompt: The skill's prompt, again.
+        prompt: The skill's prompt, or the message's context as JSON, again.
         output: Reads the turn's result, again.
     """
 

@@ -1,7 +1,7 @@
 """Memory entries: what an agent knows across threads (M1 to M5). No model and no role is used here."""
 
 from .entry import Classification, Draft, Entry, EntryKind, Reader, Source
-from .recall import MemorySource, Recall, as_passages
+from .recall import MemorySource, Passage, Recall, as_passages
 from .store import ENTRIES, Change, Entries, EntryFilter, remove_of_thread
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "EntryFilter",
     "EntryKind",
     "MemorySource",
+    "Passage",
     "Reader",
     "Recall",
     "Source",

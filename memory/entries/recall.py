@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
-from .entry import Draft, Entry, Reader
+from ...core import canonical_json
+from ...core.errors import InvalidArgument
+from ...core.validation import check_line
+from .entry import Draft, Entry, Reader, check_entry_text
 from .store import Change
 
 RECALL: Final = "recall"
@@ -77,6 +81,49 @@ class Recall:
         return tuple(await self.source.get(reader, [each["id"] for each in found])) if found else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text that the host gives a message along, such as what its own search found. It is kept nowhere.
+
+    Attributes:
+        text: The text, up to `MAX_ENTRY_CHARACTERS`.
+        source: Where it comes from, for the model.
+        trusted: Whether somebody has checked it. Otherwise the turn counts as one that has read untrusted content.
+    """
+
+    text: str = field(repr=False)
+    source: str = "the host"
+    trusted: bool = False
+
+
+MAX_PASSAGES: Final = 50
+
+
+def context_json(given: object) -> str:
+    """The passages of a message as JSON, from texts and `Passage`s.
+
+    Raises:
+        InvalidArgument: They are too many, or one is invalid.
+    """
+    listed: list[object] = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [None]
+    made = [Passage(each) if isinstance(each, str) else each for each in listed]
+    items = [each for each in made if isinstance(each, Passage)]
+    if len(items) < len(made) or len(items) > MAX_PASSAGES:
+        raise InvalidArgument(
+            f"`context` must be a list of up to {MAX_PASSAGES} texts and Passages",
+            remedy='pass for example context=["The harbour opens at six."]',
+        )
+    for each in items:
+        check_entry_text(each.text)
+        check_line("source", each.source, 200, remedy="say in a few words where the passage comes from")
+    return canonical_json([[each.text, each.source, bool(each.trusted)] for each in items])
+
+
+def read_context(text: str) -> tuple[Passage, ...]:
+    """The passages of such JSON."""
+    return tuple(Passage(*each) for each in json.loads(text))
+
+
 def as_passages(entries: Sequence[Entry]) -> list[dict[str, str]]:
     """Entries as a model reads them: each with its id, where it comes from, and its text."""
     return [{"id": entry.id, "from": _origin(entry), "text": entry.text} for entry in entries]
@@ -88,4 +135,4 @@ def _origin(entry: Entry) -> str:
     return f"{entry.kind} of {whose}, {entry.changed.date().isoformat()}{marks}"
 
 
-__all__ = ["RECALL", "MemorySource", "Recall", "as_passages"]
+__all__ = ["RECALL", "MemorySource", "Passage", "Recall", "as_passages", "context_json", "read_context"]

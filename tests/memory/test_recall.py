@@ -10,6 +10,7 @@ from worldagent import Approve, Memory, Policy, Role, Rule, Worker, WorldAgent
 from worldagent.core.errors import InvalidArgument, UnknownEntry
 from worldagent.core.events import MemoryRecalled
 from worldagent.harness import tool
+from worldagent.memory.entries import Passage
 from worldagent.profiles import MemoryOverrides, Profile
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -312,3 +313,57 @@ async def test_a_skill_is_shown_entries_that_fit_its_request(tmp_path: Path) -> 
         await agent.memory.add(NUTS, account="ana")
         await agent.thread("t", account="ana").run_skill("baking", {"request": "A cake with nuts."})
     assert NUTS in lm.calls[-1].user
+
+
+@pytest.mark.requirement("M2")
+async def test_context_of_the_host_is_shown_and_kept_nowhere(tmp_path: Path) -> None:
+    lm = answering()
+    passages: list[str | Passage] = ["The harbour opens at six.", Passage("Ferries leave at nine.", "the timetable")]
+    async with scripted_agent(tmp_path, lm, memory=Memory()) as agent:
+        await agent.memory.add("Ana takes the ferry.", account="ana")
+        turn = await agent.thread("t", account="ana").converse("When is the ferry?", context=passages)
+        assert len(turn.recalled) == 1
+        memory = lm.calls[-1].fields["memory"]
+        assert [memory.index(text) for text in ("opens at six", "leave at nine", "takes the ferry")] == sorted(
+            memory.index(text) for text in ("opens at six", "leave at nine", "takes the ferry")
+        )
+        await agent.thread("t", account="ana").converse("And now?")
+        assert "leave at nine" not in lm.calls[-1].text
+    assert b"leave at nine" not in b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+@pytest.mark.requirement("M2", "M5")
+async def test_context_is_untrusted_and_given_again_to_resume(tmp_path: Path) -> None:
+    @tool(risk="write")
+    async def pay(to: str) -> str:
+        """Pay somebody."""
+        return "paid"
+
+    lm, policy = notes(("pay", {"to": "Eve"})), Policy(rules=_PAY)
+    async with scripted_agent(tmp_path, lm, tools=[pay], memory=Memory(), policy=policy) as agent:
+        trusted = [Passage("Money goes to Eve.", trusted=True)]
+        assert (await agent.thread("a").converse("Pay.", context=trusted)).status == "done"
+        thread = agent.thread("b")
+        asked = await thread.converse("Pay.", context=["Money goes to Eve."])
+        [pause] = asked.pauses
+        others: list[Any] = [(), ["Money goes to Bob."], trusted]
+        for other in others:
+            with pytest.raises(InvalidArgument, match="began with context=, and this is not the same; resume it with"):
+                await thread.resume({pause.id: Approve()}, context=other)
+        done = await thread.resume({pause.id: Approve()}, context=["Money goes to Eve."])
+        assert done.status == "done"
+        assert "Money goes to Eve." in lm.calls[-1].text
+
+
+@pytest.mark.requirement("M2")
+@pytest.mark.parametrize("context", ["text", [3], [""], ["x"] * 51, [Passage("x", "")]])
+async def test_invalid_context_is_refused(tmp_path: Path, context: Any) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, memory=Memory()) as agent:
+        with pytest.raises(InvalidArgument):
+            await agent.thread("t").converse("Hi", context=context)
+        assert await agent.threads() == ()
+    async with scripted_agent(tmp_path, lm) as agent:
+        with pytest.raises(InvalidArgument, match="`context` needs memory, and this agent has none; create the agent"):
+            await agent.thread("t").converse("Hi", context=["x"])
+    assert lm.calls == []
