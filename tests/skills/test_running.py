@@ -36,11 +36,16 @@ from worldagent.tools import BuiltinTools
 pytestmark = pytest.mark.requirement("T6")
 
 
-async def test_a_conversation_chooses_a_skill_and_its_role_attaches_there_alone(tmp_path: Path) -> None:
+@pytest.mark.requirement("T6", "T11")
+@pytest.mark.parametrize("form", ["native", "chat"])
+async def test_a_conversation_chooses_a_skill_and_its_role_attaches_there_alone(tmp_path: Path, form: str) -> None:
     package(tmp_path)
     critic = Worker("critic", "You judge what you are given.", "judges texts")
     lm, seen = chosen(
-        lambda call: {"reply": "Two cups."} if call.steps else {"reply": "", **calls(("critic", {"request": "Is it?"}))}
+        lambda call: (
+            {"reply": "Two cups."} if call.steps else {"reply": "", **calls(("critic", {"request": "Is it?"}))}
+        ),
+        form,
     )
     home = tmp_path / "home"
     async with scripted_agent(home, lm, skills=[tmp_path / "skills"], workers=[critic]) as agent:
@@ -50,7 +55,7 @@ async def test_a_conversation_chooses_a_skill_and_its_role_attaches_there_alone(
     assert names == ["Converse", "RunSkill", "critic", "RunSkill", "Converse"]
     assert [ROLE.content in call.text for call in seen] == [True, True, False, True, True]
     assert [TEXT in call.text for call in seen] == [False, True, False, True, False]
-    assert "- tea: Makes tea." in seen[0].text
+    assert "- tea: Makes tea." in seen[0].text if form == "chat" else "skill" in seen[0].tools
     assert "Two cups." in str(seen[-1].steps)
     assert_no_role_leak(home, ROLE.content)
     assert_no_role_leak(home, TEXT)

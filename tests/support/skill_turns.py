@@ -32,7 +32,7 @@ def name_of(call: ScriptedCall) -> str:
     return "critic" if "You judge" in call.system else "Converse"
 
 
-def chosen(answer: Callable[[ScriptedCall], Any]) -> tuple[ScriptedLM, list[ScriptedCall]]:
+def chosen(answer: Callable[[ScriptedCall], Any], form: Any = "chat") -> tuple[ScriptedLM, list[ScriptedCall]]:
     """A model that runs the skill `tea` for each message, and gives `answer` inside the skill."""
     seen: list[ScriptedCall] = []
 
@@ -45,7 +45,7 @@ def chosen(answer: Callable[[ScriptedCall], Any]) -> tuple[ScriptedLM, list[Scri
             return {"reply": "Served."} if call.steps else {"reply": "", **asked}
         return {"result": "Judged."}
 
-    return ScriptedLM(reply), seen
+    return ScriptedLM(reply, form=form), seen
 
 
 async def die(home: Path, skills: Path) -> None:
