@@ -137,7 +137,8 @@ def _check_free(folder: Path) -> None:
 
 def _fill(new: Path, storage: Storage, roles: bool, check: _Check) -> tuple[str, ...]:
     """Copy into a new folder; returns the hashes of attachments that the copied messages need and the copy lacks."""
-    databases = [storage.database] if storage.url is None else []
+    # The queue first: a start that is taken in between is one turn, while one that is missing in it would be lost.
+    databases = [storage.queue, storage.database] if storage.url is None else []
     databases += [storage.roles] if roles else []
     for source in filter(Path.is_file, databases):
         _copy_database(source, new / source.name, check)

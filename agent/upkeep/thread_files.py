@@ -144,7 +144,7 @@ def _is_own(storage: Storage, path: Path) -> bool:
         return False
     first = place.relative_to(home).parts[0].casefold()
     # The names of files that belong to a database, or to the chat's history, begin with the name of the main file.
-    beginnings = (storage.database, storage.roles, storage.role_key, storage.typed, storage.traces)
+    beginnings = (storage.database, storage.queue, storage.roles, storage.role_key, storage.typed, storage.traces)
     return first.startswith(tuple(one.name for one in beginnings)) or first in (
         storage.locks.name,
         storage.attachments.name,

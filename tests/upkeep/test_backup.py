@@ -16,9 +16,11 @@ from support.agents import answering, scripted_agent, shape, which
 from support.command_line import BOUND, started
 from support.postgres import new_database
 from support.processes import eventually
+from support.submissions import HELLO, queued_agent, working
 from worldagent import Role, Storage, WorldAgent
 from worldagent.agent.upkeep import Backup, back_up
 from worldagent.core.errors import InvalidArgument, StorageInvalid, StorageUnavailable
+from worldagent.testing import ScriptedLM
 
 
 @asynccontextmanager
@@ -210,3 +212,14 @@ async def test_stopped_copy_leaves_no_file(tmp_path: Path) -> None:
     assert (process.returncode, told) == (143, b"")
     assert json.loads(out)["error"]["code"] == "terminated"
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+async def test_submitted_turns_that_wait_are_part_of_it(tmp_path: Path) -> None:
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    async with queued_agent(home, ScriptedLM([])) as agent:
+        submission = await agent.submit(HELLO, thread=agent.thread("t1"))
+        assert "queue.db" in (await agent.upkeep.back_up(copy)).files
+    assert {(folder / "queue.db").stat().st_mode & 0o777 for folder in (home, copy)} == {0o600}
+    async with working(copy, ScriptedLM([{"reply": "Hello."}])) as (agent, _):
+        again = agent.submission(agent.thread("t1"), submission.key)
+        assert (await asyncio.wait_for(again.wait(), 20)).text == "Hello."

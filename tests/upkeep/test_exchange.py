@@ -256,7 +256,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["roles.db-journal", "attachments/t1.jsonl"])
+@pytest.mark.parametrize("name", ["roles.db-journal", "queue.db-wal", "attachments/t1.jsonl"])
 async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: str) -> None:
     home = tmp_path / "home"
     (tmp_path / "link").symlink_to(home)
