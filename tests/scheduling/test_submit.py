@@ -11,7 +11,7 @@ from support.processes import ending, next_line, run_script
 from support.skill_turns import ROLE, asking, chosen, name_of, package, with_role_but_at_the_critic
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
 from worldagent import Role, Tier, Worker
-from worldagent.agent.submitting import submitted
+from worldagent.agent.submitting import Submission, submitted
 from worldagent.core.errors import (
     InvalidArgument,
     KeyReused,
@@ -385,6 +385,10 @@ async def test_an_agent_with_a_queue_loads_dbos_with_its_first_submission_alone(
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
+async def _numbers(submission: Submission) -> list[int]:
+    return [event.seq async for event in submission.events()]
+
+
 @pytest.mark.on_every_database
 @pytest.mark.requirement("T5")
 async def test_a_survivor_resumes_the_turns_of_a_worker_that_was_killed_and_of_no_other(tmp_path: Path) -> None:
@@ -394,6 +398,7 @@ async def test_a_survivor_resumes_the_turns_of_a_worker_that_was_killed_and_of_n
         async with ending(await hanging(tmp_path, concurrency=5)) as process:
             for _ in range(5):
                 assert await next_line(process) == "there"
+            following = asyncio.create_task(_numbers(every[0]))
             worker = QueueWorker(agent)
             async with worker.running(drain=0):
                 # It does what the other one has left, and nothing of what that one is at, however long it takes.
@@ -406,6 +411,8 @@ async def test_a_survivor_resumes_the_turns_of_a_worker_that_was_killed_and_of_n
                 assert worker.counts.taken_over == 5
                 assert [row.id for row in await agent.stores.workers.list()] == [worker.id]
         assert [turn.status for turn in turns] == ["done"] * 8
+        numbers = await asyncio.wait_for(following, 20)  # over both workers, each event once
+        assert numbers == list(range(1, len(numbers) + 1))
         assert await agent.stores.workers.list() == ()
     assert len(lm.calls) == 8
 
