@@ -262,6 +262,8 @@ class _Outside:
             except StopIteration as end:
                 result: T = end.value
                 return result
+            finally:
+                given = None  # an exception whose traceback has this frame would keep itself alive
             try:
                 step, given = running.send, (yield awaited)
             except BaseException as error:  # a cancellation, for the coroutine
