@@ -398,11 +398,15 @@ class Schedules:
         self._stream(schedule, run, self._thread(schedule))  # it is not entered, so nothing starts
 
     async def _check_thread(self, schedule: Schedule) -> None:
-        if schedule.thread is not None and await self._thread(schedule).state() is not None:
-            raise ScheduleInvalid(
-                f"the thread {schedule.thread!r} of the schedule {schedule.id!r} is in use",
-                remedy="omit `thread`, so that the schedule has a thread of its own",
-            )
+        """Refuse a thread that a person uses. The schedule's own can have runs of an earlier schedule with its id."""
+        state = await self._thread(schedule).state()
+        if state is None or (schedule.thread is None and state.unattended is not None):
+            return
+        how = "give it another id" if schedule.thread is None else "omit `thread`"
+        raise ScheduleInvalid(
+            f"the thread {schedule.thread_id!r} of the schedule {schedule.id!r} is in use",
+            remedy=f"{how}, so that the schedule has a thread of its own",
+        )
 
     async def _change(self, schedule_id: str, work: Callable[[StoredSchedule], Change]) -> Change:
         return await self._rows.change(self._agent.workspace, schedule_id, work)

@@ -247,6 +247,8 @@ async def test_pause_and_remove(tmp_path: Path) -> None:
         await passes(schedules, clock, 1)
         await settled(schedules, [("02", "skipped"), ("03", "done")])
         await schedules.remove("tide")
+        await schedules.add(hourly())  # its thread has runs of the earlier one
+        await schedules.remove("tide")
         assert await schedules.list() == ()
         with pytest.raises(UnknownSchedule, match="there is no schedule 'tide'"):
             await schedules.get("tide")
@@ -263,6 +265,11 @@ async def test_pause_and_remove(tmp_path: Path) -> None:
         (hourly(starts=StartSkill("tea", "Two.")), WorldAgentError, "there is no skill 'tea'"),
         (hourly(starts=StartTarget("bell")), ScheduleInvalid, "there is no target 'bell'"),
         (hourly(thread="t1"), ScheduleInvalid, "the thread 't1' of the schedule 'tide' is in use; omit `thread`"),
+        (
+            hourly("busy"),
+            ScheduleInvalid,
+            "the thread 'schedule:busy' of the schedule 'busy' is in use; give it another id",
+        ),
         (hourly("old"), NameTaken, "there is a schedule 'old' already"),
     ],
 )
@@ -272,7 +279,8 @@ async def test_what_cannot_be_scheduled(
     clock, lm = VirtualClock(START), ScriptedLM(lambda _: {"reply": "Low."})
     async with opened(tmp_path, lm, clock) as (agent, schedules):
         await schedules.add(hourly("old"))
-        await agent.thread("t1").converse("Hello.")
+        for each in ("t1", "schedule:busy"):
+            await agent.thread(each).converse("Hello.")
         with pytest.raises(error) as caught:
             await schedules.add(schedule)
         assert problem in str(caught.value)
