@@ -71,7 +71,7 @@ from .choices import (
     skill_catalogue,
 )
 from .following import EventFollower
-from .memory import AgentMemory, Memory, MemoryFunctions
+from .memory import AgentMemory, Memory, MemoryFunctions, open_memory
 from .recording import Recorder
 from .roles import RoleRequests, Roles, StoredRoles
 from .runtime import RunnerParts, TurnRunner, call_without_turn
@@ -797,8 +797,7 @@ class WorldAgent:
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened, resolver)
-        if self._memory is not None:
-            await stores.entries.forget_expired()
+        recall = None if self._memory is None else await open_memory(self._memory, stores.entries, self.workspace)
         submissions = Submissions(self._queue, self._storage, self.workspace)
         opened.push_async_callback(submissions.aclose)
         services = Services(
@@ -814,7 +813,7 @@ class WorldAgent:
             attachments=stores.attachments,
             examples=stores.examples,
             kept=stores.kept,
-            recall=None if self._memory is None else self._memory.recall(stores.entries),
+            recall=recall,
             policy=self._policy,
             approver=self._approver,
             callbacks=tuple(self._trace.callbacks),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AwareDatetime, BaseModel, Field
@@ -27,6 +29,7 @@ from ..memory.entries import (
     as_passages,
 )
 from ..memory.entries.entry import MAX_ENTRY_CHARACTERS, check_entry_text
+from ..memory.entries.files import follow_files
 from ..memory.entries.recall import RECALL
 from ..memory.entries.store import Change
 
@@ -45,6 +48,8 @@ class Memory:
         source: Where the entries are: a store of the host's, or None for the agent's database.
         limit: The most entries that a turn recalls, 1 to 100.
         characters: The most characters of them, 1 to 100,000.
+        files: Text files and folders with Markdown or text files, whose paragraphs are entries of the workspace. They
+            are read when the agent opens: changed texts take the place of old ones, and those of removed files go.
         distil_after: After how many quiet seconds a model notes what later conversations should know of a thread; None
             never does. It runs while the agent is open, and costs a model call for each account of the thread.
         workspace_writes: Whether a model can write entries of the workspace, which all accounts see, and not only
@@ -59,6 +64,7 @@ class Memory:
     characters: int = 4000
     workspace_writes: bool = False
     distil_after: float | None = None
+    files: tuple[str | PathLike[str], ...] = ()
 
     def __post_init__(self) -> None:
         check_integer("limit", self.limit, _MOST, remedy="a few entries that fit are better than many")
@@ -71,24 +77,35 @@ class Memory:
                 f"`distil_after` must be seconds above 0, at most a year, got {str(quiet)[:40]!r}",
                 remedy="pass 3600 for an hour, or None to distil nothing",
             )
-        if quiet is not None and self.source is not None:
+        if (quiet is not None or self.files) and self.source is not None:
             raise InvalidArgument(
-                "`distil_after` distils into the agent's database, and `source` names another store",
-                remedy="omit one of them",
+                "`distil_after` and `files` write to the agent's database, and `source` names another store",
+                remedy="omit `source`, or the others",
             )
+        if not isinstance(self.files, tuple) or not all(isinstance(each, str | PathLike) for each in self.files):
+            raise InvalidArgument("`files` must be a tuple of paths", remedy='pass for example files=("notes",)')
         if self.source is not None and not isinstance(self.source, MemorySource):
             raise InvalidArgument(
                 f"the memory source {type(self.source).__name__!r} has not the methods of a MemorySource",
                 remedy="give it search, get, add, edit and forget, or omit it for the agent's database",
             )
 
-    def recall(self, entries: Entries) -> Recall:
-        """What recalls entries for turns.
 
-        Args:
-            entries: The entries of the agent's database, which are used if there is no source.
-        """
-        return Recall(source=self.source or entries, limit=self.limit, characters=self.characters)
+async def open_memory(memory: Memory, entries: Entries, workspace: str) -> Recall:
+    """Delete expired entries, read the files, and return what recalls entries for turns.
+
+    Args:
+        memory: What the embedder chose.
+        entries: The entries of the agent's database.
+        workspace: The workspace, whose entries those of the files are.
+
+    Raises:
+        InvalidArgument: A file cannot be read; the text names it.
+    """
+    await entries.forget_expired()
+    if memory.files:
+        await follow_files(entries, workspace, list(map(Path, memory.files)))
+    return Recall(source=memory.source or entries, limit=memory.limit, characters=memory.characters)
 
 
 class AgentMemory:
