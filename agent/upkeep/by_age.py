@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -145,9 +146,10 @@ class _ByAge:
         if self._dry_run:
             return total
         done = 0
-        async for turns in self._ended_turns(before):
-            done += len(await self._batch(_DROP_CALLS.format(_marks(turns)), turns))
-            self._progress("calls", done, max(done, total))
+        async with aclosing(self._ended_turns(before)) as ended:
+            async for turns in ended:
+                done += len(await self._batch(_DROP_CALLS.format(_marks(turns)), turns))
+                self._progress("calls", done, max(done, total))
         return done
 
     async def _count_calls(self, turns: Sequence[str]) -> int:
@@ -186,14 +188,13 @@ class _ByAge:
         if self._dry_run:
             return total
         done = 0
-        async for found in self._quiet_threads(before):
-            for key, name in found:
-                if await _throttled(self._remove(key, name, before)):
-                    done += 1
-                else:
-                    self.left += 1
-                self._progress("threads", done + self.left, max(done + self.left, total))
-        self._unreferenced = self._unreferenced or done > 0
+        async with aclosing(self._quiet_threads(before)) as quiet:
+            async for found in quiet:
+                for key, name in found:
+                    removed = await _throttled(self._remove(key, name, before))
+                    done, self.left = done + removed, self.left + (not removed)
+                    self._progress("threads", done + self.left, max(done + self.left, total))
+        self._unreferenced = done > 0
         return done
 
     async def _quiet_threads(self, before: float) -> AsyncGenerator[Sequence[tuple[str, str]]]:
