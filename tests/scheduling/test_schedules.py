@@ -341,10 +341,13 @@ async def test_two_schedulers_with_clocks_of_their_own_never_fire_a_slot_twice(
         opened(home, ScriptedLM([]), clocks[1], targets=targets) as (_, second),
     ):
         await first.add(hourly(starts=StartTarget("bell"), misfire=misfire, misfire_limit=3))
-        for which, minutes in steps:
-            await clocks[which].advance(minutes * 60)
-            await asyncio.gather(first.fire_due(), second.fire_due())
-        runs = await first.history("tide", limit=1000)
+        try:
+            for which, minutes in steps:
+                await clocks[which].advance(minutes * 60)
+                await asyncio.gather(first.fire_due(), second.fire_due())
+            runs = await first.history("tide", limit=1000)
+        finally:  # the examples share a database, if it is on a server
+            await first.remove("tide")
     rung = [key for key, _ in bell.rung]
     assert len(rung) == len(set(rung))
     assert sorted(rung) == [f"tide@{run.slot}" for run in reversed(runs) if run.status == "done"]
