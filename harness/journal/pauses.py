@@ -235,8 +235,8 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
     match pause.kind, answer:
         case "approval", Approve():
             return {"kind": "approve", **_approval_parts(pause, answer), **by}
-        case "approval", Reject(reason) if isinstance(reason, str):
-            return {"kind": "reject", "reason": reason, **by}
+        case "approval", Reject(reason):
+            return {"kind": "reject", "reason": _validated_reason(pause, reason), **by}
         case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain():
             pass
         case "question", given:
@@ -276,6 +276,13 @@ def _approval_parts(pause: Pause, answer: Approve) -> dict[str, Any]:
     if answer.arguments is not None:
         said["arguments"] = _validated_answer(pause, dict(answer.arguments))
     return said
+
+
+def _validated_reason(pause: Pause, reason: object) -> Any:
+    if not isinstance(reason, str):
+        problem = f"must be a text, got {type(reason).__name__!r}"
+        raise _invalid("reason in the answer to", pause, problem, "say why in words, or omit it")
+    return _json(pause, reason)
 
 
 _KNOWN: Mapping[str, str] = {

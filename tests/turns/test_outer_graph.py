@@ -243,9 +243,13 @@ async def test_nodes_that_wait_at_once_are_answered_by_the_ids_of_their_interrup
         ("yes", r"the answers must be an object; resume with Command"),
         ({"PAUSE": "yes"}, r"must be an object with exactly one form of answer; give one of approve, "),
         ({"PAUSE": {"approve": {"all": True}}}, r"is invalid; approve is an object with arguments, always, hash"),
+        (
+            {"PAUSE": {"reject": {"reason": 5}}},
+            r"reason in the answer to the pause .* must be a text, got 'int'; say why",
+        ),
         ({"PAUSE": {"answer": 1}}, r"Answer cannot answer the pause .*; answer with Approve"),
     ],
-    ids=["unknown", "no object", "no form", "unknown field", "wrong kind"],
+    ids=["unknown", "no object", "no form", "unknown field", "no text", "wrong kind"],
 )
 async def test_a_refused_answer_interrupts_the_graph_again_and_a_better_one_is_taken(
     tmp_path: Path, resume: Any, problem: str

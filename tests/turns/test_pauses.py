@@ -107,6 +107,7 @@ async def test_answers_that_cannot_be_taken_leave_every_pause_open(tmp_path: Pat
         wrong: list[tuple[Any, type[Exception]]] = [
             ({"call_1": Approve()}, UnknownPause),
             ({pay.id: "yes"}, AnswerInvalid),
+            ({pay.id: Reject("\ud800")}, AnswerInvalid),
             ({pay.id: Approve(), ask.id: "green"}, AnswerInvalid),
             ({ask.id: Approve()}, AnswerInvalid),
             ({ask.id: 7}, AnswerInvalid),
