@@ -9,11 +9,12 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from ...core.errors import AttachmentInvalid, InvalidArgument, MissingExtra, StorageUnavailable
+from ...core.errors import AttachmentInvalid, InvalidArgument, MissingExtra, StorageUnavailable, WorldAgentError
 from ...storage import Storage
 from .pieces import SHARD, FolderPieces, Pieces
 
@@ -54,29 +55,30 @@ class ObjectPieces(Pieces):
         self._own: dict[str, str] = {}  # where this process has set pieces aside
 
     def _opened(self, scheme: str, url: str) -> tuple[Any, str]:
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError:
+        error: WorldAgentError
+        if find_spec("fsspec") is None:
             raise MissingExtra(
                 "attachments at a url need the extra `objects`", remedy="pip install 'worldagent[objects]'"
-            ) from None
-        problem = ""
+            )
+        from fsspec.core import url_to_fs
+
         try:
             files, root = url_to_fs(url, skip_instance_cache=True)
             files.dircache.use_listings_cache = False  # other machines add and remove objects
             return files, str(root).rstrip("/")
         except ImportError:
-            raise MissingExtra(
+            error = MissingExtra(
                 f"the filesystem of {scheme}:// is not installed",
                 remedy="install its package, such as s3fs for s3://, gcsfs for gs:// or adlfs for az://",
-            ) from None
+            )
         except ValueError:
-            raise InvalidArgument(
+            error = InvalidArgument(
                 f"fsspec has no filesystem for {scheme}://", remedy="write it as s3://BUCKET/FOLDER or file:///FOLDER"
-            ) from None
-        except Exception as error:  # a filesystem raises what its service's client raises
-            problem = type(error).__name__
-        raise StorageUnavailable(f"the attachments at {self.place!r} cannot be opened ({problem})", remedy=_REMEDY)
+            )
+        except Exception as failure:  # a filesystem raises what its service's client raises
+            problem = f"the attachments at {self.place!r} cannot be opened ({type(failure).__name__})"
+            error = StorageUnavailable(problem, remedy=_REMEDY)
+        raise error
 
     def keep(self, sha256: str, data: bytes) -> None:
         path = self._path(sha256)

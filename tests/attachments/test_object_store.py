@@ -1,7 +1,6 @@
 """Attachments outside of the home: in an object store, or a folder, that several machines share (T4)."""
 
 import asyncio
-import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -259,12 +258,13 @@ async def test_a_url_that_cannot_be_opened_is_refused_when_the_agent_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(kind: type[Exception], problem: str, url: str) -> None:
-        with pytest.raises(kind, match=problem):
+        with pytest.raises(kind, match=problem) as told:
             await scripted_agent(tmp_path, answering(), settings={"attachments_url": url}).start()
+        assert told.value.__context__ is None, "the library's error can show the url"
 
     await refused(InvalidArgument, "fsspec has no filesystem for moon://; write it", "moon://sea/kept")
     await refused(MissingExtra, "the filesystem of gdrive:// is not installed; install its package", "gdrive://a/kept")
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    monkeypatch.setattr("worldagent.memory.attachments.objects.find_spec", lambda name: None)
     await refused(MissingExtra, "need the extra `objects`; pip install 'worldagent", "memory://a/kept")
     assert not any(tmp_path.iterdir())
 
@@ -277,6 +277,7 @@ async def test_a_store_that_fails_fails_the_turn_before_its_message(
         async with scripted_agent(tmp_path / "home", lm, settings={"attachments_url": url}) as agent:
             with pytest.raises(StorageUnavailable, match=problem) as told:
                 await agent.thread("t").converse("Look.", attachments=[PNG])
+            assert told.value.__context__ is None
             assert await agent.thread("t").history() == ()
         assert lm.calls == []
         assert not any(secret in str(told.value) for secret in ("hush-hush", "secret-of-a-test"))
