@@ -144,6 +144,7 @@ class Entry:
         return given | times | lists | {"source": self.source.to_json()}
 
 
+_END: Final = 253_402_300_800  # the year 10000 in seconds
 _TIMES: Final = ("created", "changed", "expires")
 
 
@@ -211,13 +212,17 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
 
 
 def check_expires(expires: object) -> None:
-    """Refuse a time without a zone.
+    """Refuse a time without a zone, and one that no row can have.
 
     Raises:
-        InvalidArgument: It is neither None nor a datetime with a zone.
+        InvalidArgument: It is neither None nor a datetime with a zone, or not from 1970 to 9999 in UTC.
     """
-    if expires is not None and not (isinstance(expires, datetime) and expires.tzinfo is not None):
+    if expires is None:
+        return
+    if not (isinstance(expires, datetime) and expires.tzinfo is not None):
         raise InvalidArgument("`expires` must be a datetime with a time zone", remedy="use datetime.now(UTC) + ...")
+    if not 0 <= expires.timestamp() < _END:
+        raise InvalidArgument("`expires` must be from 1970 to 9999 in UTC", remedy="omit it for an entry that stays")
 
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:

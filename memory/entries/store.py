@@ -23,7 +23,17 @@ from ...core import Clock, Scope, SystemClock, canonical_json
 from ...core.errors import EntryChanged, UnknownEntry
 from ...storage import Database, Moment, Row, Schema, Transaction, portions, read_row
 from ..turns import keys_of, thread_key
-from .entry import CLASSIFICATIONS, Draft, Entry, EntryKind, Reader, check_entry_text, check_tags, source_of
+from .entry import (
+    CLASSIFICATIONS,
+    Draft,
+    Entry,
+    EntryKind,
+    Reader,
+    check_entry_text,
+    check_expires,
+    check_tags,
+    source_of,
+)
 from .words import question_words, words_of
 
 _COLUMNS: Final = (
@@ -231,6 +241,7 @@ class Entries:
         Raises:
             UnknownEntry: There is no such entry for this reader.
             EntryChanged: It has another version by now.
+            InvalidArgument: A value is invalid; nothing is written.
         """
         key, now = key_of_id(entry_id), self._clock.now()
 
@@ -526,6 +537,7 @@ def write(transaction: Transaction, workspace: str, key: int, draft: Draft, now:
 
 def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: datetime) -> None:
     """Change a row that is held."""
+    check_expires(change.expires)
     stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
     text = stored["text"] if change.text is None else check_entry_text(change.text)
     tags = stored["tags"] if change.tags is None else json.dumps(check_tags(change.tags), ensure_ascii=False)

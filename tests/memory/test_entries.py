@@ -4,7 +4,7 @@ import asyncio
 import random
 import string
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from worldagent.memory.entries.words import words_of
 from worldagent.storage import Database
 from worldagent.testing import VirtualClock
 
+WEST = timezone(timedelta(hours=-1))
 ANA, BOB, ALL = (Reader(workspace="w", account=account) for account in ("ana", "bob", None))
 
 
@@ -135,6 +136,8 @@ async def test_an_edit_changes_what_is_found_and_two_edits_of_one_version_do_not
     assert await entries.search(ANA, "Bonn") == ()
     with pytest.raises(EntryChanged, match="has version 2, and the edit is of version 1; read it again"):
         await entries.edit("w", made.id, Change(text="x"), version=1)
+    with pytest.raises(InvalidArgument, match="must be from 1970 to 9999 in UTC"):
+        await entries.edit("w", made.id, Change(expires=datetime.max.replace(tzinfo=WEST)))
     both = await asyncio.gather(
         *(entries.edit("w", made.id, Change(text=text), version=2) for text in "ab"), return_exceptions=True
     )
@@ -202,6 +205,8 @@ async def test_lists_are_paged_and_filtered(entries: Entries) -> None:
         ({"text": "x", "classification": "top"}, "`classification` must be one of"),
         ({"text": "x", "confidence": 2}, "`confidence` must be a number from 0 to 1"),
         ({"text": "x", "expires": datetime(2030, 1, 1)}, "`expires` must be a datetime with a time zone"),
+        ({"text": "x", "expires": datetime(1969, 12, 31, tzinfo=UTC)}, "`expires` must be from 1970 to 9999"),
+        ({"text": "x", "expires": datetime.max.replace(tzinfo=WEST)}, "`expires` must be from 1970 to 9999"),
         ({"text": "x", "account": ""}, "account"),
     ],
 )
