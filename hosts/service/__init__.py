@@ -1,10 +1,11 @@
 """What a host does for its callers, without a transport: checked arguments come in, records go out.
 
 `threads` has a function for each call about threads, and `turns` begins and resumes turns. `arguments` and `records`
-are the models of both. `schedules` has the calls about schedules, with their models. `call` says who calls and what
-they can do, and `next_steps` what they can call then. `pauses` shows a person what a turn waits for, and `answers` and
-`typed_answers` read what they say. `home` has the threads of a database without an agent.
+are the models of both. `schedules` has the calls about schedules and `memory` those about memory entries, with their
+models. `call` says who calls and what they can do, and `next_steps` what they can call then. `pauses` shows a person
+what a turn waits for, and `answers` and `typed_answers` read what they say. `home` has the threads of a database
+without an agent.
 
-The sidecar puts this layer on MCP, and the command line on a terminal. Import from its modules: only `turns` and
-`schedules` load what runs an agent.
+The sidecar puts this layer on MCP, and the command line on a terminal. Import from its modules: only `turns`,
+`schedules` and `memory` load what runs an agent.
 """

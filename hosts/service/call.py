@@ -36,7 +36,8 @@ class Grant:
         accounts: The ids of accounts that it can speak for; `*` means every id. A call without an account is always
             allowed.
         threads: Globs over the ids of threads.
-        operator: Whether it can resume, answer and cancel turns of other accounts.
+        operator: Whether it can resume, answer and cancel turns of other accounts, change their schedules, and change
+            the memory entries of the workspace.
 
     Raises:
         InvalidArgument: An id or a glob is invalid.

@@ -89,7 +89,9 @@ def _forms(pause: Pause) -> str:
 # --- after a call has failed ------------------------------------------------------------------------------------------
 
 _UNQUOTED: Final[Mapping[type[Exception], str]] = {
+    errors.EntryChanged: "the entry has another version by now",
     errors.KeyReused: "the key was used on this thread for another call",
+    errors.UnknownEntry: "the caller sees no entry of the workspace with this id",
     errors.UnknownMessage: "the thread has no such message",
     errors.UnknownPause: "the thread has no such pause",
     errors.UnknownSchedule: "the token reaches no schedule of the workspace with this id",

@@ -18,7 +18,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...scheduling import Schedules
-from ..service import schedules, threads
+from ..service import memory, schedules, threads
 from ..service.arguments import (
     ConverseArguments,
     ResumeArguments,
@@ -195,6 +195,36 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "Remove a schedule",
         schedules.schedule_remove,
         "Remove a schedule and its history. Turns that it started stay.",
+        effect="changes",
+    ),
+    "memory_add": _tool(
+        "Remember something",
+        memory.memory_add,
+        "Write a memory entry of the account of the call. Without an account it is the workspace's, which all accounts "
+        "see and only an operator writes.",
+        effect="adds",
+        idempotent=False,
+    ),
+    "memory_list": _tool(
+        "List entries", memory.memory_list, "A page of the memory entries of the account and of the workspace."
+    ),
+    "memory_search": _tool(
+        "Search entries",
+        memory.memory_search,
+        "The memory entries of the account and of the workspace that fit a text best, as a turn would recall them.",
+    ),
+    "memory_show": _tool("Show an entry", memory.memory_show, "One memory entry."),
+    "memory_edit": _tool(
+        "Edit an entry",
+        memory.memory_edit,
+        "Change a memory entry. With `version`, only if nobody else has changed it meanwhile.",
+        effect="changes",
+        idempotent=False,
+    ),
+    "memory_forget": _tool(
+        "Forget entries",
+        memory.memory_forget,
+        "Delete memory entries, all or none, so that the database holds nothing of them.",
         effect="changes",
     ),
 }

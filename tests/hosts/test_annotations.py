@@ -17,6 +17,7 @@ from support.role_hosts import BOUND
 from support.sidecar_calls import Calling, check_answer, least_arguments
 from support.sidecar_served import agents, caller_of, served
 from support.sidecars import over_http
+from worldagent import Memory
 from worldagent.core import STORED_TIERS, Tier
 from worldagent.core.errors import WorldAgentError
 from worldagent.harness import Worker
@@ -43,7 +44,15 @@ async def seen(client: Calling) -> dict[str, Any]:
     for name in list(found):
         read = [await client.ask(tool, thread=name) for tool in ("pauses", "history", "explain_role")]
         found[name] = [found[name], *read]
-    return found | {each["id"]: each for each in (await client.ask("schedule_list"))["schedules"]}
+    kept = [*(await client.ask("schedule_list"))["schedules"], *(await client.ask("memory_list"))["entries"]]
+    return found | {each["id"]: each for each in kept}
+
+
+def about(tool: Tool, entry: str) -> dict[str, Any]:
+    """Arguments about an entry, for the tools that need one that exists."""
+    more: dict[str, Any] = {"entry": entry, "entries": [entry]}
+    found = {name: value for name, value in more.items() if name in (tool.input_schema.get("required") or ())}
+    return found | {"text": "Ana eats nuts."} if tool.name == "memory_edit" else found
 
 
 @pytest.mark.requirement("T10")
@@ -66,6 +75,7 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
                 await client.ask("thread_rename", thread=EXAMPLE, title="A title")
             if tool.name == "events":
                 given["turn_id"] = (await client.ask("pauses", thread=EXAMPLE))["turn_id"]
+            given |= about(tool, (await client.ask("memory_add", text="Ana."))["entry"]["id"])
             before = await seen(client)
             if hints.open_world_hint:  # the agent runs, and its tools may do anything
                 assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint) == (False, True, False)
@@ -160,7 +170,8 @@ async def test_every_error_of_the_sidecar_matches_the_schema_of_each_tool(tmp_pa
 async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda call: {"result": "Fine."} if "request" in call.fields else {"reply": "Yes."})
     workers = [Worker("critic", "You judge in one sentence.")]
-    async with served(Sidecar(agents(tmp_path, lm=lm, workers=workers))) as url, caller_of(url, "auto") as ask:
+    make = agents(tmp_path, lm=lm, workers=workers, memory=Memory())
+    async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
         turn = (await ask("converse", workspace="novel", thread="t1", text="Hi", detach=True))["turn"]["id"]
         answered = set()
         tools = (await ask.client.list_tools()).tools
@@ -173,6 +184,7 @@ async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_pa
                 if "params" in tool.input_schema["properties"]
                 else {}
             )
+            more |= about(tool, (await ask("memory_add", workspace="novel", text="Ana."))["entry"]["id"])
             result = await ask.raw(tool.name, workspace="novel", **least | more)
             usable_with(tool).validate(result.structured_content)
             check_answer(tool.name, result.structured_content, failed=result.is_error)

@@ -135,6 +135,7 @@ def test_at_debug_no_request_leaves_text_or_token_in_the_log(tmp_path: Path) -> 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 YES = {"action": "accept", "content": {"decision": "approve"}}
 ROLE, NAME = canary(400, "role of a span"), canary(12, "name of a span")
+ENTRY = canary(100, "memory entry")
 
 
 def served_spans(exporter: InMemorySpanExporter) -> list[Any]:
@@ -246,8 +247,10 @@ async def test_no_span_has_a_role_that_a_call_over_http_gives(
         HttpClient(url, sidecar_served.TOKEN, revision, elicit=lambda _: YES) as client,
     ):
         expected = await give_roles(client)
+        await client.ask("memory_add", text=ENTRY)
+        assert (await client.ask("memory_search", text=ENTRY))["entries"]
     told = [str(span.to_json(indent=None)) for span in spans.get_finished_spans()]
-    found = scan_for_roles(told, [ROLE, NAME, sidecar_served.TOKEN]).findings
+    found = scan_for_roles(told, [ROLE, NAME, ENTRY, sidecar_served.TOKEN]).findings
     assert not found, "\n".join(["a role is in", *map(str, found)])
     assert expected <= Counter(json.loads(span)["name"] for span in told), "fewer spans than calls show little"
     seen = (tmp_path / "seen").read_text().split()

@@ -348,6 +348,14 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "schedule_add", {**TIDE, "starts": {"task": content}}
     yield "schedule_add", {**TIDE, "starts": {"skill": content, "input": label}}
     yield "schedule_add", {**TIDE, "starts": {"message": "x", "params": {"role": role}}}
+    yield "memory_add", {"text": "Hi", "role": role}
+    yield "memory_add", {"text": [content]}
+    yield "memory_add", {"text": "Hi", "kind": content}
+    yield "memory_add", {"text": "Hi", "expires": content}
+    yield "memory_list", {"before": content[:200]}
+    yield "memory_show", {"entry": content[:200]}
+    yield "memory_edit", {"entry": content[:200], "text": "Hi"}
+    yield "memory_forget", {"entries": [content[:200]]}
     yield "resume", {"on_role_change": content, "role": role}
     yield "resume", {"answers": {"p": {"approve": {label: content}}}, "role": role}
     yield "thread_role_set", {"role": role, "ttl": content}

@@ -21,7 +21,7 @@ from typing import Any
 
 from support.processes import eventually
 from support.shop import HOME, Address, Order, Receipt, both, buy, home, pay, shapes
-from worldagent import Roles, Settings, Storage, WorldAgent
+from worldagent import Memory, Roles, Settings, Storage, WorldAgent
 from worldagent.graphs import TaskContext
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -48,6 +48,7 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
         tools=[tool(approval=True, risk="write")(pay)],
         shapes=shapes(buy, choose, both),
         roles=roles,
+        memory=Memory(),
         storage=Storage(home=home()),
         settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else _HELD),
     )

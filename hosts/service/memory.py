@@ -1,0 +1,290 @@
+"""The calls about memory entries: their arguments and records, and what they do (M4).
+
+A call is about the entries of its account, and reads those of the workspace too. Only an operator changes the latter.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from ...agent import WorldAgent
+from ...core import canonical_json
+from ...memory.entries import Classification, Entry, EntryKind
+from ...memory.entries.entry import MAX_ENTRY_CHARACTERS, MAX_TAG_CHARACTERS, MAX_TAGS
+from ...memory.entries.store import unknown_entry
+from .arguments import Moment, WorkspaceArguments
+from .call import Call, Refused
+from .records import Answer
+from .validation import Label, Printable, Wire
+
+if TYPE_CHECKING:
+    from ...agent.memory import AgentMemory
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+EntryId = Annotated[Label, Field(description="the entry's id", examples=["mem_01f2a3b4c5d6e7f8"])]
+EntryText = Annotated[str, Field(min_length=1, max_length=MAX_ENTRY_CHARACTERS)]
+Tag = Annotated[str, Field(min_length=1, max_length=MAX_TAG_CHARACTERS), Printable]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+
+
+class MemoryAddArguments(WorkspaceArguments):
+    """Arguments of `memory_add`."""
+
+    text: EntryText = Field(
+        description="what to remember: one thing, in a sentence that stands alone",
+        examples=["Ana is allergic to nuts."],
+    )
+    kind: EntryKind = Field(default="entry", description="its kind")
+    tags: Tags = Field(default_factory=list, description="words to filter by", examples=[["food"]])
+    expires: Moment | None = Field(default=None, description="when it is deleted; null is never")
+    untrusted: bool = Field(
+        default=False, description="whether its source is one that nobody has checked; a turn that recalls it is marked"
+    )
+    key: Label | None = Field(
+        default=None,
+        description="an idempotency key: a second call of the account with the same key writes nothing, and answers "
+        "with the entry of the first",
+        examples=["0b7d6c1e"],
+    )
+
+
+class MemoryListArguments(WorkspaceArguments):
+    """Arguments of `memory_list`."""
+
+    kind: EntryKind | None = Field(default=None, description="only entries of this kind")
+    tags: Tags = Field(default_factory=list, description="only entries with all of these tags", examples=[["food"]])
+    replaced: bool = Field(default=False, description="whether entries that newer ones replaced are included")
+    limit: int = Field(default=100, ge=1, le=1000, description="entries in the answer, at most")
+    before: Label | None = Field(
+        default=None, description="the next page: the id of the last entry that you have; it must still exist"
+    )
+
+
+class MemorySearchArguments(WorkspaceArguments):
+    """Arguments of `memory_search`."""
+
+    text: EntryText = Field(description="the question", examples=["May I eat nuts?"])
+    limit: int = Field(default=10, ge=1, le=100, description="entries in the answer, at most")
+
+
+class MemoryShowArguments(WorkspaceArguments):
+    """Arguments of `memory_show`."""
+
+    entry: EntryId
+
+
+class MemoryEditArguments(WorkspaceArguments):
+    """Arguments of `memory_edit`."""
+
+    entry: EntryId
+    text: EntryText | None = Field(default=None, description="the new text; null: as it is")
+    tags: Tags | None = Field(default=None, description="the new tags, in place of all; null: as they are")
+    expires: Moment | None = Field(default=None, description="when it is deleted; null: as it is")
+    version: int | None = Field(
+        default=None, ge=1, le=2**53, description="the version that it must still have; null: any"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.text is None and self.tags is None and self.expires is None:
+            raise PydanticCustomError("no_change", "It must have at least one of text, tags, expires")
+        return self
+
+
+class MemoryForgetArguments(WorkspaceArguments):
+    """Arguments of `memory_forget`."""
+
+    entries: list[Label] = Field(
+        min_length=1, max_length=100, description="the ids of entries", examples=[["mem_01f2a3b4c5d6e7f8"]]
+    )
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+class EntryRecord(Wire):
+    """A memory entry."""
+
+    id: str
+    version: int = Field(description="1, and one more after each edit")
+    text: str
+    account: str | None = Field(description="whose entry it is; null: the workspace's, which all accounts see")
+    kind: EntryKind
+    tags: list[str]
+    source: dict[str, str] = Field(
+        description="who wrote it (`by`), and from which `thread` and `turn`, if the token reaches the thread"
+    )
+    untrusted: list[str] = Field(description="the untrusted functions whose results it was made of")
+    classification: Classification
+    domain: str
+    confidence: float
+    created: str
+    changed: str
+    expires: str | None
+    replaced_by: str | None = Field(description="the newer entry that contradicts it; no search finds it then")
+
+
+class FoundRecord(EntryRecord):
+    """A memory entry that a search found."""
+
+    score: float = Field(description="how well it fits, comparable within the answer")
+
+
+class MemoryEntryAnswer(Answer):
+    """Answer of `memory_add`, `memory_show` and `memory_edit`."""
+
+    entry: EntryRecord
+
+
+class MemoryListAnswer(Answer):
+    """Answer of `memory_list`."""
+
+    entries: list[EntryRecord] = Field(description="newest first")
+
+
+class MemorySearchAnswer(Answer):
+    """Answer of `memory_search`."""
+
+    entries: list[FoundRecord] = Field(description="the best first")
+
+
+class MemoryForgetAnswer(Answer):
+    """Answer of `memory_forget`."""
+
+    forgotten: int = Field(description="how many entries were deleted")
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def memory_add(call: Call[MemoryAddArguments], agent: WorldAgent) -> MemoryEntryAnswer:
+    """Write an entry of the account of the call; without an account, of the workspace.
+
+    Raises:
+        Refused: The call has no account, and the caller is no operator.
+        InvalidArgument: The agent has no memory, or an argument is invalid.
+    """
+    given, account, memory = call.given, call.caller.account, agent.memory
+    _check_writer(call, account)
+    entry = await memory.add(
+        given.text,
+        account=account,
+        kind=given.kind,
+        tags=given.tags,
+        expires=_time(given.expires),
+        untrusted=given.untrusted,
+        # The keys of one account and those of host code name no entry of another account.
+        key=None if given.key is None else canonical_json(["call", account, given.key]),
+    )
+    return MemoryEntryAnswer(entry=_record(call, entry))
+
+
+async def memory_list(call: Call[MemoryListArguments], agent: WorldAgent) -> MemoryListAnswer:
+    """Return a page of the entries of the account and of the workspace.
+
+    Raises:
+        UnknownEntry: The caller sees no entry with the id in `before`.
+        InvalidArgument: The agent has no memory.
+    """
+    given, memory = call.given, agent.memory
+    found = await memory.list(
+        account=call.caller.account,
+        kind=given.kind,
+        tags=given.tags,
+        limit=given.limit,
+        before=None if given.before is None else await _seen(call, memory, given.before),
+        replaced=given.replaced,
+    )
+    return MemoryListAnswer(entries=[_record(call, entry) for entry in found])
+
+
+async def memory_search(call: Call[MemorySearchArguments], agent: WorldAgent) -> MemorySearchAnswer:
+    """Return the entries that fit a text best.
+
+    Raises:
+        InvalidArgument: The agent has no memory.
+    """
+    given = call.given
+    found = await agent.memory.search(given.text, account=call.caller.account, limit=given.limit)
+    records = [FoundRecord(**_record(call, entry).model_dump(), score=score) for entry, score in found]
+    return MemorySearchAnswer(entries=records)
+
+
+async def memory_show(call: Call[MemoryShowArguments], agent: WorldAgent) -> MemoryEntryAnswer:
+    """Return one entry.
+
+    Raises:
+        UnknownEntry: The caller sees no entry with this id.
+        InvalidArgument: The agent has no memory.
+    """
+    return MemoryEntryAnswer(entry=_record(call, await _seen(call, agent.memory, call.given.entry)))
+
+
+async def memory_edit(call: Call[MemoryEditArguments], agent: WorldAgent) -> MemoryEntryAnswer:
+    """Change an entry.
+
+    Raises:
+        UnknownEntry: The caller sees no entry with this id.
+        Refused: It is the workspace's, and the caller is no operator.
+        EntryChanged: It has another version by now.
+        InvalidArgument: The agent has no memory, or an argument is invalid.
+    """
+    given, memory = call.given, agent.memory
+    _check_writer(call, (await _seen(call, memory, given.entry)).account)
+    entry = await memory.edit(
+        given.entry,
+        given.text,
+        tags=given.tags,
+        expires=_time(given.expires),
+        version=given.version,
+        account=call.caller.account,
+    )
+    return MemoryEntryAnswer(entry=_record(call, entry))
+
+
+async def memory_forget(call: Call[MemoryForgetArguments], agent: WorldAgent) -> MemoryForgetAnswer:
+    """Delete entries, all or none.
+
+    Raises:
+        UnknownEntry: The caller does not see one of them.
+        Refused: One is the workspace's, and the caller is no operator.
+        InvalidArgument: The agent has no memory.
+    """
+    memory = agent.memory
+    for entry_id in call.given.entries:
+        _check_writer(call, (await _seen(call, memory, entry_id)).account)
+    return MemoryForgetAnswer(forgotten=await memory.forget(*call.given.entries, account=call.caller.account))
+
+
+async def _seen(call: Call[Any], memory: AgentMemory, entry_id: str) -> Entry:
+    """The entry with an id. One of another account is refused as if there were none."""
+    entry = await memory.get(entry_id, account=call.caller.account)
+    if entry is None:
+        raise unknown_entry(entry_id)
+    return entry
+
+
+def _check_writer(call: Call[Any], account: str | None) -> None:
+    """Refuse to write an entry of this account, or of the workspace."""
+    if account is None and not call.caller.grant.operator:
+        raise Refused(
+            "forbidden",
+            "only an operator changes the entries of the workspace",
+            remedy="name an account that the token can speak for, or use a token with `operator = true`",
+        )
+
+
+def _record(call: Call[Any], entry: Entry) -> EntryRecord:
+    fields, thread = entry.to_json(), entry.source.thread
+    if thread is not None and not call.caller.grant.allows_thread(thread):
+        fields["source"] = {"by": entry.source.by}
+    return EntryRecord.model_validate(fields)
+
+
+def _time(given: str | None) -> datetime | None:
+    return None if given is None else datetime.fromisoformat(given)
