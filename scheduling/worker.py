@@ -94,7 +94,6 @@ class QueueWorker:
         queue_concurrency: How many turns all workers run at once. Default: the queue's `concurrency`.
 
     Attributes:
-        id: Its id, unique to this start of the process.
         counts: What it has done so far.
 
     Raises:
@@ -112,14 +111,21 @@ class QueueWorker:
         if queue_concurrency is not None:
             queue = replace(queue, concurrency=queue_concurrency)
         self._agent, self._queue = agent, queue
-        host, pid, now = socket.gethostname()[:40], os.getpid(), agent.clock.now()
-        self.id = f"{host}-{pid}-{new_id('worker')[-8:]}"
         self.counts = Counts()
-        self._row = WorkerRow(agent.workspace, self.id, host, pid, version("worldagent"), now, now)
+        now = agent.clock.now()
+        row = WorkerRow(
+            agent.workspace, "", socket.gethostname()[:40], os.getpid(), version("worldagent"), since=now, seen=now
+        )
+        self._row = row
+        self._row = replace(row, id=self._new_id())
         self._closing = False
         self._takes: Takes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """Its id, unique to this start of the process. It gets another one if it loses its lease."""
+        return self._row.id
 
     @property
     def draining(self) -> bool:
@@ -128,50 +134,79 @@ class QueueWorker:
 
     @asynccontextmanager
     async def running(self, *, drain: int = DRAIN_SECONDS) -> AsyncGenerator[None]:
-        """Take and run submitted turns while the block runs.
+        """Take and run submitted turns while the block runs; see `run`."""
+        opened = asyncio.Event()
+        running = asyncio.ensure_future(self.run(drain=drain, opened=opened))
+        opening = asyncio.ensure_future(opened.wait())
+        try:
+            await asyncio.wait({running, opening}, return_when=asyncio.FIRST_COMPLETED)
+            if opened.is_set():
+                yield
+        finally:
+            opening.cancel()
+            running.cancel()
+            await asyncio.wait({running, opening})
+            if not running.cancelled():
+                running.result()
 
-        At its end the worker takes no more and waits for its running turns. Then drain or close the agent: what still
+    async def run(self, *, drain: int = DRAIN_SECONDS, opened: asyncio.Event | None = None) -> None:
+        """Take and run submitted turns until this is cancelled.
+
+        Then the worker takes no more and waits for its running turns. Drain or close the agent after that: what still
         runs is resumed by another worker, or by the next one that starts.
 
         Args:
             drain: How many seconds to wait at the end.
+            opened: Is set once the worker takes turns.
 
         Raises:
             InvalidArgument: The process has a worker already.
             MissingExtra: The extra `durable` is not installed.
-            StorageUnavailable: The queue cannot be reached.
+            StorageUnavailable: The queue or the database cannot be reached at the start.
         """
-        leases, self._loop = self._agent.stores.leases, asyncio.get_running_loop()
-        async with leases.hold(worker_lease(self._agent.workspace, self.id), wait=0, last=True) as lease:
-            module = await asyncio.to_thread(load)
-            storage, workspace = self._agent.storage, self._agent.workspace
-            opening = partial(module.Takes, storage, workspace, self._queue, executor=self.id, runner=self._bridged)
+        self._loop, opened = asyncio.get_running_loop(), opened or asyncio.Event()
+        while True:
+            try:
+                await self._live(drain, opened)
+            except LeaseLost as error:
+                # Its turns continue here: it takes them over, unless another worker has done so.
+                _LOG.warning("worker %s lost its lease, and starts again under another id: %s", self.id, error)
+            except StorageUnavailable as error:
+                if not opened.is_set():
+                    raise
+                _LOG.warning("worker %s cannot start again: %s", self.id, error)
+                await asyncio.sleep(LOOK_SECONDS)
+            self._row, self._closing = replace(self._row, id=self._new_id()), False
+            self.counts.begun = self.counts.ended
+
+    async def _live(self, drain: int, opened: asyncio.Event) -> None:
+        """Be the worker of one id, until this is cancelled or the lease is lost."""
+        leases, workspace = self._agent.stores.leases, self._agent.workspace
+        async with leases.hold(worker_lease(workspace, self.id), wait=0, last=True) as lease:
+            module, cancelled = await asyncio.to_thread(load), False
+            opening = partial(
+                module.Takes, self._agent.storage, workspace, self._queue, executor=self.id, runner=self._bridged
+            )
+            lost = False
             try:
                 self._takes, cancelled = await uninterrupted(asyncio.to_thread(opening))
                 if cancelled:
                     raise asyncio.CancelledError
                 await self._tell_versions(module.VERSION)
-                self._watching = asyncio.create_task(self._watch(lease))
-                yield
+                opened.set()
+                await self._watch(lease)
+            except LeaseLost:
+                lost = True
+                raise
             finally:
-                if self._watching is not None:
-                    self._watching.cancel()
-                    await asyncio.wait({self._watching})
-                cancelled = await self._close(drain)
-                with contextlib.suppress(LeaseLost):  # a survivor has removed it
+                cancelled = await self._close(0 if lost else drain)
+                with contextlib.suppress(LeaseLost, StorageUnavailable):  # then a survivor removes it
                     await lease.commit(partial(self._remove, self.id, lease), final=True)
                 if cancelled:
                     raise asyncio.CancelledError
 
-    async def run(self) -> None:
-        """Take and run submitted turns until this is cancelled; see `running`.
-
-        Raises:
-            LeaseLost: The connection that held the worker's lease broke, and another worker took over its turns.
-        """
-        async with self.running():
-            assert self._watching is not None
-            await self._watching
+    def _new_id(self) -> str:
+        return f"{self._row.host}-{self._row.pid}-{new_id('worker')[-8:]}"
 
     async def waiting(self) -> Mapping[str, int]:
         """Return how many starts wait in the queue, by the version of their format.
@@ -269,7 +304,7 @@ class QueueWorker:
         """Look for dead workers, and tell people about this one.
 
         Raises:
-            LeaseLost: Another worker has taken over; this one takes no more turns.
+            LeaseLost: Its lock is gone, or another worker has taken over.
         """
         beat = prune = 0.0
         while True:
@@ -284,9 +319,7 @@ class QueueWorker:
                     await self._prune()
                 self.counts.waiting = sum((await self.waiting()).values())
                 self.counts.looks += 1
-            except LeaseLost as error:
-                _LOG.error("worker %s ends, because it lost its lease: %s", self.id, error)
-                await self._close(0)
+            except LeaseLost:
                 raise
             except WorldAgentError as error:
                 _LOG.warning("worker %s could not look for dead workers: %s", self.id, error)
@@ -296,6 +329,10 @@ class QueueWorker:
         """Write what people can read about this worker, which also shows whether it still owns its lease."""
         counts, now = self.counts, self._agent.clock.now()
         row = replace(self._row, seen=now, running=counts.running, ended=counts.ended, failed=counts.failed)
+        if await self._agent.stores.leases.lost(lease):
+            raise LeaseLost(
+                f"the lock of the worker {self.id!r} broke with its connection", remedy="check the server's connections"
+            )
         lease.recover()  # a write that failed before says nothing about this one
         await lease.commit(lambda transaction: write_worker(transaction, row))
 

@@ -384,6 +384,14 @@ class Leases:
         here = frozenset(key for key in asked if (queue := self._queues.get(key)) is not None and queue.locked())
         return here | await self._locks.owned(asked - here)
 
+    async def lost(self, lease: Lease) -> bool:
+        """Whether the lock of a lease that is held here is gone, as on Postgres with its connection.
+
+        Raises:
+            StorageUnavailable: The locks cannot be checked.
+        """
+        return lease.key not in await self._locks.owned(frozenset({lease.key}))
+
     @contextlib.asynccontextmanager
     async def _queued(self, key: str, wait: float) -> AsyncGenerator[None]:
         queue = self._queues.setdefault(key, _Queue())

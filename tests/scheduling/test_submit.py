@@ -1,21 +1,22 @@
 """Submitted turns: a start waits in a queue until a worker begins it, once, whatever dies meanwhile (T10, D10)."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import CRITIC, Thinking, calls, paying, shape
+from support.postgres import cut, new_database
 from support.processes import ending, next_line, run_script
 from support.skill_turns import ROLE, asking, chosen, name_of, package, with_role_but_at_the_critic
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
-from worldagent import Role, Tier, Worker
+from worldagent import Role, Tier, Worker, WorldAgent
 from worldagent.agent.submitting import Submission, submitted
 from worldagent.core.errors import (
     InvalidArgument,
     KeyReused,
-    LeaseLost,
     MissingExtra,
     RoleNotStorable,
     StorageUnavailable,
@@ -441,20 +442,45 @@ async def test_a_worker_that_ends_waits_for_its_turns(tmp_path: Path) -> None:
         assert await submission.status() == "done"
 
 
-async def test_a_worker_without_its_lease_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldagent.scheduling.worker.BEAT_SECONDS", 0.05)
-    monkeypatch.setattr("worldagent.scheduling.worker.LOOK_SECONDS", 0.05)
-    async with queued_agent(tmp_path, ScriptedLM([])) as agent:
-        worker = QueueWorker(agent)
-        running = asyncio.create_task(worker.run())
-        await asyncio.wait_for(two_looks(worker), 20)
-        await agent.stores.database.transact(
-            lambda tx: tx.execute("UPDATE wa_epoch SET epoch=epoch+1 WHERE key=?", (f"worker novel {worker.id}",))
-        )
-        with pytest.raises(LeaseLost):
-            await asyncio.wait_for(running, 20)
+async def _takes_over(agent: WorldAgent) -> None:
+    """Take over every worker, as a survivor would that saw a broken lock."""
+    await agent.stores.database.transact(
+        lambda tx: tx.execute("UPDATE wa_epoch SET epoch=epoch+1 WHERE key LIKE 'worker %'")
+    )
+
+
+async def _breaks(agent: WorldAgent) -> None:
+    """Break the connections of this process, and with them its locks."""
+    assert cut(os.environ["WORLDAGENT_DATABASE_URL"]) > 0
+
+
+@pytest.mark.parametrize("harm", [_takes_over, pytest.param(_breaks, marks=pytest.mark.soak)])
+async def test_a_worker_without_its_lease_starts_again_and_its_turn_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Any
+) -> None:
+    for name in ("BEAT_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(f"worldagent.scheduling.worker.{name}", 0.05)
+    if harm is _breaks:
+        monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
+    model = Thinking()
+    async with working(tmp_path, model.lm) as (agent, worker):
+        before = worker.id
         submission = await agent.submit(HELLO, thread=agent.thread("t1"))
-        assert await submission.status() == "queued"
+        await asyncio.wait_for(model.asked.wait(), 20)
+        await asyncio.wait_for(two_looks(worker), 20)
+        await harm(agent)
+        for _ in range(1000):
+            if worker.counts.taken_over:
+                break
+            await asyncio.sleep(0.02)
+        assert worker.id != before
+        model.may.set()
+        assert (await asyncio.wait_for(submission.wait(), 20)).text == "Fine."
+        assert [row.id for row in await agent.stores.workers.list()] == [worker.id]
+        assert (
+            await asyncio.wait_for((await agent.submit(HELLO, thread=agent.thread("t2"))).wait(), 20)
+        ).text == "Fine."
+    assert len(model.lm.calls) == 2
 
 
 async def test_starts_of_another_version_are_left_and_told(
