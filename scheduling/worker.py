@@ -112,12 +112,8 @@ class QueueWorker:
             queue = replace(queue, concurrency=queue_concurrency)
         self._agent, self._queue = agent, queue
         self.counts = Counts()
-        now = agent.clock.now()
-        row = WorkerRow(
-            agent.workspace, "", socket.gethostname()[:40], os.getpid(), version("worldagent"), since=now, seen=now
-        )
-        self._row = row
-        self._row = replace(row, id=self._new_id())
+        host, pid, now = socket.gethostname()[:40], os.getpid(), agent.clock.now()
+        self._row = WorkerRow(agent.workspace, _new_id(host, pid), host, pid, version("worldagent"), now, now)
         self._closing = False
         self._takes: Takes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,7 +132,7 @@ class QueueWorker:
     async def running(self, *, drain: int = DRAIN_SECONDS) -> AsyncGenerator[None]:
         """Take and run submitted turns while the block runs; see `run`."""
         opened = asyncio.Event()
-        running = asyncio.ensure_future(self.run(drain=drain, opened=opened))
+        running = asyncio.ensure_future(self._serve(drain, opened))
         opening = asyncio.ensure_future(opened.wait())
         try:
             await asyncio.wait({running, opening}, return_when=asyncio.FIRST_COMPLETED)
@@ -149,7 +145,7 @@ class QueueWorker:
             if not running.cancelled():
                 running.result()
 
-    async def run(self, *, drain: int = DRAIN_SECONDS, opened: asyncio.Event | None = None) -> None:
+    async def run(self, *, drain: int = DRAIN_SECONDS) -> None:
         """Take and run submitted turns until this is cancelled.
 
         Then the worker takes no more and waits for its running turns. Drain or close the agent after that: what still
@@ -157,14 +153,17 @@ class QueueWorker:
 
         Args:
             drain: How many seconds to wait at the end.
-            opened: Is set once the worker takes turns.
 
         Raises:
             InvalidArgument: The process has a worker already.
             MissingExtra: The extra `durable` is not installed.
             StorageUnavailable: The queue or the database cannot be reached at the start.
         """
-        self._loop, opened = asyncio.get_running_loop(), opened or asyncio.Event()
+        await self._serve(drain, asyncio.Event())
+
+    async def _serve(self, drain: int, opened: asyncio.Event) -> None:
+        """Run until this is cancelled; `opened` is set once the worker takes turns."""
+        self._loop = asyncio.get_running_loop()
         while True:
             try:
                 await self._live(drain, opened)
@@ -176,18 +175,17 @@ class QueueWorker:
                     raise
                 _LOG.warning("worker %s cannot start again: %s", self.id, error)
                 await asyncio.sleep(LOOK_SECONDS)
-            self._row, self._closing = replace(self._row, id=self._new_id()), False
+            self._row, self._closing = replace(self._row, id=_new_id(self._row.host, self._row.pid)), False
             self.counts.begun = self.counts.ended
 
     async def _live(self, drain: int, opened: asyncio.Event) -> None:
         """Be the worker of one id, until this is cancelled or the lease is lost."""
         leases, workspace = self._agent.stores.leases, self._agent.workspace
         async with leases.hold(worker_lease(workspace, self.id), wait=0, last=True) as lease:
-            module, cancelled = await asyncio.to_thread(load), False
+            module, lost = await asyncio.to_thread(load), False
             opening = partial(
                 module.Takes, self._agent.storage, workspace, self._queue, executor=self.id, runner=self._bridged
             )
-            lost = False
             try:
                 self._takes, cancelled = await uninterrupted(asyncio.to_thread(opening))
                 if cancelled:
@@ -204,9 +202,6 @@ class QueueWorker:
                     await lease.commit(partial(self._remove, self.id, lease), final=True)
                 if cancelled:
                     raise asyncio.CancelledError
-
-    def _new_id(self) -> str:
-        return f"{self._row.host}-{self._row.pid}-{new_id('worker')[-8:]}"
 
     async def waiting(self) -> Mapping[str, int]:
         """Return how many starts wait in the queue, by the version of their format.
@@ -357,6 +352,10 @@ class QueueWorker:
                     self.counts.taken_over += count
                     _LOG.warning("worker %s took over %s turns of %s, which has died", self.id, count, keys[key])
                     await lease.commit(partial(self._remove, keys[key], lease), final=True)
+
+
+def _new_id(host: str, pid: int) -> str:
+    return f"{host}-{pid}-{new_id('worker')[-8:]}"
 
 
 async def _for_ever() -> Outcome:
