@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from ..core import check_id
 from ..core.errors import CallRefused, InvalidArgument
-from ..core.validation import check_integer, read_model
+from ..core.validation import check_integer, is_text, read_model
 from ..harness import CallContext, Function, flow
 from ..memory.entries import (
     Classification,
@@ -28,7 +28,7 @@ from ..memory.entries import (
     Source,
     as_passages,
 )
-from ..memory.entries.entry import MAX_ENTRY_CHARACTERS, check_entry_text
+from ..memory.entries.entry import MAX_ENTRY_CHARACTERS, check_tags
 from ..memory.entries.files import follow_files
 from ..memory.entries.recall import RECALL
 from ..memory.entries.store import Change
@@ -151,7 +151,7 @@ class AgentMemory:
             classification: How widely it may be known.
             expires: When it is deleted; None is never.
             untrusted: Whether it is from a source that nobody has checked. A turn that recalls it is marked (M5).
-            key: Makes a second call with the same key harmless.
+            key: Makes a second call with the same key and account harmless: it returns the entry as it is.
 
         Raises:
             InvalidArgument: An argument is invalid; nothing is written.
@@ -160,7 +160,7 @@ class AgentMemory:
             text=text,
             account=account,
             kind=kind,
-            tags=tuple(tags) if not isinstance(tags, str) else tags,  # type: ignore[arg-type]  # refused there
+            tags=check_tags(tags),
             classification=classification,
             expires=expires,
             untrusted=("host",) if untrusted else (),
@@ -185,10 +185,13 @@ class AgentMemory:
             limit: The most to return, 1 to 100.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, or `text` is no text.
+            InvalidArgument: `limit` is out of bounds, or `text` is no text or blank.
         """
         check_integer("limit", limit, _MOST, remedy="ask for fewer")
-        check_entry_text(text)
+        if not (isinstance(text, str) and text.strip() and is_text(text)):
+            raise InvalidArgument(
+                "the text to search for must be a text that UTF-8 can encode and not blank", remedy="pass a question"
+            )
         return tuple(await self._source.search(self._reader(account), text, limit=limit))
 
     async def list(
@@ -212,10 +215,10 @@ class AgentMemory:
             replaced: Whether entries that newer ones replaced are included.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds.
+            InvalidArgument: `limit` is out of bounds, or `kind` or `tags` is invalid.
         """
         check_integer("limit", limit, 1000, remedy="page with before=")
-        wanted = EntryFilter(kind=kind, tags=tuple(tags))
+        wanted = EntryFilter(kind=kind, tags=check_tags(tags))
         return await self._entries.list(self._reader(account), wanted, limit=limit, before=before, replaced=replaced)
 
     async def edit(
@@ -243,7 +246,7 @@ class AgentMemory:
             EntryChanged: It has another version by now.
             InvalidArgument: A value is invalid; nothing is written.
         """
-        change = Change(text=text, tags=None if tags is None else tuple(tags), expires=expires)
+        change = Change(text=text, tags=None if tags is None else check_tags(tags), expires=expires)
         return await self._source.edit(self._workspace, entry_id, change, version=version, reader=self._reader(account))
 
     async def forget(self, *ids: str, account: str | None = None) -> int:
@@ -283,7 +286,7 @@ class AgentMemory:
     async def forget_all(self, *, account: str | None = None) -> int:
         """Delete all entries of an account, or all of the workspace that belong to no account; returns how many."""
         ids = [entry.id async for entry in self._own(account)]
-        return await self._source.forget(self._workspace, ids, self._reader(account)) if ids else 0
+        return await self._source.forget(self._workspace, ids, self._reader(account))
 
     async def export(self, *, account: str | None = None) -> AsyncGenerator[dict[str, Any]]:
         """Yield all entries of an account, or all of the workspace that belong to no account, as JSON, newest first.
@@ -294,7 +297,10 @@ class AgentMemory:
             yield entry.to_json()
 
     async def import_lines(self, lines: Iterable[Mapping[str, Any]], *, account: str | None = None) -> int:
-        """Write entries as `export` gives them; returns how many. A second import writes nothing new.
+        """Write entries as `export` gives them; returns how many entries of the file are there then.
+
+        A second import writes nothing new, and neither does one where the entries still are. Entries that newer ones
+        replaced are left out, because they would count again.
 
         Args:
             lines: The entries as JSON. Only `text` is required.
@@ -303,10 +309,23 @@ class AgentMemory:
         Raises:
             InvalidArgument: An entry is invalid; the text names its place. Nothing is written.
         """
-        drafts = [_draft(place, line, account) for place, line in enumerate(lines, start=1)]
+        if account is not None:
+            check_id("account", account)
+        read = [_draft(place, line, account) for place, line in enumerate(lines, start=1)]
+        drafts = [(entry_id, draft) for entry_id, draft, replaced in read if not replaced]
         for start in range(0, len(drafts), 500):
-            await self._source.add(self._workspace, drafts[start : start + 500])
+            some = drafts[start : start + 500]
+            here = await self._here(some)
+            new = [draft for entry_id, draft in some if (entry_id, draft.account) not in here]
+            await self._source.add(self._workspace, new)
         return len(drafts)
+
+    async def _here(self, drafts: Sequence[tuple[str, Draft]]) -> set[tuple[str, str | None]]:
+        found = set[tuple[str, str | None]]()
+        for account in {draft.account for _, draft in drafts}:
+            ids = [entry_id for entry_id, draft in drafts if entry_id and draft.account == account]
+            found |= {(entry.id, entry.account) for entry in await self._source.get(self._reader(account), ids)}
+        return found
 
     async def _own(self, account: str | None) -> AsyncGenerator[Entry]:
         last: Entry | None = None
@@ -340,13 +359,21 @@ class _Line(BaseModel):
     replaced_by: Any = None
 
 
-def _draft(place: int, line: Mapping[str, Any], account: str | None) -> Draft:
+def _draft(place: int, line: object, account: str | None) -> tuple[str, Draft, bool]:
+    """The id of an entry in a file, the entry, and whether a newer one had replaced it."""
+    if not isinstance(line, Mapping):
+        raise InvalidArgument(f"entry {place} is not a JSON object", remedy="pass entries as `export` gives them")
     given = read_model(_Line, dict(line), what=f"the fields of entry {place}", error=InvalidArgument)
     values = given.model_dump(include={"text", "account", "kind", "classification", "domain", "confidence", "expires"})
     if account is not None:
-        values["account"] = check_id("account", account)
+        values["account"] = account
     key = None if given.id is None else f"import/{given.id}/{values['account'] or ''}"
-    return Draft(**values, tags=tuple(given.tags), untrusted=tuple(given.untrusted), key=key)
+    try:
+        draft = Draft(**values, tags=tuple(given.tags), untrusted=tuple(given.untrusted), key=key)
+        return given.id or "", draft, given.replaced_by is not None
+    except InvalidArgument as error:
+        problem, remedy = error.problem, error.remedy
+    raise InvalidArgument(f"entry {place}: {problem}", remedy=remedy)
 
 
 Text = Annotated[

@@ -240,13 +240,14 @@ async def export(options: MemoryOptions, output: Output, file: Path) -> None:
 async def import_entries(options: MemoryOptions, output: Output, file: Path) -> None:
     """Write the entries of a file. With --account they become those of this account.
 
-    Importing a file again writes nothing new. If a line is wrong, nothing is written.
+    Importing a file again writes nothing new, and entries that are still there stay as they are. Entries that newer
+    ones replaced are left out. If a line is wrong, nothing is written.
 
     [bold]Example[/bold]
 
       worldagent memory import ana.jsonl
     """
-    text = sys.stdin.read() if file == _STREAM else _read(file)
+    text = _read(file)
     async with _open(options) as memory:
         count = await memory.import_lines([*_objects(text)], account=options.account)
     output.result({"imported": count}, f"{count} entries")
@@ -301,14 +302,15 @@ def _write(file: Path, text: str) -> None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return sys.stdin.read() if file == _STREAM else file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         problem = type(error).__name__
     raise bad_usage(f"the file {str(file)!r} cannot be read ({problem})", remedy="give a file of `memory export`")
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Only at line feeds: the text of an entry can have other ends of lines, such as U+2028.
+    for number, line in enumerate(text.split("\n"), start=1):
         try:
             found = json.loads(line) if line.strip() else {}
         except ValueError:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from ...core import check_id, utc_text
 from ...core.errors import InvalidArgument
-from ...core.validation import is_text
+from ...core.validation import check_line, is_text
 
 EntryKind = Literal["entry", "fact", "episode", "insight"]
 """`entry` is what was told or noted. The others are those of 000: what is so, what happened, what follows from it."""
@@ -66,7 +66,7 @@ class Draft:
         domain: The area that the classification is of; empty is any.
         confidence: How certain it is, 0 to 1.
         expires: When it is deleted; None is never.
-        key: Makes writing it again harmless: a second draft with this key in the workspace writes nothing.
+        key: Makes writing it again harmless: a second draft with this key for the same account writes nothing.
 
     Raises:
         InvalidArgument: A field is invalid. The text names it.
@@ -95,6 +95,8 @@ class Draft:
         number = isinstance(self.confidence, int | float) and not isinstance(self.confidence, bool)
         if not (number and 0 <= self.confidence <= 1):
             raise InvalidArgument("`confidence` must be a number from 0 to 1", remedy="pass 1 for what is certain")
+        if self.domain != "":
+            check_line("domain", self.domain, 200, remedy="omit it for any area")
         check_expires(self.expires)
 
 
@@ -200,10 +202,11 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     Raises:
         InvalidArgument: They are too many, or one is not a short line.
     """
-    found = [] if isinstance(tags, str) else list(tags)
+    listed = isinstance(tags, Iterable) and not isinstance(tags, str)
+    found = list(tags) if listed else []
     fine = all(isinstance(tag, str) and is_text(tag) and tag.isprintable() and len(tag) <= MAX_TAG_CHARACTERS
                for tag in found)  # fmt: skip
-    if isinstance(tags, str) or not fine or len(found) > MAX_TAGS:
+    if not listed or not fine or len(found) > MAX_TAGS:
         raise InvalidArgument(
             f"`tags` must be up to {MAX_TAGS} texts of 1 to {MAX_TAG_CHARACTERS} printable characters",
             remedy='pass a list, for example tags=["travel"]',

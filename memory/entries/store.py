@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import Json
 
@@ -29,6 +29,7 @@ from .entry import (
     Entry,
     EntryKind,
     Reader,
+    check_choice,
     check_entry_text,
     check_expires,
     check_tags,
@@ -149,11 +150,21 @@ class Change:
         text: The new text.
         tags: The new tags.
         expires: When it is deleted.
+
+    Raises:
+        InvalidArgument: A field is invalid. The text names it.
     """
 
     text: str | None = None
     tags: tuple[str, ...] | None = None
     expires: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.text is not None:
+            check_entry_text(self.text)
+        if self.tags is not None:
+            object.__setattr__(self, "tags", check_tags(self.tags))
+        check_expires(self.expires)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +188,19 @@ class EntryFilter:
         kind: Only entries of this kind.
         tags: Only entries with all of these tags.
         where: Decides about each entry.
+
+    Raises:
+        InvalidArgument: `kind` or `tags` is invalid.
     """
 
     kind: EntryKind | None = None
     tags: tuple[str, ...] = ()
     where: Callable[[Entry], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is not None:
+            check_choice("kind", self.kind, get_args(EntryKind))
+        object.__setattr__(self, "tags", check_tags(self.tags))
 
     def matches(self, entry: Entry) -> bool:
         """Whether an entry passes."""
@@ -216,7 +235,7 @@ class Entries:
         Raises:
             StorageUnavailable: The database cannot be written.
         """
-        keys = [_key_of(workspace, draft.key) for draft in drafts]
+        keys = [_key_of(workspace, draft.account, draft.key) for draft in drafts]
         now = self._clock.now()
 
         def work(transaction: Transaction) -> list[tuple[Any, ...]]:
@@ -285,7 +304,8 @@ class Entries:
     async def forget(self, workspace: str, ids: Sequence[str], reader: Reader | None = None) -> int:
         """Delete entries, all or none, so that no file holds them; returns how many.
 
-        An entry that one of them had replaced counts again. SQLite's file is rewritten.
+        An entry that one of them had replaced counts again. SQLite's file is rewritten, also if an entry does not
+        exist: the process that deleted it can have been killed before that.
 
         Args:
             workspace: Their workspace.
@@ -307,9 +327,9 @@ class Entries:
             return ""
 
         missing = await self._database.transact(work)
+        await self._database.scrub()
         if missing:
             raise unknown_entry(missing)
-        await self._database.scrub()
         return len(keys)
 
     async def forget_expired(self, most: int = 500) -> int:
@@ -360,7 +380,7 @@ class Entries:
         Returns:
             The new entries; none if another process has read the thread meanwhile.
         """
-        keys, now = [_key_of(workspace, None) for _ in made], self._clock.now()
+        keys, now = [_key_of(workspace, None, None) for _ in made], self._clock.now()
 
         def work(transaction: Transaction) -> list[tuple[Any, ...]]:
             transaction.execute(_FIRST_MARK, (thread,))
@@ -504,8 +524,9 @@ def _hash(*parts: object) -> int:
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big") & _MASK
 
 
-def _key_of(workspace: str, key: str | None) -> int:
-    return secrets.randbits(63) if key is None else _hash("key", workspace, key)
+def _key_of(workspace: str, account: str | None, key: str | None) -> int:
+    # The account is part of it: otherwise the same key would give one account the entry of another.
+    return secrets.randbits(63) if key is None else _hash("key", workspace, account or "", key)
 
 
 def unknown_entry(entry_id: object) -> UnknownEntry:
@@ -537,10 +558,9 @@ def write(transaction: Transaction, workspace: str, key: int, draft: Draft, now:
 
 def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: datetime) -> None:
     """Change a row that is held."""
-    check_expires(change.expires)
     stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    text = stored["text"] if change.text is None else check_entry_text(change.text)
-    tags = stored["tags"] if change.tags is None else json.dumps(check_tags(change.tags), ensure_ascii=False)
+    text = stored["text"] if change.text is None else change.text
+    tags = stored["tags"] if change.tags is None else json.dumps(change.tags, ensure_ascii=False)
     expires = stored["expires"] if change.expires is None else change.expires.timestamp()
     counts, place = Counter(words_of(text)), (stored["workspace"], stored["owner"], stored["level"])
     if text != stored["text"] and stored["replaced"] is None:
@@ -561,14 +581,16 @@ def mark_replaced(transaction: Transaction, row: Sequence[Any], by: int | None) 
 
 
 def delete(transaction: Transaction, key: int) -> None:
-    """Delete an entry in a transaction. What it had replaced counts again."""
+    """Delete an entry in a transaction. What it had replaced counts again, unless a still newer one had replaced it."""
+    newer = None
     for row in _some(transaction, [key]):
         stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
+        newer = stored["replaced"]
         _unpost(transaction, (stored["workspace"], stored["owner"], stored["level"]), key, words_of(stored["text"]))
         transaction.execute(_DELETE, (key,))
     for (older,) in transaction.execute(_RESTORE, (key,)):
         for row in transaction.hold(_SOME.format("?"), (older,), alone=True):
-            mark_replaced(transaction, row, None)
+            mark_replaced(transaction, row, newer)
 
 
 def _mark_of(transaction: Transaction, thread: str) -> str:

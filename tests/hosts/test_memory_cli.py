@@ -33,7 +33,8 @@ async def test_an_entry_is_added_found_changed_and_forgotten(run: Run, home: Pat
 
 
 async def test_an_export_is_imported_once_and_everything_can_be_forgotten(run: Run, home: Path, tmp_path: Path) -> None:
-    for text in (NUTS, "Ana likes tea."):
+    odd = "Ana likes tea.\u2028And\x85milk.\f"
+    for text in (NUTS, odd):
         await as_json(run, "memory", "add", text, "--account", "ana")
     await as_json(run, "memory", "add", "The harbour opens at six.")
     file = str(tmp_path / "ana.jsonl")
@@ -42,7 +43,7 @@ async def test_an_export_is_imported_once_and_everything_can_be_forgotten(run: R
     for _ in range(2):
         assert (await as_json(run, "memory", "import", file)) == {"imported": 2}
     texts = {entry["text"] for entry in (await as_json(run, "memory", "list", "--account", "ana"))["entries"]}
-    assert texts == {NUTS, "Ana likes tea.", "The harbour opens at six."}
+    assert texts == {NUTS, odd, "The harbour opens at six."}
     await as_json(run, "memory", "import", file, "--account", "bob")
     assert len((await as_json(run, "memory", "list", "--account", "bob"))["entries"]) == 3
 
@@ -58,6 +59,7 @@ async def test_an_export_is_imported_once_and_everything_can_be_forgotten(run: R
         (("forget",), "it is not clear what to forget"),
         (("forget", "mem_0"), "must be confirmed"),
         (("forget", "mem_0", "--yes"), "there is no memory entry"),
+        (("list", "--kind", "rule"), "`kind` must be one of"),
         (("import", "missing.jsonl"), "cannot be read"),
     ],
 )

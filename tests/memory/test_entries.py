@@ -160,6 +160,20 @@ async def test_what_is_forgotten_is_in_no_table(entries: Entries, database: Data
         assert counted == [(0,)]
 
 
+@pytest.mark.requirement("M1")
+async def test_the_newest_of_three_that_contradict_counts_after_the_middle_is_forgotten(entries: Entries) -> None:
+    drafts = [Draft(text=f"Ana lives in {town}") for town in ("Bonn", "Ulm", "Kiel")]
+    one, two, three = await entries.add("w", drafts)
+    await entries.replace("w", one.id, two.id)
+    await entries.replace("w", two.id, three.id)
+    await entries.forget("w", [two.id])
+    assert texts(await entries.search(ALL, "lives")) == ["Ana lives in Kiel"]
+    [older] = await entries.get(ALL, [one.id])
+    assert older.replaced_by == three.id
+    await entries.forget("w", [three.id])
+    assert texts(await entries.search(ALL, "lives")) == ["Ana lives in Bonn"]
+
+
 @pytest.mark.requirement("M4")
 async def test_an_entry_whose_time_is_over_is_not_found_and_then_deleted(database: Database) -> None:
     clock = VirtualClock()
@@ -179,6 +193,8 @@ async def test_a_key_makes_writing_again_harmless(entries: Entries) -> None:
     [again] = await entries.add("w", [Draft(text="second", key="k")])
     [other] = await entries.add("x", [Draft(text="second", key="k")])
     assert again == one != other
+    [ana, bob] = await entries.add("w", [Draft(text="hi", key="k", account=account) for account in ("ana", "bob")])
+    assert (ana.account, bob.account, len({one.id, ana.id, bob.id})) == ("ana", "bob", 3)
 
 
 @pytest.mark.requirement("M4")
@@ -208,6 +224,8 @@ async def test_lists_are_paged_and_filtered(entries: Entries) -> None:
         ({"text": "x", "expires": datetime(1969, 12, 31, tzinfo=UTC)}, "`expires` must be from 1970 to 9999"),
         ({"text": "x", "expires": datetime.max.replace(tzinfo=WEST)}, "`expires` must be from 1970 to 9999"),
         ({"text": "x", "account": ""}, "account"),
+        ({"text": "x", "tags": 5}, "`tags` must be"),
+        ({"text": "x", "domain": "\0"}, "domain"),
     ],
 )
 def test_an_invalid_entry_is_refused(given: dict[str, Any], problem: str) -> None:

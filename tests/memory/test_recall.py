@@ -1,5 +1,7 @@
 """What turns recall of memory entries, and what models write, search and forget (M1, M2, M4, M5)."""
 
+import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,67 @@ async def test_the_door_for_hosts(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match="no entry is named; pass the ids"):
             await agent.memory.forget(account="ana")
         assert await agent.memory.forget(entry.id, account="ana") == 1
+
+
+@pytest.mark.requirement("M4")
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"tags": "food"}, "`tags` must be"),
+        ({"tags": 5}, "`tags` must be"),
+        ({"expires": "tomorrow"}, "`expires` must be a datetime with a time zone"),
+        ({"expires": datetime(2030, 1, 1)}, "`expires` must be a datetime with a time zone"),
+        ({"text": "a\0b"}, "the text of an entry must be"),
+    ],
+)
+async def test_an_invalid_edit_changes_nothing(tmp_path: Path, given: dict[str, Any], problem: str) -> None:
+    async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
+        entry = await agent.memory.add(NUTS, account="ana")
+        with pytest.raises(InvalidArgument, match=problem):
+            await agent.memory.edit(entry.id, account="ana", **given)
+        assert await agent.memory.list(account="ana") == (entry,)
+
+
+@pytest.mark.requirement("M4")
+async def test_what_cannot_be_looked_for_is_refused(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
+        entry = await agent.memory.add(NUTS, account="ana", tags=["food"])
+        wrong: list[dict[str, Any]] = [{"kind": "rule"}, {"tags": "food"}, {"tags": 5}]
+        for given in wrong:
+            with pytest.raises(InvalidArgument, match="must be"):
+                await agent.memory.list(account="ana", **given)
+        nothing: list[Any] = ["", 5, "\ud800"]
+        for text in nothing:
+            with pytest.raises(InvalidArgument, match="the text to search for must be"):
+                await agent.memory.search(text)
+        [(found, _)] = await agent.memory.search("nuts " * 10_000, account="ana")
+        assert found == entry
+
+
+@pytest.mark.requirement("M1", "M4")
+async def test_an_import_counts_each_entry_once_and_no_replaced_one(tmp_path: Path) -> None:
+    def noting(call: ScriptedCall) -> dict[str, Any]:
+        if "conversation" not in call.fields:
+            return {"reply": "Fine."}
+        return {"notes": [{"text": "Ana lives in Ulm.", "replaces": json.loads(call.fields["known"])[0]["id"]}]}
+
+    async with scripted_agent(tmp_path / "a", ScriptedLM(noting), memory=Memory()) as agent:
+        await agent.memory.add("Ana lives in Bonn.", account="ana")
+        await agent.thread("t", account="ana").converse("Ana lives in Ulm now.")
+        await agent.memory.distil("t")
+        lines = [line async for line in agent.memory.export(account="ana")]
+        assert [line["text"] for line in lines] == ["Ana lives in Ulm.", "Ana lives in Bonn."]
+        assert await agent.memory.import_lines(lines) == 1  # where they still are
+        assert len(await agent.memory.list(account="ana", replaced=True)) == 2
+    async with scripted_agent(tmp_path / "b", answering(), memory=Memory()) as agent:
+        for _ in range(2):
+            assert await agent.memory.import_lines(lines) == 1
+        assert [entry.text for entry in await agent.memory.list(account="ana")] == ["Ana lives in Ulm."]
+        wrong: list[tuple[Any, str]] = [("x", "entry 2 is not a JSON object"), ({"text": " "}, "entry 2: the text of")]
+        for line, problem in wrong:
+            with pytest.raises(InvalidArgument, match=problem):
+                await agent.memory.import_lines([{"text": "fine"}, line])
+        assert await agent.memory.list() == ()
 
 
 @pytest.mark.requirement("M2")
