@@ -57,7 +57,7 @@ def about(tool: Tool, entry: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("T10")
 async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path) -> None:
-    async with over_http(tmp_path / "home") as sidecar, sidecar.client() as client:
+    async with over_http(tmp_path / "home", WORLDAGENT_TESTS_MEMORY="1") as sidecar, sidecar.client() as client:
         tools = [Tool.model_validate(tool) for tool in (await client.request("tools/list"))["tools"]]
         assert len({tool.title for tool in tools}) == len(tools)
         checked = set()

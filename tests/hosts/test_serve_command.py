@@ -121,7 +121,7 @@ async def test_a_draining_sidecar_is_listed_with_the_turns_it_waits_for(home: Pa
         assert (found["turn"], found["account"], found["status"]) == (turn, "ana", "running")
         (home / "go").touch()
         assert await asyncio.wait_for(sidecar.process.wait(), BOUND) == 143
-    assert await listed(home) == {"sidecars": [], "turns": []}
+    assert await listed(home) == {"sidecars": [], "turns": [], "workers": []}
 
 
 async def test_over_stdio_what_an_app_prints_goes_to_standard_error(home: Path) -> None:

@@ -240,6 +240,7 @@ async def test_no_span_has_a_role_that_a_call_over_http_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter, revision: Revision
 ) -> None:
     monkeypatch.setenv(sidecar_app.HOME, str(tmp_path))
+    monkeypatch.setenv(sidecar_app.MEMORY, "1")
     monkeypatch.setenv(sidecar_app.SEEN, str(tmp_path / "seen"))
     tokens = Tokens([(sidecar_served.TOKEN, Grant({sidecar_app.WORKSPACE}, {"ana"}))])
     async with (

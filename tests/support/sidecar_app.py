@@ -9,7 +9,8 @@ The words `name=value` of a message steer the model that answers it:
 * `do=KEY` dispatches the shape of that key first, which asks a person where it is `buy`, `choose` or `both`.
 
 What was bought is in the file `bought` of the home. The digests of the roles that the model got are in the file that
-`WORLDAGENT_TESTS_SEEN` names, one a line: what is looked for in everything else may not stand there.
+`WORLDAGENT_TESTS_SEEN` names, one a line: what is looked for in everything else may not stand there. The agents have
+memory if there is a variable `WORLDAGENT_TESTS_MEMORY`.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 SEEN = "WORLDAGENT_TESTS_SEEN"
+MEMORY = "WORLDAGENT_TESTS_MEMORY"
 WORKSPACE, HASTY = "shop", "hasty"
 _HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
 
@@ -48,7 +50,7 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
         tools=[tool(approval=True, risk="write")(pay)],
         shapes=shapes(buy, choose, both),
         roles=roles,
-        memory=Memory(),
+        memory=Memory() if MEMORY in os.environ else None,
         storage=Storage(home=home()),
         settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else _HELD),
     )
@@ -105,4 +107,4 @@ async def _told(words: int, pace: float) -> AsyncGenerator[str]:
     yield "\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
 
 
-__all__ = ["HASTY", "HOME", "SEEN", "WORKSPACE", "digest", "home", "make", "shop", "wishes"]
+__all__ = ["HASTY", "HOME", "MEMORY", "SEEN", "WORKSPACE", "digest", "home", "make", "shop", "wishes"]

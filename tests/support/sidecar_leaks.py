@@ -13,7 +13,7 @@ from support.leaks import awkward_canary, canary, on_the_server
 from support.processes import eventually
 from support.role_host_stub import StubHost
 from support.role_hosts import opened, reference
-from support.sidecar_app import HASTY, WORKSPACE, digest
+from support.sidecar_app import HASTY, MEMORY, WORKSPACE, digest
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import BOUND, HttpClient, StdioClient
 from support.sidecars import TOKEN, Sidecar, over_http, over_stdio
@@ -91,7 +91,7 @@ class Looked:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sidecar]:
         """Run the sidecar; where it has been killed, once more."""
-        env: dict[str, Any] = {"WORLDAGENT_TESTS_LOGS": "1", **self._environment()}
+        env: dict[str, Any] = {"WORLDAGENT_TESTS_LOGS": "1", MEMORY: "1", **self._environment()}
         async with AsyncExitStack() as opened:
             if self.case.transport == "http":
                 started = over_http(self.home, "--log-level", "debug", workspaces=(WORKSPACE, HASTY), **env)

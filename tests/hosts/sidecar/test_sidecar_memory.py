@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, calls
+from support.sidecar_app import MEMORY
 from support.sidecar_calls import Refused
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import agents, caller_of, served, tokens
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.requirement("M4")
 NUTS, HARBOUR = "Ana is allergic to nuts.", "The harbour opens at six."
 QUESTION, SECRET = "Any nuts for the seventh keeper?", "The seventh keeper of the lighthouse says so."
 MISSING = "mem_0000000000000000"
+ON: dict[str, Any] = {MEMORY: "1"}
+LOGGED: dict[str, Any] = {**ON, "WORLDAGENT_TESTS_LOGS": "1"}
 REMEMBER = ("remember", {"text": HARBOUR, "everybody": True})
 
 ADDED: list[tuple[dict[str, Any], str]] = [
@@ -49,7 +52,7 @@ async def add(client: Any, text: str, **more: Any) -> dict[str, Any]:
 
 async def test_a_client_over_stdio_keeps_entries(tmp_path: Path) -> None:
     ana = {"account": "ana"}
-    async with over_stdio(tmp_path / "home") as (_, client):
+    async with over_stdio(tmp_path / "home", **ON) as (_, client):
         given = {"text": NUTS, "tags": ["food"], "kind": "fact", "expires": "2999-01-02T00:00:00+01:00", **ana}
         made = (await client.ask("memory_add", **given, untrusted=True, key="k1"))["entry"]
         assert made == {
@@ -86,7 +89,7 @@ async def test_a_client_over_stdio_keeps_entries(tmp_path: Path) -> None:
 
 
 async def test_entries_are_listed_in_pages_and_filtered(tmp_path: Path) -> None:
-    async with over_stdio(tmp_path / "home") as (_, client):
+    async with over_stdio(tmp_path / "home", **ON) as (_, client):
         for number in range(5):
             more = {"tags": ["odd"], "kind": "fact"} if number % 2 else {}
             await client.ask("memory_add", text=f"Boat {number}", account="ana", **more)
@@ -103,7 +106,7 @@ async def test_entries_are_listed_in_pages_and_filtered(tmp_path: Path) -> None:
 
 
 async def test_a_turn_recalls_what_a_client_added(tmp_path: Path) -> None:
-    async with over_stdio(tmp_path / "home") as (_, client):
+    async with over_stdio(tmp_path / "home", **ON) as (_, client):
         made = (await client.ask("memory_add", text=NUTS, account="ana"))["entry"]
         for account, expected in (("ana", [made["id"]]), ("ben", [])):
             arguments = {"thread": account, "account": account, "text": "Any nuts?", "detach": True}
@@ -114,7 +117,7 @@ async def test_a_turn_recalls_what_a_client_added(tmp_path: Path) -> None:
 
 
 async def test_refusals_name_the_rule_and_quote_nothing(tmp_path: Path) -> None:
-    async with over_stdio(tmp_path / "home") as (_, client):
+    async with over_stdio(tmp_path / "home", **ON) as (_, client):
         for more, problem in ADDED:
             error = await refused(client, "memory_add", **{"text": NUTS, "account": "ana", **more})
             assert (error["code"], problem in error["problem"]) == ("invalid_argument", True), error
@@ -237,7 +240,7 @@ async def test_an_agent_without_memory_says_so(tmp_path: Path) -> None:
 
 async def test_no_log_has_an_entry_or_a_question(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    async with over_stdio(home, "2026-07-28", "--log-level", "debug", WORLDAGENT_TESTS_LOGS="1") as (sidecar, client):
+    async with over_stdio(home, "2026-07-28", "--log-level", "debug", **LOGGED) as (sidecar, client):
         made = (await client.ask("memory_add", text=SECRET, tags=[SECRET], account="ana"))["entry"]
         assert (await client.ask("memory_search", text=QUESTION, account="ana"))["entries"]
         await client.ask("memory_list", tags=[SECRET], account="ana")
