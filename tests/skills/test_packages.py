@@ -1,5 +1,6 @@
 """What a skill package must be, as the public Agent Skills format says, and how packages are found (T6)."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from worldagent.harness.trust import MAX_TREE_FILE_BYTES, ProjectTrust
 from worldagent.skills import EXAMPLES, SkillCatalogue, allowed_tools, judge_header, read_package
 
 pytestmark = pytest.mark.requirement("T6")
+
+FOLDERS = [EXAMPLES, *map(Path, filter(None, [os.environ.get("WORLDAGENT_SKILLS")]))]
+"""The packages that ship, and a folder with published ones if the variable names it."""
 
 
 def package(parent: Path, text: str, name: str = "tea") -> Path:
@@ -179,6 +183,16 @@ def test_only_a_trusted_project_has_skills(tmp_path: Path) -> None:
 
 def test_the_skills_that_ship_are_valid() -> None:
     assert [each.name for each in SkillCatalogue([("given", EXAMPLES)]).usable] == ["meeting-notes"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_package_is_read_or_the_problem_is_named(folder: Path) -> None:
+    packages = sorted(each for each in folder.iterdir() if (each / "SKILL.md").exists())
+    assert packages
+    for each in packages:
+        header, problems = judge_header(each)
+        assert (header is None) <= bool(problems)
+        assert header is None or read_package(each).instructions
 
 
 # --- allowed tools ----------------------------------------------------------------------------------------------------
