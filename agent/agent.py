@@ -397,7 +397,7 @@ class WorldAgent:
                 "this agent has no memory, or its profile switches it off",
                 remedy="create it with memory=Memory(), and without long_term_memory: false in its profile",
             )
-        return AgentMemory(recall.source, parts.stores.entries, self.workspace, parts)
+        return AgentMemory(recall.source, self.workspace, parts)
 
     @property
     def attachments(self) -> Attachments:

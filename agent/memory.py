@@ -30,6 +30,7 @@ from ..memory.entries import (
 )
 from ..memory.entries.entry import MAX_ENTRY_CHARACTERS, check_tags
 from ..memory.entries.files import follow_files
+from ..memory.entries.host_source import HostSource
 from ..memory.entries.recall import RECALL
 from ..memory.entries.store import Change
 
@@ -87,7 +88,7 @@ class Memory:
         if self.source is not None and not isinstance(self.source, MemorySource):
             raise InvalidArgument(
                 f"the memory source {type(self.source).__name__!r} has not the methods of a MemorySource",
-                remedy="give it search, get, add, edit and forget, or omit it for the agent's database",
+                remedy="give it search, get, list, add, edit and forget, or omit it for the agent's database",
             )
 
 
@@ -105,7 +106,8 @@ async def open_memory(memory: Memory, entries: Entries, workspace: str) -> Recal
     await entries.forget_expired()
     if memory.files:
         await follow_files(entries, workspace, list(map(Path, memory.files)))
-    return Recall(source=memory.source or entries, limit=memory.limit, characters=memory.characters)
+    source = entries if memory.source is None else HostSource(memory.source)
+    return Recall(source=source, limit=memory.limit, characters=memory.characters)
 
 
 class AgentMemory:
@@ -116,16 +118,12 @@ class AgentMemory:
 
     Args:
         source: Where the entries are.
-        entries: The entries of the agent's database, for lists.
         workspace: The workspace.
         parts: The parts of the agent, for distilling; None is without an agent.
     """
 
-    def __init__(
-        self, source: MemorySource, entries: Entries, workspace: str, parts: RunnerParts | None = None
-    ) -> None:
+    def __init__(self, source: MemorySource, workspace: str, parts: RunnerParts | None = None) -> None:
         self._source = source
-        self._entries = entries
         self._workspace = workspace
         self._parts = parts
 
@@ -219,7 +217,8 @@ class AgentMemory:
         """
         check_integer("limit", limit, 1000, remedy="page with before=")
         wanted = EntryFilter(kind=kind, tags=check_tags(tags))
-        return await self._entries.list(self._reader(account), wanted, limit=limit, before=before, replaced=replaced)
+        found = await self._source.list(self._reader(account), wanted, limit=limit, before=before, replaced=replaced)
+        return tuple(found)
 
     async def edit(
         self,
@@ -329,7 +328,8 @@ class AgentMemory:
 
     async def _own(self, account: str | None) -> AsyncGenerator[Entry]:
         last: Entry | None = None
-        while page := await self._entries.list(self._reader(account), limit=1000, before=last, replaced=True):
+        reader, every = self._reader(account), EntryFilter()
+        while page := await self._source.list(reader, every, limit=1000, before=last, replaced=True):
             last = page[-1]
             for entry in page:
                 if entry.account == account:

@@ -200,6 +200,10 @@ class SearchUnavailable(HostError):
     """`web_search` has no search service, or cannot reach it."""
 
 
+class MemorySourceFailed(HostError):
+    """A store of memory entries of the host raised, or returned what its reader may not see or what is no entry."""
+
+
 class McpServerForbidden(HostError):
     """An MCP server refuses the token."""
 

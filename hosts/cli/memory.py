@@ -263,7 +263,7 @@ async def _open(options: MemoryOptions) -> AsyncGenerator[AgentMemory]:
 
     check_id("workspace", options.workspace)
     async with aclosing(await Stores.open(storage_of(options.home))) as stores:
-        yield AgentMemory(stores.entries, stores.entries, options.workspace)
+        yield AgentMemory(stores.entries, options.workspace)
 
 
 def _table(found: list[Entry] | tuple[Entry, ...]) -> str:

@@ -11,7 +11,7 @@ from ...core import canonical_json
 from ...core.errors import InvalidArgument
 from ...core.validation import check_line
 from .entry import Draft, Entry, Reader, check_entry_text
-from .store import Change
+from .store import Change, EntryFilter
 
 RECALL: Final = "recall"
 """The name of the function by which a model searches entries, and of the step that a turn begins with."""
@@ -27,6 +27,19 @@ class MemorySource(Protocol):
 
     async def get(self, reader: Reader, ids: Sequence[str], /) -> Sequence[Entry]:
         """Those of some entries that exist and that the reader may see, in the order of `ids`."""
+        ...
+
+    async def list(
+        self,
+        reader: Reader,
+        wanted: EntryFilter,
+        /,
+        *,
+        limit: int = 100,
+        before: Entry | None = None,
+        replaced: bool = False,
+    ) -> Sequence[Entry]:
+        """The entries that the reader may see, newest first: at most `limit`, and only those after `before`."""
         ...
 
     async def add(self, workspace: str, drafts: Sequence[Draft], /) -> Sequence[Entry]:
