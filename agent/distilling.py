@@ -7,6 +7,7 @@ and the mark of how far the thread is read are one transaction: a process that d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -152,7 +153,8 @@ class Distiller:
         clock = self._parts.stores.clock
         while True:
             await clock.sleep(min(self._quiet, _POLL_SECONDS))
-            await self.look()
+            with contextlib.suppress(WorldAgentError):  # a database that is down is looked at again
+                await self.look()
 
 
 def _entries_of(parts: RunnerParts) -> Entries:
