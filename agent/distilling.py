@@ -55,7 +55,7 @@ async def distil(parts: RunnerParts, workspace: str, thread_id: str) -> tuple[En
     before, turns = await entries.undistilled(key, limit=_MAX_TURNS)
     made: list[tuple[Draft, str | None]] = []
     for account, own in groupby(sorted(turns, key=lambda turn: turn.account or ""), key=lambda turn: turn.account):
-        if account is not None:  # otherwise there is nobody whose entry it could be
+        if account is not None:  # an entry needs an account
             made += await _notes(parts, workspace, thread_id, account, [turn.id for turn in own])
     if not turns:
         return ()

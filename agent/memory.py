@@ -37,7 +37,7 @@ from ..memory.entries.store import Change
 if TYPE_CHECKING:
     from .runtime import RunnerParts
 
-_MOST: Final = 100
+MAX_RECALLED: Final = 100
 _MAX_QUIET: Final = 366 * 86_400
 
 
@@ -68,7 +68,7 @@ class Memory:
     files: tuple[str | PathLike[str], ...] = ()
 
     def __post_init__(self) -> None:
-        check_integer("limit", self.limit, _MOST, remedy="a few entries that fit are better than many")
+        check_integer("limit", self.limit, MAX_RECALLED, remedy="a few entries that fit are better than many")
         check_integer("characters", self.characters, 100_000, remedy="choose a smaller number")
         quiet = self.distil_after
         if quiet is not None and (
@@ -148,7 +148,7 @@ class AgentMemory:
             tags: Words to filter by.
             classification: How widely it may be known.
             expires: When it is deleted; None is never.
-            untrusted: Whether it is from a source that nobody has checked. A turn that recalls it is marked (M5).
+            untrusted: Whether it is from an unchecked source. A turn that recalls it is marked (M5).
             key: Makes a second call with the same key and account harmless: it returns the entry as it is.
 
         Raises:
@@ -183,9 +183,9 @@ class AgentMemory:
             limit: The most to return, 1 to 100.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, or `text` is no text or blank.
+            InvalidArgument: `limit` is out of bounds, or `text` is not a text, or blank.
         """
-        check_integer("limit", limit, _MOST, remedy="ask for fewer")
+        check_integer("limit", limit, MAX_RECALLED, remedy="ask for fewer")
         if not (isinstance(text, str) and text.strip() and is_text(text)):
             raise InvalidArgument(
                 "the text to search for must be a text that UTF-8 can encode and not blank", remedy="pass a question"
@@ -447,7 +447,7 @@ class MemoryFunctions:
         turn = ctx.frame.drive.turn
         if self._opened.engine.without_roles(turn, text) != text:
             raise CallRefused(
-                "the text repeats how this turn was told to work, which is never remembered (R7)",
+                "the text repeats the role of this turn, and a role is never remembered (R7)",
                 remedy="remember only what was said about the person or the matter",
             )
         draft = Draft(

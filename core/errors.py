@@ -201,7 +201,7 @@ class SearchUnavailable(HostError):
 
 
 class MemorySourceFailed(HostError):
-    """A store of memory entries of the host raised, or returned what its reader may not see or what is no entry."""
+    """A store of memory entries of the host raised, or returned something other than entries of its reader."""
 
 
 class McpServerForbidden(HostError):

@@ -95,7 +95,7 @@ def _inputs(signature: Signature, inputs: Mapping[str, Any], steps: Sequence[Pas
         given[name] = [{key: each[key] for key in each if key not in _CONTENTS} for each in entries]
     if calls:
         given[conversations[-1]] += [{NOTE: text} for text in calls]
-    given |= {name: [] for name in memory_fields(signature)}  # it can have words of turns that nobody agreed to
+    given |= {name: [] for name in memory_fields(signature)}  # it can have words of turns without consent
     if TOOLS in declared:
         given.setdefault(TOOLS, [])
     return given

@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -218,13 +218,12 @@ class Takes:
                     "log_level": "WARNING",
                 }
             )
-            try:
+            with ExitStack() as failed:
+                failed.callback(DBOS.destroy)  # the process must not keep half an instance
                 _Process.runner = runner
                 DBOS.listen_queues([self._name])
                 DBOS.launch()
-            except BaseException:  # whatever it is: the process must not keep half an instance
-                DBOS.destroy()
-                raise
+                failed.pop_all()
 
     def holders(self) -> frozenset[str]:
         """Return the ids of the workers that have taken starts which are not over."""

@@ -275,7 +275,7 @@ class QueueWorker:
                 if not wait:
                     _LOG.warning("the submitted turn %r failed: %s", start["key"], error)
                     return {"code": error.code, "turn": error.turn_id}
-            except Exception as error:  # any type: an app can do anything, and the text can hold a prompt
+            except Exception as error:  # not named: the app's tools can raise any type
                 _LOG.error("the submitted turn %r failed with %s", start["key"], type(error).__name__)
                 return {"code": "host_error", "turn": None}
             await asyncio.sleep(wait)
@@ -345,7 +345,7 @@ class QueueWorker:
         others |= {row.id for row in await self._agent.stores.workers.list() if row.workspace == workspace} - {self.id}
         keys = {worker_lease(workspace, other): other for other in others}
         for key in keys.keys() - await leases.owned(keys):
-            # Whoever holds the dead worker's lease takes its starts, so no two survivors do.
+            # The process that holds the dead worker's lease takes its starts, so no two survivors do.
             with contextlib.suppress(ThreadBusy):
                 async with leases.hold(key, wait=0, last=True) as lease:
                     count = await asyncio.to_thread(takes.take_over, keys[key])

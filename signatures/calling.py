@@ -263,7 +263,7 @@ def memory_field() -> tuple[Any, Any]:
 
 
 def memory_fields(signature: Any) -> list[str]:
-    """The names of the input fields for what a turn recalls; a field of somebody else's called `memory` is none."""
+    """The names of the input fields for what a turn recalls, without fields of other Signatures called `memory`."""
     return [name for name, info in signature.input_fields.items() if (info.json_schema_extra or {}).get(_RECALLED)]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...memory.entries import Entry
 
 _COLUMNS: Final = ("ID", "OF", "CHANGED", "TEXT")
-_SHOWN: Final = 60
+MAX_TEXT_CELLS: Final = 60
 _STREAM: Final = Path("-")
 _ENTRY = "Entry"
 _ID = argument("ID", "The id of the entry, as `memory list` shows it.")
@@ -104,7 +104,7 @@ async def list_entries(options: ListedEntries, output: Output) -> None:
     async with _open(options) as memory:
         found = await memory.list(
             account=options.account,
-            kind=options.kind,  # type: ignore[arg-type]  # a word that is no kind is refused there
+            kind=options.kind,  # type: ignore[arg-type]  # another word is refused there
             tags=options.tag or (),
             limit=options.limit,
             replaced=options.replaced,
@@ -276,7 +276,7 @@ def _table(found: list[Entry] | tuple[Entry, ...]) -> str:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+    return line if len(line) <= MAX_TEXT_CELLS else f"{line[: MAX_TEXT_CELLS - 3]}..."
 
 
 def _time(given: str | None) -> datetime | None:

@@ -43,7 +43,7 @@ class MemoryAddArguments(WorkspaceArguments):
     tags: Tags = Field(default_factory=list, description="words to filter by", examples=[["food"]])
     expires: Moment | None = Field(default=None, description="when it is deleted; null is never")
     untrusted: bool = Field(
-        default=False, description="whether its source is one that nobody has checked; a turn that recalls it is marked"
+        default=False, description="whether its source is unchecked; a turn that recalls it is marked"
     )
     key: Label | None = Field(
         default=None,
@@ -166,7 +166,7 @@ async def memory_add(call: Call[MemoryAddArguments], agent: WorldAgent) -> Memor
     """Write an entry of the account of the call; without an account, of the workspace.
 
     Raises:
-        Refused: The call has no account, and the caller is no operator.
+        Refused: The call has no account, and the caller is not an operator.
         InvalidArgument: The agent has no memory, or an argument is invalid.
     """
     given, account, memory = call.given, call.caller.account, agent.memory
@@ -230,7 +230,7 @@ async def memory_edit(call: Call[MemoryEditArguments], agent: WorldAgent) -> Mem
 
     Raises:
         UnknownEntry: The caller sees no entry with this id.
-        Refused: It is the workspace's, and the caller is no operator.
+        Refused: It is the workspace's, and the caller is not an operator.
         EntryChanged: It has another version by now.
         InvalidArgument: The agent has no memory, or an argument is invalid.
     """
@@ -252,7 +252,7 @@ async def memory_forget(call: Call[MemoryForgetArguments], agent: WorldAgent) ->
 
     Raises:
         UnknownEntry: The caller does not see one of them.
-        Refused: One is the workspace's, and the caller is no operator.
+        Refused: One is the workspace's, and the caller is not an operator.
         InvalidArgument: The agent has no memory.
     """
     memory = agent.memory

@@ -217,7 +217,7 @@ TOOLS: Final[dict[str, SidecarTool]] = {
     "memory_edit": _tool(
         "Edit an entry",
         memory.memory_edit,
-        "Change a memory entry. With `version`, only if nobody else has changed it meanwhile.",
+        "Change a memory entry. With `version`, only if it was not changed meanwhile.",
         effect="changes",
         idempotent=False,
     ),

@@ -75,7 +75,7 @@ class ObjectPieces(Pieces):
             error = InvalidArgument(
                 f"fsspec has no filesystem for {scheme}://", remedy="write it as s3://BUCKET/FOLDER or file:///FOLDER"
             )
-        except Exception as failure:  # a filesystem raises what its service's client raises
+        except Exception as failure:  # not named: each filesystem raises the types of its service's client
             problem = f"the attachments at {self.place!r} cannot be opened ({type(failure).__name__})"
             error = StorageUnavailable(problem, remedy=_REMEDY)
         raise error
@@ -211,7 +211,7 @@ class ObjectPieces(Pieces):
             return work()
         except FileNotFoundError:
             return missing
-        except Exception as error:  # a filesystem raises what its service's client raises, and it can show keys
+        except Exception as error:  # not named: the types are those of the service's client
             problem = type(error).__name__
         raise StorageUnavailable(
             f"the attachments at {self.place!r} cannot be read or written ({problem})", remedy=_REMEDY

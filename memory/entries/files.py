@@ -27,7 +27,7 @@ async def follow_files(entries: Entries, workspace: str, places: Sequence[Path])
         places: Files and folders. Of a folder, all files with one of `SUFFIXES` are read, and those of its folders.
 
     Raises:
-        InvalidArgument: A place does not exist, a file is too large or no text, or they are too many.
+        InvalidArgument: A place does not exist, a file is too large or not a text, or they are too many.
     """
     drafts = [draft for name, path in _files(places) for draft in _drafts(name, path)]
     made = {entry.id for entry in await entries.add(workspace, drafts)} if drafts else set()
@@ -65,7 +65,7 @@ def _drafts(name: str, path: Path) -> Iterator[Draft]:
     except UnicodeDecodeError:
         text = None
     if text is None:
-        why = content if isinstance(content, str) else "it is no UTF-8 text"
+        why = content if isinstance(content, str) else "it must be UTF-8 text"
         raise InvalidArgument(f"the file {name!r} cannot be remembered: {why}", remedy="leave it out, or split it")
     mark = digest(text)
     for place, part in enumerate(_parts(text)):

@@ -92,7 +92,7 @@ class HostSource:
             return await call()
         except WorldAgentError:
             raise
-        except Exception as error:  # code of the host raises what it likes, and its text can hold anything
+        except Exception as error:  # not named: a store of the host's can raise any type
             kind = type(error).__name__
         raise self._failed(f"failed with {kind}")
 

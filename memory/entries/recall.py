@@ -101,7 +101,7 @@ class Passage:
     Attributes:
         text: The text, up to `MAX_ENTRY_CHARACTERS`.
         source: Where it comes from, for the model.
-        trusted: Whether somebody has checked it. Otherwise the turn counts as one that has read untrusted content.
+        trusted: Whether it was checked. Otherwise the turn counts as one that has read untrusted content.
     """
 
     text: str = field(repr=False)

@@ -510,7 +510,7 @@ def id_of_key(key: int) -> str:
 
 
 def key_of_id(entry_id: str) -> int:
-    """The key of the entry with this id; one that no entry has, if it is no id of an entry."""
+    """The key of the entry with this id; one that no entry has, if the id is malformed."""
     head, _, digits = entry_id.partition("_") if isinstance(entry_id, str) else ("", "", "")
     plain = head == "mem" and len(digits) == 16 and all(digit in "0123456789abcdef" for digit in digits)
     return int(digits, 16) & _MASK if plain else -1

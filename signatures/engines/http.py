@@ -266,7 +266,7 @@ class _Outside:
                 given = None  # an exception whose traceback has this frame would keep itself alive
             try:
                 step, given = running.send, (yield awaited)
-            except BaseException as error:  # a cancellation, for the coroutine
+            except (asyncio.CancelledError, GeneratorExit, RuntimeError) as error:  # all that a task throws into it
                 step, given = running.throw, error
 
 

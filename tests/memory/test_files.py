@@ -46,8 +46,8 @@ async def test_entries_follow_their_files(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         (None, "there is no file or folder"),
-        (b"\xff\xfe", "it is no UTF-8 text; leave it out"),
-        (b"a\0b", "it is no UTF-8 text"),
+        (b"\xff\xfe", "it must be UTF-8 text; leave it out"),
+        (b"a\0b", "it must be UTF-8 text"),
         (b"x" * 1_000_001, "cannot be remembered"),
     ],
 )

@@ -174,7 +174,7 @@ async def test_no_role_becomes_an_entry(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, obeys, memory=Memory(), policy=FREE, settings=settings) as agent:
         await agent.thread("t", account="ana").converse("Hello", role=role)
         assert await agent.memory.list(account="ana") == ()
-    assert "which is never remembered" in obeys.calls[-1].text
+    assert "a role is never remembered" in obeys.calls[-1].text
 
 
 @pytest.mark.requirement("M4")
