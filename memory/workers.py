@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -37,21 +36,7 @@ _SET: Final = f"""INSERT INTO wa_worker({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, 
 _REMOVE: Final = "DELETE FROM wa_worker WHERE workspace=? AND id=?"
 
 
-class _Worker(Row):
-    workspace: str
-    id: str
-    host: str
-    pid: int
-    version: str
-    since: datetime
-    seen: datetime
-    running: int
-    ended: int
-    failed: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
+class WorkerRow(Row):
     """What a worker last said about itself.
 
     Attributes:
@@ -99,13 +84,13 @@ class WorkerRows:
         return tuple(self._worker(row) for row in rows)
 
     def _worker(self, row: Sequence[Any]) -> WorkerRow:
-        kept = read_row(_Worker, row, what=f"the worker {row[1]!r}", database=self._database.name)
-        return WorkerRow(**_Worker.model_validate(kept).model_dump())
+        kept = read_row(WorkerRow, row, what=f"the worker {row[1]!r}", database=self._database.name)
+        return WorkerRow.model_validate(kept)
 
 
 def write_worker(transaction: Transaction, worker: WorkerRow) -> None:
     """Store what a worker says about itself, under its lease."""
-    transaction.execute(_SET, tuple(utc_text(v) if isinstance(v, datetime) else v for v in astuple(worker)))
+    transaction.execute(_SET, tuple(utc_text(v) if isinstance(v, datetime) else v for _, v in worker))
 
 
 def remove_worker(transaction: Transaction, workspace: str, worker: str) -> None:

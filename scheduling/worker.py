@@ -113,7 +113,15 @@ class QueueWorker:
         self._agent, self._queue = agent, queue
         self.counts = Counts()
         host, pid, now = socket.gethostname()[:40], os.getpid(), agent.clock.now()
-        self._row = WorkerRow(agent.workspace, _new_id(host, pid), host, pid, version("worldagent"), now, now)
+        self._row = WorkerRow(
+            workspace=agent.workspace,
+            id=_new_id(host, pid),
+            host=host,
+            pid=pid,
+            version=version("worldagent"),
+            since=now,
+            seen=now,
+        )
         self._closing = False
         self._takes: Takes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -175,7 +183,8 @@ class QueueWorker:
                     raise
                 _LOG.warning("worker %s cannot start again: %s", self.id, error)
                 await asyncio.sleep(LOOK_SECONDS)
-            self._row, self._closing = replace(self._row, id=_new_id(self._row.host, self._row.pid)), False
+            self._row = self._row.model_copy(update={"id": _new_id(self._row.host, self._row.pid)})
+            self._closing = False
             self.counts.begun = self.counts.ended
 
     async def _live(self, drain: int, opened: asyncio.Event) -> None:
@@ -323,7 +332,8 @@ class QueueWorker:
     async def _beat(self, lease: Lease) -> None:
         """Write what people can read about this worker, which also shows whether it still owns its lease."""
         counts, now = self.counts, self._agent.clock.now()
-        row = replace(self._row, seen=now, running=counts.running, ended=counts.ended, failed=counts.failed)
+        update = {"seen": now, "running": counts.running, "ended": counts.ended, "failed": counts.failed}
+        row = self._row.model_copy(update=update)
         if await self._agent.stores.leases.lost(lease):
             raise LeaseLost(
                 f"the lock of the worker {self.id!r} broke with its connection", remedy="check the server's connections"
