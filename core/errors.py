@@ -101,6 +101,14 @@ class UnknownSkill(ModelFacing):
     """No skill has this name."""
 
 
+class BriefInvalid(ModelFacing):
+    """A task brief lacks a required field, or has one that is invalid; the text names each (C1)."""
+
+
+class MessageInvalid(ModelFacing):
+    """A message between members lacks what its type needs, or cannot be sent so; the text says why (C8)."""
+
+
 class UnknownFunction(ModelFacing):
     """No function has this name."""
 

@@ -1,6 +1,7 @@
 """Memory entries: what an agent knows across threads (M1 to M5). No model and no role is used here."""
 
 from .entry import Classification, Draft, Entry, EntryKind, Reader, Source
+from .kinds import Episode, Fact, Insight
 from .recall import MemorySource, Passage, Recall, as_passages
 from .store import ENTRIES, Change, Entries, EntryFilter, remove_of_thread
 
@@ -13,6 +14,9 @@ __all__ = [
     "Entry",
     "EntryFilter",
     "EntryKind",
+    "Episode",
+    "Fact",
+    "Insight",
     "MemorySource",
     "Passage",
     "Reader",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 from ...core import check_id, utc_text
+from ...core.checks import check_choice
 from ...core.errors import InvalidArgument
 from ...core.validation import check_line, is_text
 
@@ -226,18 +227,6 @@ def check_expires(expires: object) -> None:
         raise InvalidArgument("`expires` must be a datetime with a time zone", remedy="use datetime.now(UTC) + ...")
     if not 0 <= expires.timestamp() < _END:
         raise InvalidArgument("`expires` must be from 1970 to 9999 in UTC", remedy="omit it for an entry that stays")
-
-
-def check_choice(name: str, value: object, known: Collection[str]) -> None:
-    """Refuse a value that is none of `known`.
-
-    Raises:
-        InvalidArgument: It is not; the text names it and them.
-    """
-    if value not in known:
-        raise InvalidArgument(
-            f"`{name}` must be one of {', '.join(map(repr, known))}, got {str(value)[:40]!r}", remedy="use one of them"
-        )
 
 
 def source_of(stored: Mapping[str, str]) -> Source:

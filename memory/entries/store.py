@@ -20,6 +20,7 @@ from typing import Any, Final, get_args
 from pydantic import Json
 
 from ...core import Clock, Scope, SystemClock, canonical_json
+from ...core.checks import check_choice
 from ...core.errors import EntryChanged, UnknownEntry
 from ...storage import Database, Moment, Row, Schema, Transaction, portions, read_row
 from ..turns import keys_of, thread_key
@@ -29,7 +30,6 @@ from .entry import (
     Entry,
     EntryKind,
     Reader,
-    check_choice,
     check_entry_text,
     check_expires,
     check_tags,
