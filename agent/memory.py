@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
@@ -135,6 +135,8 @@ class AgentMemory:
         kind: EntryKind = "entry",
         tags: Iterable[str] = (),
         classification: Classification = "internal",
+        domain: str = "",
+        confidence: float = 1.0,
         expires: datetime | None = None,
         untrusted: bool = False,
         key: str | None = None,
@@ -147,6 +149,8 @@ class AgentMemory:
             kind: Its kind.
             tags: Words to filter by.
             classification: How widely it may be known.
+            domain: The area that the classification is of; empty is any.
+            confidence: How certain it is, 0 to 1.
             expires: When it is deleted; None is never.
             untrusted: Whether it is from an unchecked source. A turn that recalls it is marked (M5).
             key: Makes a second call with the same key and account harmless: it returns the entry as it is.
@@ -160,6 +164,8 @@ class AgentMemory:
             kind=kind,
             tags=check_tags(tags),
             classification=classification,
+            domain=domain,
+            confidence=confidence,
             expires=expires,
             untrusted=("host",) if untrusted else (),
             key=key,
@@ -226,7 +232,7 @@ class AgentMemory:
         text: str | None = None,
         *,
         tags: Iterable[str] | None = None,
-        expires: datetime | None = None,
+        expires: datetime | Literal["never"] | None = None,
         version: int | None = None,
         account: str | None = None,
     ) -> Entry:
@@ -236,7 +242,7 @@ class AgentMemory:
             entry_id: Its id.
             text: The new text.
             tags: The new tags.
-            expires: When it is deleted.
+            expires: When it is deleted; "never" clears it.
             version: The version that it must still have, so that two edits do not overwrite one another.
             account: Whose entry it is; None is one of the workspace.
 

@@ -66,6 +66,11 @@ class ListedEntries(MemoryOptions):
     text=argument("TEXT", "What to remember: one thing, in a sentence that stands alone."),
     kind=option("KIND", "entry, fact, episode or insight.", _ENTRY, default="entry"),
     tag=option("TAG", "A word to filter by. Repeatable.", _ENTRY),
+    classification=option(
+        "LEVEL", "How widely it may be known: public, internal, confidential or secret.", _ENTRY, default="internal"
+    ),
+    domain=option("AREA", "The area that the classification is of. Default: any.", _ENTRY, default=""),
+    confidence=option("NUMBER", "How certain it is, 0 to 1.", _ENTRY, default=1.0),
     expires=option("TIME", "When it is deleted, such as 2030-01-01T09:00Z.", _ENTRY),
     key=option("KEY", "Adding it again with the same key writes nothing.", _ENTRY),
 )
@@ -75,6 +80,9 @@ async def add(
     text: str,
     kind: str,
     tag: list[str] | None,
+    classification: str,
+    domain: str,
+    confidence: float,
     expires: str | None,
     key: str | None,
 ) -> None:
@@ -84,9 +92,10 @@ async def add(
 
       worldagent memory add 'Ana is allergic to nuts.' --account ana --tag food
 
-      worldagent memory add 'The harbour opens at six.'
+      worldagent memory add 'The harbour opens at six.' --kind fact --confidence 0.8
     """
     given: dict[str, Any] = {"kind": kind, "tags": tag or (), "expires": _time(expires), "key": key}
+    given |= {"classification": classification, "domain": domain, "confidence": confidence}
     async with _open(options) as memory:
         entry = await memory.add(text, account=options.account, **given)
     output.result({"entry": entry.to_json()}, entry.id)
@@ -153,6 +162,7 @@ async def show(options: MemoryOptions, output: Output, id: str) -> None:
     text=option("TEXT", "The new text.", _ENTRY),
     tag=option("TAG", "A new tag, in place of all its tags. Repeatable.", _ENTRY),
     expires=option("TIME", "When it is deleted.", _ENTRY),
+    no_expires=flag("--no-expires", "It is kept until it is forgotten.", _ENTRY),
     of_version=option("N", "Only if it still has this version.", WHICH),
 )
 async def edit(
@@ -162,6 +172,7 @@ async def edit(
     text: str | None,
     tag: list[str] | None,
     expires: str | None,
+    no_expires: bool,
     of_version: int | None,
 ) -> None:
     """Change an entry. What is not given stays as it is.
@@ -170,11 +181,18 @@ async def edit(
 
       worldagent memory edit mem_01f2a3b4c5d6e7f8 --text 'Ana eats nuts again.' --account ana
     """
-    if text is None and tag is None and expires is None:
-        raise bad_usage("nothing is changed", remedy="give --text, --tag or --expires")
+    if text is None and tag is None and expires is None and not no_expires:
+        raise bad_usage("nothing is changed", remedy="give --text, --tag, --expires or --no-expires")
+    if expires is not None and no_expires:
+        raise bad_usage("--expires and --no-expires contradict each other", remedy="give one of them")
     async with _open(options) as memory:
         entry = await memory.edit(
-            id, text, tags=tag, expires=_time(expires), version=of_version, account=options.account
+            id,
+            text,
+            tags=tag,
+            expires="never" if no_expires else _time(expires),
+            version=of_version,
+            account=options.account,
         )
     output.result({"entry": entry.to_json()}, f"{entry.id}: version {entry.version}")
 

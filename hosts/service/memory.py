@@ -41,6 +41,9 @@ class MemoryAddArguments(WorkspaceArguments):
     )
     kind: EntryKind = Field(default="entry", description="its kind")
     tags: Tags = Field(default_factory=list, description="words to filter by", examples=[["food"]])
+    classification: Classification = Field(default="internal", description="how widely it may be known")
+    domain: str = Field(default="", max_length=200, description="the area that the classification is of; empty is any")
+    confidence: float = Field(default=1.0, ge=0, le=1, description="how certain it is")
     expires: Moment | None = Field(default=None, description="when it is deleted; null is never")
     untrusted: bool = Field(
         default=False, description="whether its source is unchecked; a turn that recalls it is marked"
@@ -84,14 +87,16 @@ class MemoryEditArguments(WorkspaceArguments):
     entry: EntryId
     text: EntryText | None = Field(default=None, description="the new text; null: as it is")
     tags: Tags | None = Field(default=None, description="the new tags, in place of all; null: as they are")
-    expires: Moment | None = Field(default=None, description="when it is deleted; null: as it is")
+    expires: Moment | None = Field(
+        default=None, description="when it is deleted; null clears it, and without the field it stays as it is"
+    )
     version: int | None = Field(
         default=None, ge=1, le=2**53, description="the version that it must still have; null: any"
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.text is None and self.tags is None and self.expires is None:
+        if self.text is None and self.tags is None and "expires" not in self.model_fields_set:
             raise PydanticCustomError("no_change", "It must have at least one of text, tags, expires")
         return self
 
@@ -176,6 +181,9 @@ async def memory_add(call: Call[MemoryAddArguments], agent: WorldAgent) -> Memor
         account=account,
         kind=given.kind,
         tags=given.tags,
+        classification=given.classification,
+        domain=given.domain,
+        confidence=given.confidence,
         expires=_time(given.expires),
         untrusted=given.untrusted,
         # The keys of one account and those of host code name no entry of another account.
@@ -236,11 +244,12 @@ async def memory_edit(call: Call[MemoryEditArguments], agent: WorldAgent) -> Mem
     """
     given, memory = call.given, agent.memory
     _check_writer(call, (await _seen(call, memory, given.entry)).account)
+    cleared = given.expires is None and "expires" in given.model_fields_set
     entry = await memory.edit(
         given.entry,
         given.text,
         tags=given.tags,
-        expires=_time(given.expires),
+        expires="never" if cleared else _time(given.expires),
         version=given.version,
         account=call.caller.account,
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
@@ -149,7 +149,7 @@ class Change:
     Attributes:
         text: The new text.
         tags: The new tags.
-        expires: When it is deleted.
+        expires: When it is deleted; "never" clears it.
 
     Raises:
         InvalidArgument: A field is invalid. The text names it.
@@ -157,14 +157,15 @@ class Change:
 
     text: str | None = None
     tags: tuple[str, ...] | None = None
-    expires: datetime | None = None
+    expires: datetime | Literal["never"] | None = None
 
     def __post_init__(self) -> None:
         if self.text is not None:
             check_entry_text(self.text)
         if self.tags is not None:
             object.__setattr__(self, "tags", check_tags(self.tags))
-        check_expires(self.expires)
+        if self.expires != "never":
+            check_expires(self.expires)
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,7 +549,7 @@ def write(transaction: Transaction, workspace: str, key: int, draft: Draft, now:
         *(key, workspace, draft.account or "", draft.kind, draft.text, json.dumps(draft.tags, ensure_ascii=False)),
         *(canonical_json(draft.source.to_json()), thread, json.dumps([*draft.untrusted]), level),
         *(draft.domain, float(draft.confidence), 1, now.timestamp(), now.timestamp()),
-        *(None if draft.expires is None else draft.expires.timestamp(), None, counts.total()),
+        *(_seconds(draft.expires or "never"), None, counts.total()),
     )
     if not transaction.execute(_INSERT, given):
         return False
@@ -561,7 +562,7 @@ def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: d
     stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
     text = stored["text"] if change.text is None else change.text
     tags = stored["tags"] if change.tags is None else json.dumps(change.tags, ensure_ascii=False)
-    expires = stored["expires"] if change.expires is None else change.expires.timestamp()
+    expires = stored["expires"] if change.expires is None else _seconds(change.expires)
     counts, place = Counter(words_of(text)), (stored["workspace"], stored["owner"], stored["level"])
     if text != stored["text"] and stored["replaced"] is None:
         _unpost(transaction, place, stored["key"], words_of(stored["text"]))
@@ -629,6 +630,10 @@ def _visible(row: Sequence[Any], reader: Reader | None) -> bool:
 
 def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def _seconds(expires: datetime | Literal["never"]) -> float | None:
+    return expires.timestamp() if isinstance(expires, datetime) else None
 
 
 # --- ranks ------------------------------------------------------------------------------------------------------------

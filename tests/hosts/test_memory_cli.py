@@ -15,10 +15,13 @@ NUTS = "Ana is allergic to nuts."
 
 async def test_an_entry_is_added_found_changed_and_forgotten(run: Run, home: Path) -> None:
     assert (await run("memory", "list")).stdout == "there are no entries\n"
-    added = (await as_json(run, "memory", "add", NUTS, "--account", "ana", "--tag", "food", "--key", "k"))["entry"]
+    more = ("--classification", "secret", "--domain", "health", "--confidence", "0.5", "--expires", "2999-01-01T00:00Z")
+    given = (NUTS, "--account", "ana", "--tag", "food", "--key", "k", *more)
+    added = (await as_json(run, "memory", "add", *given))["entry"]
     again = (await as_json(run, "memory", "add", NUTS, "--account", "ana", "--key", "k"))["entry"]
     assert again == added
     assert (added["tags"], added["account"], added["version"]) == (["food"], "ana", 1)
+    assert (added["classification"], added["domain"], added["confidence"]) == ("secret", "health", 0.5)
     assert (await as_json(run, "memory", "list"))["entries"] == []
     assert (await as_json(run, "memory", "list", "--account", "ana", "--tag", "food"))["entries"] == [added]
     [found] = (await as_json(run, "memory", "search", "Any nuts?", "--account", "ana"))["entries"]
@@ -28,6 +31,9 @@ async def test_an_entry_is_added_found_changed_and_forgotten(run: Run, home: Pat
         run, "memory", "edit", added["id"], "--text", "No nuts.", "--account", "ana", "--of-version", "1"
     )
     assert (changed["entry"]["text"], changed["entry"]["version"]) == ("No nuts.", 2)
+    assert changed["entry"]["expires"] == added["expires"] == "2999-01-01T00:00:00Z"
+    kept = await as_json(run, "memory", "edit", added["id"], "--no-expires", "--account", "ana")
+    assert kept["entry"]["expires"] is None
     assert (await as_json(run, "memory", "forget", added["id"], "--account", "ana", "--yes")) == {"forgotten": 1}
     assert NUTS.encode() not in b"".join(file.read_bytes() for file in home.iterdir() if file.is_file())
 
@@ -55,7 +61,10 @@ async def test_an_export_is_imported_once_and_everything_can_be_forgotten(run: R
         (("add", "x", "--kind", "rule"), "`kind` must be one of"),
         (("add", "x", "--expires", "tomorrow"), "--expires is not a time with a zone"),
         (("show", "mem_0"), "there is no memory entry 'mem_0'"),
+        (("add", "x", "--classification", "top"), "`classification` must be one of"),
+        (("add", "x", "--confidence", "2"), "`confidence` must be a number from 0 to 1"),
         (("edit", "mem_0"), "nothing is changed"),
+        (("edit", "mem_0", "--no-expires", "--expires", "2999-01-01T00:00Z"), "contradict each other"),
         (("forget",), "it is not clear what to forget"),
         (("forget", "mem_0"), "must be confirmed"),
         (("forget", "mem_0", "--yes"), "there is no memory entry"),

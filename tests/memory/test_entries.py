@@ -138,8 +138,11 @@ async def test_an_edit_changes_what_is_found_and_two_edits_of_one_version_do_not
         await entries.edit("w", made.id, Change(text="x"), version=1)
     with pytest.raises(InvalidArgument, match="must be from 1970 to 9999 in UTC"):
         await entries.edit("w", made.id, Change(expires=datetime.max.replace(tzinfo=WEST)))
+    until = datetime(2031, 1, 2, tzinfo=UTC)
+    kept = [await entries.edit("w", made.id, Change(expires=each)) for each in (until, None, "never")]
+    assert [each.expires for each in kept] == [until, until, None]
     both = await asyncio.gather(
-        *(entries.edit("w", made.id, Change(text=text), version=2) for text in "ab"), return_exceptions=True
+        *(entries.edit("w", made.id, Change(text=text), version=5) for text in "ab"), return_exceptions=True
     )
     assert sorted(type(each).__name__ for each in both) == ["Entry", "EntryChanged"]
 

@@ -32,6 +32,9 @@ ADDED: list[tuple[dict[str, Any], str]] = [
     ({"kind": SECRET}, "kind: Input should be 'entry', 'fact', 'episode' or 'insight'"),
     ({"tags": [SECRET * 2]}, "tags: String should have at most 60 characters"),
     ({"tags": SECRET}, "tags: It should be an array"),
+    ({"classification": SECRET}, "classification: Input should be 'public', 'internal', 'confidential' or 'secret'"),
+    ({"domain": f"{SECRET}\n"}, "`domain` must be"),
+    ({"confidence": 2}, "confidence: Input should be less than or equal to 1"),
     ({"expires": SECRET}, "expires: It must be an RFC 3339 time with a time zone"),
     ({"expires": "1969-01-01T00:00Z"}, "`expires` must be from 1970 to 9999 in UTC"),
     ({"source": {"by": SECRET}}, "an argument that the tool does not have"),
@@ -53,7 +56,9 @@ async def add(client: Any, text: str, **more: Any) -> dict[str, Any]:
 async def test_a_client_over_stdio_keeps_entries(tmp_path: Path) -> None:
     ana = {"account": "ana"}
     async with over_stdio(tmp_path / "home", **ON) as (_, client):
-        given = {"text": NUTS, "tags": ["food"], "kind": "fact", "expires": "2999-01-02T00:00:00+01:00", **ana}
+        given: dict[str, Any] = {"text": NUTS, "tags": ["food"], "kind": "fact", **ana}
+        given |= {"classification": "secret", "domain": "health", "confidence": 0.5}
+        given |= {"expires": "2999-01-02T00:00:00+01:00"}
         made = (await client.ask("memory_add", **given, untrusted=True, key="k1"))["entry"]
         assert made == {
             "id": made["id"],
@@ -64,9 +69,9 @@ async def test_a_client_over_stdio_keeps_entries(tmp_path: Path) -> None:
             "tags": ["food"],
             "source": {"by": "host"},
             "untrusted": ["host"],
-            "classification": "internal",
-            "domain": "",
-            "confidence": 1.0,
+            "classification": "secret",
+            "domain": "health",
+            "confidence": 0.5,
             "created": made["created"],
             "changed": made["created"],
             "expires": "2999-01-01T23:00:00Z",
@@ -82,6 +87,9 @@ async def test_a_client_over_stdio_keeps_entries(tmp_path: Path) -> None:
         edit = {"entry": made["id"], "version": 1, **ana}
         changed = (await client.ask("memory_edit", text="No nuts.", tags=[], **edit))["entry"]
         assert (changed["text"], changed["tags"], changed["version"]) == ("No nuts.", [], 2)
+        assert changed["expires"] == made["expires"]
+        kept = (await client.ask("memory_edit", entry=made["id"], expires=None, **ana))["entry"]
+        assert (kept["expires"], kept["version"]) == (None, 3)
         assert (await refused(client, "memory_edit", text="Nuts.", **edit))["code"] == "entry_changed"
         assert (await client.ask("memory_forget", entries=[made["id"]], **ana))["forgotten"] == 1
         assert (await client.ask("memory_list", **ana))["entries"] == []
