@@ -797,7 +797,9 @@ class WorldAgent:
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened, resolver)
-        recall = None if self._memory is None else await open_memory(self._memory, stores.entries, self.workspace)
+        recall = None
+        if self._memory is not None:
+            recall = await open_memory(self._memory, stores.entries, self.workspace, settings, opened)
         submissions = Submissions(self._queue, self._storage, self.workspace)
         opened.push_async_callback(submissions.aclose)
         services = Services(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from ..core import check_id
+from ..core import Embedder, check_id
 from ..core.errors import CallRefused, InvalidArgument
 from ..core.validation import check_integer, is_text, read_model
 from ..harness import CallContext, Function, flow
@@ -33,9 +34,11 @@ from ..memory.entries.files import follow_files
 from ..memory.entries.host_source import HostSource
 from ..memory.entries.recall import RECALL
 from ..memory.entries.store import Change
+from ..signatures.embedders import checked_embedder, name_of, open_embedder
 
 if TYPE_CHECKING:
     from .runtime import RunnerParts
+    from .settings import Settings
 
 MAX_RECALLED: Final = 100
 _MAX_QUIET: Final = 366 * 86_400
@@ -55,6 +58,9 @@ class Memory:
             never does. It runs while the agent is open, and costs a model call for each account of the thread.
         workspace_writes: Whether a model can write entries of the workspace, which all accounts see, and not only
             those of the turn's account.
+        embedder: Makes vectors of entries, so that other words with the same meaning find them: a model string such
+            as `openai/text-embedding-3-small`, an `Embedder`, or a `dspy.Embedder` over a function. None searches by
+            words alone.
 
     Raises:
         InvalidArgument: A value is invalid; the text names it.
@@ -66,6 +72,7 @@ class Memory:
     workspace_writes: bool = False
     distil_after: float | None = None
     files: tuple[str | PathLike[str], ...] = ()
+    embedder: str | Embedder | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_integer("limit", self.limit, MAX_RECALLED, remedy="a few entries that fit are better than many")
@@ -78,9 +85,9 @@ class Memory:
                 f"`distil_after` must be seconds above 0, at most a year, got {str(quiet)[:40]!r}",
                 remedy="pass 3600 for an hour, or None to distil nothing",
             )
-        if (quiet is not None or self.files) and self.source is not None:
+        if (quiet is not None or self.files or self.embedder is not None) and self.source is not None:
             raise InvalidArgument(
-                "`distil_after` and `files` write to the agent's database, and `source` names another store",
+                "`distil_after`, `files` and `embedder` are for the agent's database, and `source` names another store",
                 remedy="omit `source`, or the others",
             )
         if not isinstance(self.files, tuple) or not all(isinstance(each, str | PathLike) for each in self.files):
@@ -90,24 +97,50 @@ class Memory:
                 f"the memory source {type(self.source).__name__!r} has not the methods of a MemorySource",
                 remedy="give it search, get, list, add, edit and forget, or omit it for the agent's database",
             )
+        if self.embedder is not None:
+            object.__setattr__(self, "embedder", checked_embedder(self.embedder))
 
 
-async def open_memory(memory: Memory, entries: Entries, workspace: str) -> Recall:
+async def open_memory(
+    memory: Memory, entries: Entries, workspace: str, settings: Settings, opened: AsyncExitStack
+) -> Recall:
     """Delete expired entries, read the files, and return what recalls entries for turns.
 
     Args:
-        memory: What the embedder chose.
+        memory: What the host chose.
         entries: The entries of the agent's database.
         workspace: The workspace, whose entries those of the files are.
+        settings: The settings of calls of models, for an embedder that is one.
+        opened: Closes the embedder.
 
     Raises:
         InvalidArgument: A file cannot be read; the text names it.
+        ModelNotConfigured, MissingExtra: The embedder cannot be used.
     """
     await entries.forget_expired()
+    if memory.embedder is not None:
+        entries = await _with_vectors(memory.embedder, entries, workspace, settings, opened)
     if memory.files:
         await follow_files(entries, workspace, list(map(Path, memory.files)))
     source = entries if memory.source is None else HostSource(memory.source)
     return Recall(source=source, limit=memory.limit, characters=memory.characters)
+
+
+async def _with_vectors(
+    embedder: str | Embedder, entries: Entries, workspace: str, settings: Settings, opened: AsyncExitStack
+) -> Entries:
+    name, made = name_of(embedder), embedder
+    if isinstance(made, str):
+        from .choices import model_options  # it loads the engine
+
+        options = model_options(settings, workspace)
+        made = await open_embedder(made, api_base=settings.api_base, options=options)
+        opened.push_async_callback(made.aclose)
+    entries, vectors = await entries.with_vectors(made, name)
+    if vectors is not None:
+        vectors.start(workspace)
+        opened.push_async_callback(vectors.aclose)
+    return entries
 
 
 class AgentMemory:
@@ -190,13 +223,17 @@ class AgentMemory:
 
         Raises:
             InvalidArgument: `limit` is out of bounds, or `text` is not a text, or blank.
+            EmbedderFailed: The embedder failed. A turn's recall goes on by words alone.
         """
         check_integer("limit", limit, MAX_RECALLED, remedy="ask for fewer")
         if not (isinstance(text, str) and text.strip() and is_text(text)):
             raise InvalidArgument(
                 "the text to search for must be a text that UTF-8 can encode and not blank", remedy="pass a question"
             )
-        return tuple(await self._source.search(self._reader(account), text, limit=limit))
+        reader, source = self._reader(account), self._source
+        if isinstance(source, Entries):
+            return await source.search(reader, text, limit=limit, strict=True)
+        return tuple(await source.search(reader, text, limit=limit))
 
     async def list(
         self,

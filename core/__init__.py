@@ -4,6 +4,7 @@ Modules: `errors`, `events`, `files`, `generation`, `pauses`, `validation`.
 """
 
 from .clock import Clock, SystemClock, utc_text
+from .embedder import Embedder
 from .events import CaptureKind, Emitter
 from .generation import ECHO_RUN, ModelUsage, summed
 from .scope import STORED_TIERS, Scope, Tier, check_id
@@ -14,6 +15,7 @@ __all__ = [
     "STORED_TIERS",
     "CaptureKind",
     "Clock",
+    "Embedder",
     "Emitter",
     "ModelUsage",
     "Scope",

@@ -212,6 +212,10 @@ class MemorySourceFailed(HostError):
     """A store of memory entries of the host raised, or returned something other than entries of its reader."""
 
 
+class EmbedderFailed(HostError):
+    """The embedder of memory entries raised, took too long, or returned something other than vectors that fit."""
+
+
 class McpServerForbidden(HostError):
     """An MCP server refuses the token."""
 

@@ -21,7 +21,7 @@ from ..core.errors import StorageHalfCopied
 from .database import Database
 from .home import PostgresAddress, Storage
 from .locks import FileLocks, Locks
-from .schema import COPYING, Schema, Transaction, migrate, outdated_schemas
+from .schema import COPYING, Schema, Transaction, migrate, outdated_schemas, packed, unpacked
 
 BATCH: Final = 200  # rows; one of them may be a long message
 BLOCK: Final = 50_000  # keys of rows
@@ -92,12 +92,14 @@ class Table:
         columns: Its columns, in the order of the table.
         key: The columns of its primary key.
         order: Columns to sort by, so that each row comes after the rows that it refers to.
+        arrays: Its columns of the type `REAL[]`, which are bytes in a SQLite file. A batch has lists.
     """
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
     order: tuple[str, ...]
+    arrays: frozenset[str] = frozenset()
 
     async def batches(self, database: Database) -> AsyncGenerator[Sequence[Row]]:
         """See `Part.batches`."""
@@ -133,12 +135,25 @@ class Table:
         order = ", ".join(self.order)
         after = f"WHERE ({order}) > ({', '.join('?' * len(last))})" if last else ""
         statement = f"SELECT {', '.join(columns)} FROM {self.name} {after} ORDER BY {order} LIMIT {most}"
-        return await database.read(lambda tx: tx.execute(statement, last))
+        return self._listed(columns, await database.read(lambda tx: tx.execute(statement, last)))
 
     async def _chosen(self, database: Database, keys: Sequence[object]) -> list[Row]:
         marks = ", ".join("?" * len(keys))
         statement = f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {self.key[0]} IN ({marks})"
-        return sorted(await database.read(lambda tx: tx.execute(statement, keys)), key=self._place)
+        rows = self._listed(self.columns, await database.read(lambda tx: tx.execute(statement, keys)))
+        return sorted(rows, key=self._place)
+
+    def _listed(self, columns: Sequence[str], rows: list[Row]) -> list[Row]:
+        if not self.arrays:
+            return rows
+        places = {place for place, column in enumerate(columns) if column in self.arrays}
+        return [
+            tuple(
+                unpacked(value) if place in places and isinstance(value, bytes) else value
+                for place, value in enumerate(row)
+            )
+            for row in rows
+        ]
 
     def _place(self, row: Row) -> Row:
         return tuple(row[self.columns.index(column)] for column in self.order)
@@ -176,13 +191,14 @@ def _referred(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _table(connection: sqlite3.Connection, name: str, refers: set[str]) -> Table:
-    rows = connection.execute("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", (name,)).fetchall()
-    key = tuple(column for column, place in sorted(rows, key=lambda row: row[1]) if place)
+    rows = connection.execute("SELECT name, pk, type FROM pragma_table_info(?) ORDER BY cid", (name,)).fetchall()
+    key = tuple(column for column, place, _ in sorted(rows, key=lambda row: row[1]) if place)
     assert key, f"the table {name!r} must have a primary key"
-    columns = tuple(column for column, _ in rows)
+    columns = tuple(column for column, _, _ in rows)
+    arrays = frozenset(column for column, _, kind in rows if kind == "REAL[]")
     order = (_DEPTH, *key) if name in refers else key
     assert order == key or (len(key) == 1 and _DEPTH in columns), f"the table {name!r} must have a column {_DEPTH!r}"
-    return Table(name, columns, key, order)
+    return Table(name, columns, key, order, arrays)
 
 
 class Import:
@@ -218,6 +234,8 @@ class Import:
             StorageHalfCopied: Another run has begun or finished since, or the copy was removed.
         """
         made = list(statements)  # the transaction can run more than once
+        if self._database.engine == "sqlite":
+            made = [(sql, [packed(each) if isinstance(each, list) else each for each in given]) for sql, given in made]
 
         def work(transaction: Transaction) -> None:
             marked = transaction.hold(_MARKED, (COPYING.name,))

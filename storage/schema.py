@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from struct import pack, unpack
 from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -77,6 +78,16 @@ def portions(ids: Sequence[T], most: int = 500) -> Iterator[tuple[str, Sequence[
     for start in range(0, len(ids), most):
         some = ids[start : start + most]
         yield ", ".join("?" * len(some)), some
+
+
+def packed(numbers: Sequence[float]) -> bytes:
+    """The value of a `REAL[]` column in a SQLite file: float32, the lowest byte first."""
+    return pack(f"<{len(numbers)}f", *numbers)
+
+
+def unpacked(content: bytes) -> list[float]:
+    """The numbers of such a value, as Postgres returns them."""
+    return list(unpack(f"<{len(content) // 4}f", content))
 
 
 VERSIONS = "CREATE TABLE IF NOT EXISTS wa_schema(name TEXT PRIMARY KEY, version INTEGER NOT NULL)"

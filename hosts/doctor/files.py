@@ -11,12 +11,15 @@ import stat
 import threading
 import time
 from collections.abc import Generator, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from ...agent.stores import SCHEMAS
 from ...core.files import accessible_to_others
 from ...memory.attachments.objects import pieces_of
+from ...memory.entries.vectors import PGVECTOR
 from ...role_resolution.sources import ROLE_SCHEMA
 from ...storage import Database, PostgresAddress, Schema, Transaction, from_sqlite
 from ...storage.schema import outdated_schemas, stored_versions
@@ -101,6 +104,21 @@ async def roles(site: Site) -> str | None:
     """The same of the database of stored roles."""
     file = site.storage.roles
     return await _check_file(file, [ROLE_SCHEMA])
+
+
+@point("memory.vectors", "memory can be searched by vectors", needs=("database.agent",))
+async def vectors(site: Site) -> str | None:
+    """What `Memory(embedder=...)` needs is there: numpy for a file, pgvector on a server."""
+    place = site.storage.place
+    if not isinstance(place, PostgresAddress):
+        if find_spec("numpy") is None:
+            raise Skipped("numpy is not installed", "to use an embedder, run `pip install 'worldagent[memory]'`")
+        return f"numpy {version('numpy')}"
+    async with contextlib.aclosing(await Database.open(place, schemas=())) as database:
+        [(there, newest)] = await database.read(lambda tx: tx.execute(PGVECTOR))
+    if not there and newest is None:
+        raise Skipped("the server has no pgvector: memory is searched by words alone", "install pgvector there")
+    return f"pgvector {newest}"
 
 
 @point("attachments.store", "the place of attachments answers")

@@ -79,7 +79,19 @@ point: Final = POINTS.add
 _PACKAGE: Final = "worldagent"
 MIN_PYTHON: Final = (3, 11)
 REPORTED_PACKAGES: Final = ("dspy", "langgraph", "mcp", "pydantic")
-_EXTRAS: Final = ("cli", "durable", "local", "optimise", "otel", "postgres", "sandbox", "tools", "web", "yaml")
+_EXTRAS: Final = (
+    "cli",
+    "durable",
+    "local",
+    "memory",
+    "optimise",
+    "otel",
+    "postgres",
+    "sandbox",
+    "tools",
+    "web",
+    "yaml",
+)
 _PREFIX: Final = "WORLDAGENT_"
 OTHER_VARIABLES: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
 """Variables that are read but are not settings."""

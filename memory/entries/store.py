@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
-from ...core import Clock, Scope, SystemClock, canonical_json
+from ...core import Clock, Embedder, Scope, SystemClock, canonical_json
 from ...core.checks import check_choice
 from ...core.errors import EntryChanged, UnknownEntry
 from ...storage import Database, Moment, Row, Schema, Transaction, portions, read_row
@@ -35,6 +35,7 @@ from .entry import (
     check_tags,
     source_of,
 )
+from .vectors import VECTOR_TABLES, Vectors, drop_vector, fused
 from .words import question_words, words_of
 
 _COLUMNS: Final = (
@@ -79,6 +80,7 @@ ENTRIES: Final = Schema(
                  PRIMARY KEY(word, entry))""",
         ),
         ("CREATE TABLE wa_distilled(thread TEXT PRIMARY KEY, turn TEXT NOT NULL)",),
+        VECTOR_TABLES,
     ),
 )
 
@@ -218,11 +220,22 @@ class Entries:
     Args:
         database: The database.
         clock: Source of time.
+        vectors: Makes and searches the vectors of entries; without it they are searched by words alone.
     """
 
-    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+    def __init__(self, database: Database, clock: Clock | None = None, vectors: Vectors | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
+        self._vectors = vectors
+
+    async def with_vectors(self, embedder: Embedder, name: str) -> tuple[Entries, Vectors | None]:
+        """The same entries, searched by vectors too, and what makes these; None on a server without pgvector.
+
+        Raises:
+            MissingExtra: The database is a file, and numpy is not installed.
+        """
+        vectors = await Vectors.open(self._database, embedder, name)
+        return Entries(self._database, self._clock, vectors), vectors
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -244,7 +257,9 @@ class Entries:
                 write(transaction, workspace, key, draft, now)
             return [row for key in keys for row in transaction.execute(_ONE, (key, workspace))]
 
-        return tuple(map(self._entry, await self._database.transact(work)))
+        made = tuple(map(self._entry, await self._database.transact(work)))
+        await self._embed(workspace, keys)
+        return made
 
     async def edit(
         self, workspace: str, entry_id: str, change: Change, *, version: int | None = None, reader: Reader | None = None
@@ -277,6 +292,7 @@ class Entries:
 
         done = await self._database.transact(work)
         if isinstance(done, Entry):
+            await self._embed(workspace, [key])
             return done
         if done is None:
             raise unknown_entry(entry_id)
@@ -331,6 +347,7 @@ class Entries:
         await self._database.scrub()
         if missing:
             raise unknown_entry(missing)
+        await self._embed(workspace, [])  # what they had replaced counts again
         return len(keys)
 
     async def forget_expired(self, most: int = 500) -> int:
@@ -396,7 +413,13 @@ class Entries:
             transaction.execute(_SET_MARK, (thread, after))
             return [row for key in keys for row in transaction.execute(_ONE, (key, workspace))]
 
-        return tuple(map(self._entry, await self._database.transact(work)))
+        notes = tuple(map(self._entry, await self._database.transact(work)))
+        await self._embed(workspace, keys)
+        return notes
+
+    async def _embed(self, workspace: str, keys: Sequence[int]) -> None:
+        if self._vectors is not None:
+            await self._vectors.fill(workspace, keys)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -449,23 +472,37 @@ class Entries:
             at, key = page[-1].created.timestamp(), key_of_id(page[-1].id)
 
     async def search(
-        self, reader: Reader, text: str, wanted: EntryFilter = EntryFilter(), *, limit: int = 10
+        self,
+        reader: Reader,
+        text: str,
+        wanted: EntryFilter = EntryFilter(),
+        *,
+        limit: int = 10,
+        strict: bool = False,
     ) -> tuple[tuple[Entry, float], ...]:
-        """The entries that fit a text best, each with its score (BM25), the best first; equal scores by id.
+        """The entries that fit a text best, each with its score, the best first; equal scores by id.
+
+        The score is BM25. With an embedder it is that of the ranks by words and by vectors, joined.
 
         Args:
             reader: Who reads. Only what it may see is found, and counts in the scores.
             text: The question.
             wanted: Which entries.
             limit: The most to return.
+            strict: Whether a failing embedder is an error. Otherwise it is logged, and words alone are searched.
 
         Raises:
             StorageInvalid: A row was changed by another program.
+            EmbedderFailed: The search is strict, and the embedder failed.
         """
         words, now = question_words(text)[:MAX_QUERY_WORDS], self._clock.now()
+        vectors = self._vectors
+        question = None if vectors is None else await vectors.question(text, strict=strict)
 
         def work(transaction: Transaction) -> list[tuple[Entry, float]]:
-            ranked = rank(transaction, reader, words)
+            ranked = rank(transaction, reader, words) if words else []
+            if vectors is not None and question is not None:
+                ranked = fused(ranked, vectors.rank(transaction, reader, question, now, strict=strict))
             found: list[tuple[Entry, float]] = []
             for start in range(0, len(ranked), _PAGE):
                 page = ranked[start : start + _PAGE]
@@ -478,7 +515,7 @@ class Entries:
                     break
             return found[:limit]
 
-        return tuple(await self._database.read(work)) if words else ()
+        return tuple(await self._database.read(work)) if words or question is not None else ()
 
     def _entry(self, row: tuple[Any, ...]) -> Entry:
         name = id_of_key(row[0]) if isinstance(row[0], int) else str(row[0])
@@ -564,6 +601,8 @@ def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: d
     tags = stored["tags"] if change.tags is None else json.dumps(change.tags, ensure_ascii=False)
     expires = stored["expires"] if change.expires is None else _seconds(change.expires)
     counts, place = Counter(words_of(text)), (stored["workspace"], stored["owner"], stored["level"])
+    if text != stored["text"]:
+        drop_vector(transaction, stored["key"])
     if text != stored["text"] and stored["replaced"] is None:
         _unpost(transaction, place, stored["key"], words_of(stored["text"]))
         _post(transaction, place, stored["key"], counts)
@@ -576,6 +615,7 @@ def mark_replaced(transaction: Transaction, row: Sequence[Any], by: int | None) 
     stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
     place, words = (stored["workspace"], stored["owner"], stored["level"]), words_of(stored["text"])
     _unpost(transaction, place, stored["key"], words)
+    drop_vector(transaction, stored["key"])
     if by is None:
         _post(transaction, place, stored["key"], Counter(words))
     transaction.execute("UPDATE wa_entry SET replaced=? WHERE key=?", (by, stored["key"]))
@@ -588,6 +628,7 @@ def delete(transaction: Transaction, key: int) -> None:
         stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
         newer = stored["replaced"]
         _unpost(transaction, (stored["workspace"], stored["owner"], stored["level"]), key, words_of(stored["text"]))
+        drop_vector(transaction, key)
         transaction.execute(_DELETE, (key,))
     for (older,) in transaction.execute(_RESTORE, (key,)):
         for row in transaction.hold(_SOME.format("?"), (older,), alone=True):

@@ -11,7 +11,7 @@ import contextlib
 import os
 import types
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -22,6 +22,7 @@ import dspy
 from dspy.lm15 import (
     AmbiguousModelError,
     AsyncLMRouter,
+    AsyncOpenAIChatLM,
     DocumentPart,
     FunctionTool,
     ImagePart,
@@ -49,6 +50,8 @@ T = TypeVar("T")
 
 _MAX_CONNECTIONS = 1000
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes
+_LONGEST_VECTORS = 1 << 24  # bytes of an answer with vectors: 64 with 8,192 numbers each
+_EMBEDDINGS: Final = "embeddings"
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a fallback: callers set time limits
 _GEMINI: Final = frozenset({"gemini", "vertex", "vertex-express"})
 REASONING_REQUIRED_BACK: Final = frozenset({"deepseek", "moonshotai", "zai"})
@@ -218,21 +221,22 @@ class _BoundedTransport:
         if headers := HEADERS.get():
             kept = [(name, value) for name, value in request.headers if name.lower() not in headers]
             request = replace(request, headers=[*kept, *headers.items()])
-        return self._bounded(self._transport.stream(request))
+        longest = _LONGEST_VECTORS if request.url.endswith(f"/{_EMBEDDINGS}") else _LONGEST_BODY
+        return self._bounded(self._transport.stream(request), longest)
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._transport.aclose()
 
     @contextlib.asynccontextmanager
-    async def _bounded(self, sent: Any) -> AsyncGenerator[Any, None]:
+    async def _bounded(self, sent: Any, longest: int) -> AsyncGenerator[Any, None]:
         async with sent as answer:
 
             async def read() -> bytes:
                 body = bytearray()
                 async for chunk in answer:
                     body += chunk
-                    if len(body) > _LONGEST_BODY:
+                    if len(body) > longest:
                         raise AnswerTooLong
                 return bytes(body)
 
@@ -306,6 +310,32 @@ class HttpEngine:
                     await self._note_cost(None, event.usage, event.provider_data)
                 yield parts.numbered(event) if self._route.provider in _GEMINI and event.type == "delta" else event
 
+    async def embed(self, texts: Sequence[str]) -> Any:
+        """Ask once for the vectors of texts, and return the service's JSON, whatever it is; None if it sent none.
+
+        Raises:
+            LM15Error: The service refused, failed or cannot be reached.
+        """
+        if self._closed:
+            raise EngineClosed
+        service: Any = self._router.lm(self._wire_model)
+        # lm15 has no embeddings; the parts that its chat calls consist of do the same for them.
+        inner = service._inner
+        request = inner._emit(
+            method="POST",
+            url=f"{service.base_url.rstrip('/')}/{_EMBEDDINGS}",
+            endpoint=_EMBEDDINGS,
+            model=self._route.model,
+            headers=inner._headers(),
+            payload={"model": self._route.model, "input": [*texts], "encoding_format": "float"},
+        )
+        answer: Any = await _Outside().run(service._send(request))
+        if answer.status >= 400:
+            raise inner._http_error(answer)
+        with contextlib.suppress(ValueError):
+            return answer.json()
+        return None
+
     async def _note_cost(self, model: str | None, usage: Usage | None, data: Any) -> None:
         route = self._route
         await note_cost(route.provider, (model, route.model), usage, data, own=route.api_base is not None)
@@ -334,6 +364,10 @@ class HttpEngine:
     def tools(self) -> bool:
         """Whether the service's interface supports tools. A custom server can lack them."""
         return self._plans(Message.user("Go."), FunctionTool(name="go"))
+
+    def embeds(self) -> bool:
+        """Whether the service has OpenAI's protocol, and so can have embeddings."""
+        return isinstance(self._router.lm(self._wire_model), AsyncOpenAIChatLM)
 
     def _plans(self, message: Message, *tools: FunctionTool) -> bool:
         try:

@@ -276,13 +276,13 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path) -> None:
     assert [line[7:].split()[0] for line in lines[1:-1] if line.startswith("[")] == [
         point.id for point in INSTALLATION_POINTS
     ]
-    assert lines[-1] == "17 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "18 passed, 0 failed, 1 skipped"
     assert all(len(line) <= 80 and line.isascii() for line in lines)
     failing = doctor("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
     assert failing.exit_code == 1
     assert "[FAIL] model.configured" in failing.stdout
     assert "       remedy: " in failing.stdout
-    assert failing.stdout.splitlines()[-1] == "16 passed, 1 failed, 1 skipped"
+    assert failing.stdout.splitlines()[-1] == "17 passed, 1 failed, 1 skipped"
 
 
 def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path) -> None:

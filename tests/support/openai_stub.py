@@ -106,6 +106,8 @@ class OpenAIStub:
             _send(writer, 429, {"error": _error(model, body)}, f"Retry-After: {self.retry_after}\r\n")
         elif failure := _FAILURE.search(model):
             _send(writer, int(failure[1]), {"error": _error(model, body)}, _HEADERS.get(model, ""))
+        elif self.paths[-1] == "/embeddings" and model != "chat":
+            _send(writer, 200, _embeddings(body))
         elif body.get("stream"):
             await self._stream(reader, writer, body)
         else:
@@ -193,10 +195,18 @@ _HEADERS = {"limited-429": "Retry-After: 7\r\n", "quoting-400": "X-Request-Id: r
 
 def _error(model: str, body: dict[str, Any]) -> dict[str, Any]:
     code = {"context-400": "context_length_exceeded", "missing-404": "model_not_found"}.get(model)
-    prompt = json.dumps(body["messages"])
+    prompt = json.dumps(body.get("messages") or body["input"])
     if model == "quoting-400":
         return {"message": f"cannot do: {prompt}", "type": prompt, "code": prompt}
     return {"message": f"cannot do: {prompt}", "type": "invalid_request_error", "code": code}
+
+
+def _embeddings(body: dict[str, Any]) -> dict[str, Any]:
+    """One vector for each text, of how often it has each of a few letters; the last one comes first."""
+    vectors = [[float(text.lower().count(letter)) for letter in "aeinorst"] for text in body["input"]]
+    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+    usage = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS}
+    return {"object": "list", "data": data[::-1], "model": body["model"], "usage": usage}
 
 
 def _send(writer: asyncio.StreamWriter, status: int, body: dict[str, Any], extra: str = "") -> None:
