@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .core.pauses import Answer, Approve, Reject
     from .graphs import Shape
     from .harness import Policy, Trace, Worker, flow, tool
-    from .harness.gate import Rule
+    from .harness.gate import Ceiling, Rule
     from .harness.limits import Limits
     from .role_resolution import Role
     from .storage import Storage
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Approve",
+    "Ceiling",
     "Limits",
     "Memory",
     "Policy",
@@ -45,6 +46,7 @@ __all__ = [
 _FOLDERS = {
     "Answer": ".core.pauses",
     "Approve": ".core.pauses",
+    "Ceiling": ".harness.gate",
     "Limits": ".harness.limits",
     "Memory": ".agent",
     "Policy": ".harness",

@@ -598,7 +598,7 @@ class TurnEngine:
             services.policy,
             approver=services.approver,
             clock=self.services.clock,
-            workers=services.registry.worker_policies,
+            workers=services.registry.workers,
         )
         # A function that is missing, such as one of a server that is down, counts as untrusted.
         gone = {

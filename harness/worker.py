@@ -16,7 +16,7 @@ from ..core.events import Risk
 from ..core.generation import GenerationOptions
 from ..core.validation import is_text, json_of, json_of_value, read_model, read_value, validate_model
 from .function import READ_ONLY, RESERVED_NAMES, Function, check_name, risks, undispatched
-from .gate import Policy
+from .gate import Ceiling, Policy
 from .limits import Limits
 
 REQUEST: Final = "request"
@@ -131,6 +131,7 @@ class Worker:
         policy: Its own rules for the calls that it makes and all calls below them. They narrow the agent's policy:
             the stricter of the two verdicts counts. If its rules approve a call, or none of them matches and it does
             not set `default`, the agent's policy decides.
+        ceiling: What it can reach at most, itself and through all calls below it. It approves nothing.
         capture: Whether traces may hold its params and results, if the agent's `Trace` captures them.
         memory: Whether it is shown memory entries that fit its request, if the agent has memory.
         offered: Whether the conversation can call it.
@@ -155,6 +156,7 @@ class Worker:
     max_steps: int = 20
     limits: Limits = field(default_factory=Limits)
     policy: Policy | None = None
+    ceiling: Ceiling | None = None
     capture: bool = False
     memory: bool = False
     offered: bool = True
@@ -174,6 +176,7 @@ class Worker:
             problem = f"must be Limits, got {type(self.limits).__name__!r}"
             raise self._invalid("limits", problem, "pass Limits(...), or omit them")
         self._check_policy()
+        self._name_ceiling()
         self._check_texts()
         self._check_number("retries", 0, MAX_RETRIES)
         self._check_number("max_steps", 0, MAX_STEPS)
@@ -258,6 +261,15 @@ class Worker:
         if idle:
             problem = f"has {idle[0]}=, which belongs to the agent's policy"
             raise self._invalid("policy", problem, "omit it: a worker's policy has rules and default")
+
+    def _name_ceiling(self) -> None:
+        ceiling: object = self.ceiling
+        if ceiling is None:
+            return
+        if not isinstance(ceiling, Ceiling):
+            problem = f"must be a Ceiling, got {type(ceiling).__name__!r}"
+            raise self._invalid("ceiling", problem, "pass Ceiling(...), or omit it")
+        object.__setattr__(self, "ceiling", ceiling.named(self.name))
 
     def _check_prompt(self) -> None:
         fields = self.params.model_json_schema().get("properties", {})

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from ..core.errors import WorkerInvalid
 from ..core.files import read_limited
-from .gate import policy_in
+from .gate import Ceiling, policy_in
 from .worker import Worker
 from .yaml import LONGEST, YamlDocument, read_yaml
 
 SUFFIX: Final = ".worker.md"
 VERSION: Final = 1
 _FENCE: Final = "---"
+_CEILING_KEYS: Final = ("functions", "risk", "authority")
 
 # The kinds of values: what an error says, and their types.
 _TEXT: Final = ("a text", (str,))
@@ -33,6 +34,7 @@ _KEYS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "prompt": _TEXT,
     "options": _MAPPING,
     "policy": _MAPPING,
+    "ceiling": _MAPPING,
     "fallbacks": _TEXTS,
     "tools": _TEXTS,
     "input": _SCHEMA,
@@ -94,6 +96,9 @@ def _read(path: Path) -> Worker:
     name = given.pop("name", name)
     if "policy" in given:
         given["policy"] = policy_in(document, "policy")
+    if "ceiling" in given:
+        document.check_keys(given["ceiling"], _CEILING_KEYS, "a ceiling", "ceiling")
+        given["ceiling"] = document.made(partial(Ceiling, **given["ceiling"]), "ceiling")
     built: dict[str, Any] = {}
     for key in ("name", *sorted(given, key=lambda each: each != "input")):  # a prompt names fields of the input
         if key != "name":

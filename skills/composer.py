@@ -206,7 +206,8 @@ class Skills(WorkerTasks):
         composed = self.load(params.name)
         worker = composed.worker
         ctx.calls.frame.mark_model_influenced()
-        calls = replace(ctx.calls, caller=ctx.calls.caller.working(RUN_SKILL), tools=worker.tools)
+        caller = ctx.calls.caller.calling(RUN_SKILL).with_model_influence(model_influenced=True)
+        calls = replace(ctx.calls, caller=caller, tools=worker.tools)
         turn = replace(ctx.turn, prompt=composed.prompt)
         run = _SkillLoop(turn, calls, composed, inputs=self.inputs(params, composed))
         return run, worker, lambda reply: SkillResult(skill=params.name, reply=reply)

@@ -7,7 +7,7 @@ journal act on its verdicts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ...core import Clock, SystemClock, digest
 from ...core.pauses import Approve, Pause, Reject
 from ..function import HOST, READ_ONLY, Function
+from .ceiling import Ceiling
 from .policy import Decision, Policy, Rule, several
 
 if TYPE_CHECKING:
     from ..journal import CallRecord
+    from ..worker import Worker
 
 
 class Approver(Protocol):
@@ -40,7 +42,8 @@ class Caller:
     Attributes:
         name: A worker, a shape, a function, `converse` for the conversation, or `code` for the host's own code.
         model_influenced: Whether a model could have influenced the call, here or further up.
-        workers: The workers that it works for, the outermost first. Their policies narrow what it can call.
+        workers: The workers that it works for, the outermost first. Their policies and ceilings narrow what it can
+            call.
     """
 
     name: str
@@ -63,6 +66,12 @@ class Caller:
 CODE: Final = Caller(HOST)
 """The host's own code."""
 
+Trust = Callable[[Caller, Function], float]
+"""Returns how much a caller is trusted with calls of a function, from 0 to 1 (A8)."""
+
+MIN_TRUST: Final = 0.70
+"""Above this, trust can replace an approval under a ceiling."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -70,8 +79,8 @@ class Verdict:
 
     Attributes:
         decision: The decision.
-        by: What decided: `code`, `default`, `rule:NAME`, `worker:NAME`, `worker:NAME:RULE`, `always`, `function`,
-            `approver` or `person`.
+        by: What decided: `code`, `default`, `rule:NAME`, `worker:NAME`, `worker:NAME:RULE`, `ceiling:NAME`, `trust`,
+            `always`, `function`, `approver` or `person`.
         reason: Why the call requires approval or is refused.
         approvers: Globs over the accounts that can answer; empty allows any account.
         expires: How many seconds to wait for an answer; None waits for ever.
@@ -86,6 +95,7 @@ class Verdict:
 
 _BY_CODE: Final = Verdict("approve", "code")
 _BY_DEFAULT: Final = Verdict("approve", "default")
+_BY_TRUST: Final = Verdict("approve", "trust")
 _STRICTNESS: Final[Mapping[Decision, int]] = {"approve": 0, "ask": 1, "refuse": 2}
 
 
@@ -112,13 +122,15 @@ class Gate:
         policy: The policy of the agent.
         approver: Is asked first, before the turn pauses.
         clock: The clock.
-        workers: The policies of workers that have one, by the workers' names.
+        workers: The workers by name, whose policies and ceilings narrow the calls that are made for them.
+        trust: Approves calls that `write` or use the `network` where the agent's policy has no rule for them, if every
+            ceiling that sets authorities has them as `autonomous`, and it returns more than `MIN_TRUST` (A8).
 
     Attributes:
         marks: The untrusted functions whose results the turn has read.
     """
 
-    __slots__ = ("_clock", "_first", "_granted", "_used", "_workers", "approver", "marks", "policy")
+    __slots__ = ("_clock", "_first", "_granted", "_trust", "_used", "_workers", "approver", "marks", "policy")
 
     def __init__(
         self,
@@ -126,10 +138,12 @@ class Gate:
         *,
         approver: Approver | None = None,
         clock: Clock | None = None,
-        workers: Mapping[str, Policy] | None = None,
+        workers: Mapping[str, Worker] | None = None,
+        trust: Trust | None = None,
     ) -> None:
         self.policy = policy if policy is not None else Policy()
-        self._workers = workers or {}
+        self._workers = {} if workers is None else workers  # the agent's own mapping, which sees workers added later
+        self._trust = trust
         self.approver = approver
         self.marks: set[str] = set()
         self._clock = clock or SystemClock()
@@ -201,26 +215,45 @@ class Gate:
         return verdict
 
     def by_policy(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
-        """Return the verdict of the policies. A call that they refuse must not run, even if a person approves it.
+        """Return the verdict of the policies and ceilings. A call that they refuse must never run.
 
-        The strictest verdict counts, so a worker's own policy can only narrow the agent's (H6).
+        The strictest verdict counts, so a worker's own policy and its ceiling can only narrow the agent's policy (H6).
         """
-        verdicts = [self._by_agent(callee, arguments, caller)]
-        verdicts += [
-            self._by_worker(name, callee, arguments, caller) for name in caller.workers if name in self._workers
-        ]
+        verdict = self._by_agent(callee, arguments, caller)
+        if not caller.workers:
+            return verdict
+        verdicts = [verdict, *(self._by_worker(name, callee, arguments, caller) for name in caller.workers)]
+        verdicts += [_by_ceiling(ceiling, callee, caller) for ceiling in self._ceilings(caller)]
         return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.decision])
 
-    def _by_worker(self, worker: str, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def _by_worker(self, name: str, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """Return the verdict of a worker's policy. It approves calls that no rule matches, unless it sets `default`."""
-        policy = self._workers[worker]
+        worker = self._workers.get(name)
+        if worker is None:  # its policy and its ceiling are unknown
+            return Verdict("refuse", f"worker:{name}", f"it is made for {name!r}, which no longer exists")
+        policy = worker.policy
+        if policy is None:
+            return _BY_DEFAULT
         rule = self._rule(policy, callee, arguments, caller)
         if rule is None and "default" in policy.model_fields_set and not _is_harmless(callee):
-            return Verdict(policy.default, f"worker:{worker}", f"nothing in the policy of {worker!r} allows it")
+            return Verdict(policy.default, f"worker:{name}", f"nothing in the policy of {name!r} allows it")
         if rule is None or rule.decision == "approve":
             return _BY_DEFAULT
-        reason = f"the rule {rule.name!r} of {worker!r} {rule.decision}s"
-        return Verdict(rule.decision, f"worker:{worker}:{rule.name}", reason, expires=rule.expires)
+        reason = f"the rule {rule.name!r} of {name!r} {rule.decision}s"
+        return Verdict(rule.decision, f"worker:{name}:{rule.name}", reason, expires=rule.expires)
+
+    def _ceilings(self, caller: Caller) -> Iterator[Ceiling]:
+        for name in caller.workers:
+            worker = self._workers.get(name)
+            if worker is not None and worker.ceiling is not None:
+                yield from worker.ceiling.lineage()
+
+    def _is_trusted(self, callee: Function, caller: Caller) -> bool:
+        """Whether trust approves a call for which the agent's policy has no rule."""
+        if self._trust is None or self.marks or "destructive" in callee.risk:
+            return False
+        given = [each.authority_over(callee)[0] for each in self._ceilings(caller) if each.authority is not None]
+        return bool(given) and set(given) == {"autonomous"} and self._trust(caller, callee) > MIN_TRUST
 
     def _by_agent(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         harmless = _is_harmless(callee)
@@ -231,6 +264,8 @@ class Gate:
             return _BY_CODE
         if harmless:
             return _BY_DEFAULT
+        if self.policy.default == "ask" and self._is_trusted(callee, caller):
+            return _BY_TRUST
         return Verdict(self.policy.default, "default", self._why(callee, "nothing in the policy allows it"))
 
     # --- deciding ---------------------------------------------------------------------------------------------------
@@ -300,6 +335,14 @@ class Gate:
 def digest_of(value: object) -> str:
     """Return a digest of arguments or a description, by which equal ones are recognised."""
     return digest(value, length=16)
+
+
+def _by_ceiling(ceiling: Ceiling, callee: Function, caller: Caller) -> Verdict:
+    authority, said = ceiling.authority_over(callee)
+    if authority == "autonomous":
+        return _BY_DEFAULT
+    reason = f"{caller.name!r} is under the ceiling of {ceiling.name!r}, which {said}"
+    return Verdict("refuse" if authority == "forbidden" else "ask", f"ceiling:{ceiling.name}", reason)
 
 
 def _is_harmless(callee: Function) -> bool:

@@ -33,7 +33,8 @@ class Data(BaseModel):
             return
         except ValidationError as failure:
             problems = describe_failure(failure)
-        what = f"the rule {data['name']!r}" if isinstance(data.get("name"), str) else f"a {type(self).__name__.lower()}"
+        kind = type(self).__name__.lower()
+        what = f"the {kind} {data['name']!r}" if isinstance(data.get("name"), str) else f"a {kind}"
         keys = ", ".join(type(self).model_fields)
         raise PolicyInvalid(f"{what} cannot be read: {problems}", remedy=f"its keys are: {keys}")
 

@@ -17,7 +17,7 @@ from worldagent.core.errors import (
     WorkerInvalid,
 )
 from worldagent.harness import Function, Policy, Worker, load_workers, tool
-from worldagent.harness.gate import Rule
+from worldagent.harness.gate import Ceiling, Rule
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("H6")
@@ -49,6 +49,10 @@ policy:
   rules:
     - decision: approve
       function: price
+ceiling:
+  functions: [price, "shop.*"]
+  risk: network
+  authority: {price: autonomous}
 ---
 
 # Prices
@@ -89,6 +93,7 @@ def test_a_file_says_all_that_python_can(tmp_path: Path, form: str) -> None:
         prompt="Find the {article}.",
         options={"temperature": 0.2, "reasoning_effort": "low"},
         policy=Policy(rules=(Rule(decision="approve", function="price"),), default="refuse"),
+        ceiling=Ceiling(functions=("price", "shop.*"), risk="network", authority={"price": "autonomous"}),
     )
 
 
@@ -115,6 +120,14 @@ BAD: dict[str, tuple[Any, str]] = {
     "a wrong rule": (
         f"{FRONT}policy:\n  rules:\n    - desicion: ask\n---\nGo.",
         r":5: a rule has no key 'desicion'; did .* 'decision'",
+    ),
+    "a wrong ceiling": (
+        f"{FRONT}ceiling:\n  parent: boss\n---\nGo.",
+        r":4: a ceiling has no key 'parent'; the keys are",
+    ),
+    "a wrong authority": (
+        f"{FRONT}ceiling:\n  authority: {{pay: always}}\n---\nGo.",
+        r":3: a ceiling cannot be read: authority",
     ),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
