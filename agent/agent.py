@@ -236,11 +236,11 @@ class WorldAgent:
                     opened.callback(self._requests.close)
                     self._memory_functions.open(parts)
                     opened.callback(self._memory_functions.close)
-                    if self._memory is not None and self._memory.distil_after is not None:
-                        from .distilling import Distiller
+                    if self._memory is not None and self._memory.source is None:
+                        from .distilling import MemoryUpkeep
 
-                        distiller = Distiller(parts, self.workspace, self._memory.distil_after)
-                        opened.push_async_callback(distiller.aclose)
+                        upkeep = MemoryUpkeep(parts, self.workspace, self._memory.distil_after)
+                        opened.push_async_callback(upkeep.aclose)
                     self._runner.open(parts)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):

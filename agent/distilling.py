@@ -1,4 +1,4 @@
-"""Distilling: a model notes what later conversations should know of a thread that is quiet (M1).
+"""Distilling: a model notes what later conversations should know of a thread that is quiet (M1); and what expires.
 
 Each account's part of a thread is read alone, so nothing that one account said becomes an entry of another. The notes
 and the mark of how far the thread is read are one transaction: a process that dies in between writes neither.
@@ -28,6 +28,7 @@ _MAX_CHARACTERS: Final = 40_000  # of what a model reads at once; the newest cou
 _MAX_NOTES: Final = 20
 _KNOWN: Final = 20  # entries of the account that a model is shown, so that it can replace them
 _POLL_SECONDS: Final = 60.0
+_SWEEP_SECONDS: Final = 600.0  # an expired entry can cost a rewrite of SQLite's file, so they go together
 _THREADS: Final = 20  # quiet threads that one look takes up
 
 
@@ -114,16 +115,16 @@ async def _asked(parts: RunnerParts, scope: Scope, signature: Any, inputs: dict[
         await use.close()
 
 
-class Distiller:
-    """Distils the threads of a workspace once they have been quiet for a time, in the background.
+class MemoryUpkeep:
+    """Deletes expired entries and distils the quiet threads of a workspace, in the background of an agent.
 
     Args:
         parts: The parts of the agent.
         workspace: Its workspace.
-        quiet: After how many seconds without a turn a thread is distilled.
+        quiet: After how many seconds without a turn a thread is distilled; None distils none.
     """
 
-    def __init__(self, parts: RunnerParts, workspace: str, quiet: float) -> None:
+    def __init__(self, parts: RunnerParts, workspace: str, quiet: float | None) -> None:
         self._parts = parts
         self._workspace = workspace
         self._quiet = quiet
@@ -135,26 +136,34 @@ class Distiller:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def look(self) -> int:
-        """Distil the threads that are quiet by now; returns how many."""
-        before = self._parts.stores.clock.now().timestamp() - self._quiet
-        count = 0
-        for thread, turn in await _entries_of(self._parts).quiet(self._workspace, before, limit=_THREADS):
-            if self._failed.get(thread) == turn:
-                continue
-            try:
-                await distil(self._parts, self._workspace, thread)
-                count += 1
-            except WorldAgentError:  # it has a trace; the thread is tried again after its next turn
-                self._failed[thread] = turn
-        return count
-
     async def _run(self) -> None:
-        clock = self._parts.stores.clock
+        clock, swept = self._parts.stores.clock, float("-inf")
+        period = _SWEEP_SECONDS if self._quiet is None else min(self._quiet, _POLL_SECONDS)
         while True:
-            await clock.sleep(min(self._quiet, _POLL_SECONDS))
+            now = clock.now().timestamp()
             with contextlib.suppress(WorldAgentError):  # a database that is down is looked at again
-                await self.look()
+                if now - swept >= _SWEEP_SECONDS:
+                    swept = now
+                    await _entries_of(self._parts).forget_expired()
+                if self._quiet is not None:
+                    await self._distil(now - self._quiet)
+            await clock.sleep(period)
+
+    async def _distil(self, before: float) -> None:
+        """Distil some of the threads that have been quiet since a time."""
+        tried, last = 0, ""
+        while tried < _THREADS:
+            page = await _entries_of(self._parts).quiet(self._workspace, before, after=last, limit=_THREADS)
+            if not page:
+                return
+            for thread, last in page[: _THREADS - tried]:
+                if self._failed.get(thread) == last:
+                    continue
+                tried += 1
+                try:
+                    await distil(self._parts, self._workspace, thread)
+                except WorldAgentError:  # it has a trace; the thread is tried again after its next turn
+                    self._failed[thread] = last
 
 
 def _entries_of(parts: RunnerParts) -> Entries:

@@ -104,7 +104,7 @@ class Memory:
 async def open_memory(
     memory: Memory, entries: Entries, workspace: str, settings: Settings, opened: AsyncExitStack
 ) -> Recall:
-    """Delete expired entries, read the files, and return what recalls entries for turns.
+    """Read the files, and return what recalls entries for turns.
 
     Args:
         memory: What the host chose.
@@ -117,7 +117,6 @@ async def open_memory(
         InvalidArgument: A file cannot be read; the text names it.
         ModelNotConfigured, MissingExtra: The embedder cannot be used.
     """
-    await entries.forget_expired()
     if memory.embedder is not None:
         entries = await _with_vectors(memory.embedder, entries, workspace, settings, opened)
     if memory.files:

@@ -390,6 +390,7 @@ async def prune(stores: Stores, workspace: str, retention: Retention) -> Pruned:
         checkpoints += gone or 0
     dropped = await stores.attachments.drop_unreferenced()
     await stores.examples.drop_unfinished(workspace)
+    await stores.entries.delete_expired()
     await stores.database.scrub()
     async with stores.traces() as traces:
         await traces.scrub()

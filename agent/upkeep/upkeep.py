@@ -91,8 +91,8 @@ class Upkeep:
         """Delete checkpoints that no turn continues from, on all threads, and free their space.
 
         Checkpoints that an open turn may need are kept, and so is the newest of each thread. Unreferenced attachments
-        are removed too, and so are examples of turns that were not completed, and what an interrupted removal left in
-        files.
+        are removed too, and so are examples of turns that were not completed, expired memory entries, and what an
+        interrupted removal left in files.
 
         Args:
             keep: How many of the newest to keep of each thread, 1 to 1,000,000,000; None sets no count.

@@ -154,7 +154,7 @@ async def prune_threads(options: ThreadsOptions, output: Output, keep: int | Non
     """Remove old checkpoints that no turn resumes from, and free their space.
 
     Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. Attachments
-    that no message refers to are removed too.
+    that no message refers to are removed too, and so are memory entries that have expired.
 
     [bold]Example[/bold]
 

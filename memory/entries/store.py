@@ -117,7 +117,8 @@ _SET_MARK: Final = """INSERT INTO wa_distilled(thread, turn) VALUES(?, ?)
                       ON CONFLICT(thread) DO UPDATE SET turn=excluded.turn"""
 _QUIET: Final = f"""SELECT t.name, t.id FROM wa_turn t LEFT JOIN wa_distilled d ON d.thread=t.thread
                     WHERE t.id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
-                      AND t.{_OVER} AND t.changed < ? AND (d.turn IS NULL OR d.turn < t.id) ORDER BY t.id LIMIT ?"""
+                      AND t.id > ? AND t.{_OVER} AND t.changed < ? AND (d.turn IS NULL OR d.turn < t.id)
+                    ORDER BY t.id LIMIT ?"""
 _COUNTS: Final = """SELECT COUNT(*), SUM(words) FROM wa_entry
                     WHERE workspace=? AND owner IN ({}) AND level <= ? AND replaced IS NULL"""
 _HAVING: Final = "SELECT word, COUNT(*) FROM wa_entry_word WHERE word IN ({}) GROUP BY word"
@@ -350,23 +351,40 @@ class Entries:
         await self._embed(workspace, [])  # what they had replaced counts again
         return len(keys)
 
-    async def forget_expired(self, most: int = 500) -> int:
-        """Delete up to `most` entries whose time is over, in all workspaces; returns how many."""
-        now = self._clock.now().timestamp()
+    async def forget_expired(self) -> int:
+        """Delete the entries whose time is over, in all workspaces, so that no file holds them; returns how many."""
+        count = await self.delete_expired()
+        if count:
+            await self._database.scrub()
+        return count
+
+    async def delete_expired(self) -> int:
+        """As `forget_expired`, but leave it to the caller to scrub the database."""
+        given, count = (self._clock.now().timestamp(), _PAGE), 0
 
         def work(transaction: Transaction) -> int:
-            keys = [key for (key,) in transaction.execute(_EXPIRED, (now, most))]
+            keys = [key for (key,) in transaction.execute(_EXPIRED, given)]
             for key in keys:
                 delete(transaction, key)
             return len(keys)
 
-        return await self._database.transact(work)
+        # Mostly there are none, and a read does not wait for writers.
+        while await self._database.read(lambda tx: tx.execute(_EXPIRED, given)):
+            count += await self._database.transact(work)
+        return count
 
     # --- distilling -------------------------------------------------------------------------------------------------
 
-    async def quiet(self, workspace: str, before: float, *, limit: int) -> list[tuple[str, str]]:
-        """The ids of threads and of their newest turns, which ended before a time and were not distilled yet."""
-        given = (*keys_of(workspace), before, limit)
+    async def quiet(self, workspace: str, before: float, *, after: str = "", limit: int) -> list[tuple[str, str]]:
+        """The ids of threads and of their newest turns, which ended before a time and were not distilled yet.
+
+        Args:
+            workspace: The workspace.
+            before: The time, in seconds since 1970.
+            after: The newest turn of the last thread of the page before; empty is the first page.
+            limit: The most threads, those with the oldest turns first.
+        """
+        given = (*keys_of(workspace), after, before, limit)
         return [(thread, turn) for thread, turn in await self._database.read(lambda tx: tx.execute(_QUIET, given))]
 
     async def undistilled(self, thread: str, *, limit: int) -> tuple[str, tuple[UnreadTurn, ...]]:

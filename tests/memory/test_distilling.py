@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,39 @@ async def test_a_thread_that_is_quiet_long_enough_is_distilled_once(tmp_path: Pa
         await clock.advance(2000)
         assert len(lm.calls) == asked
         assert len(await agent.memory.list(account="ana")) == 1
+
+
+async def test_threads_that_fail_do_not_keep_others_from_being_distilled(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "I break" in call.fields.get("conversation", ""):
+            raise ConnectionError("down")
+        return noting(call)
+
+    clock = VirtualClock()
+    async with scripted_agent(tmp_path, ScriptedLM(reply), memory=Memory(distil_after=600), clock=clock) as agent:
+        for number in range(25):
+            await agent.thread(f"t{number}", account="ben").converse("I break it.")
+        await agent.thread("u", account="ana").converse("I live in Bonn.")
+        async with asyncio.timeout(60):
+            while not await agent.memory.list(account="ana"):
+                await clock.advance(60)
+        assert await agent.memory.list(account="ben") == ()
+
+
+@pytest.mark.requirement("M4")
+async def test_expired_entries_leave_the_file_while_the_agent_is_open(tmp_path: Path) -> None:
+    clock, text = VirtualClock(), "Ana rows to the seventh buoy."
+    async with scripted_agent(tmp_path, ScriptedLM(noting), memory=Memory(), clock=clock) as agent:
+        await agent.memory.add(text, account="ana", expires=clock.now() + timedelta(hours=1))
+        assert text.encode() in _files(tmp_path)
+        async with asyncio.timeout(30):
+            while text.encode() in _files(tmp_path):
+                await clock.advance(600)
+        assert await rows(agent, "wa_entry") == 0
+
+
+def _files(home: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in home.rglob("*") if file.is_file())
 
 
 async def test_two_processes_that_distil_one_thread_write_it_once(tmp_path: Path) -> None:

@@ -187,7 +187,8 @@ async def test_an_entry_whose_time_is_over_is_not_found_and_then_deleted(databas
     await clock.advance(3600)
     assert texts(await entries.search(ALL, "boat")) == texts(await entries.list(ALL)) == ["boat for ever"]
     assert await entries.get(ALL, [made[0].id]) == ()
-    assert (await entries.forget_expired(), await entries.forget_expired()) == (1, 0)
+    await entries.add("w", [Draft(text=f"old boat {number}", expires=clock.now()) for number in range(450)])
+    assert (await entries.forget_expired(), await entries.forget_expired()) == (451, 0)
 
 
 @pytest.mark.requirement("M1")
@@ -246,3 +247,13 @@ async def test_removing_a_thread_removes_the_entries_that_come_from_it(tmp_path:
         await entries.add(agent.workspace, drafts)
         await agent.upkeep.remove("t")
         assert texts(await entries.list(Reader(workspace=agent.workspace))) == ["from u"]
+
+
+@pytest.mark.requirement("M4")
+async def test_pruning_deletes_expired_entries(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        entries = agent._runner.parts.stores.entries
+        await entries.add("w", [Draft(text="an old boat", expires=datetime(2000, 1, 1, tzinfo=UTC))])
+        await agent.upkeep.prune()
+        assert await entries.forget_expired() == 0
+        assert b"an old boat" not in b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
