@@ -27,6 +27,7 @@ from ..memory.schedules import SCHEDULES, ScheduleRows
 from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
 from ..memory.workers import WORKERS, WorkerRows
+from ..society.tables import SOCIETY
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ SCHEMAS: Final[tuple[Schema, ...]] = (
     SCHEDULES,
     ENTRIES,
     WORKERS,
+    SOCIETY,
 )
 """Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 

@@ -109,6 +109,26 @@ class MessageInvalid(ModelFacing):
     """A message between members lacks what its type needs, or cannot be sent so; the text says why (C8)."""
 
 
+class UnknownContact(ModelFacing):
+    """A member writes to, or names, one that it does not know; the text says whom to ask for an introduction (C11)."""
+
+
+class ChainTooLong(ModelFacing):
+    """Too many messages led to one another since the last of a person or an event (002)."""
+
+
+class MailboxFull(ModelFacing):
+    """The receiver has as many messages waiting as its mailbox holds."""
+
+
+class RoleExists(ModelFacing):
+    """The workspace has a member or person with this id already (A9)."""
+
+
+class RolesFull(ModelFacing):
+    """The workspace has as many members as its policy allows (A9)."""
+
+
 class UnknownFunction(ModelFacing):
     """No function has this name."""
 
@@ -368,6 +388,10 @@ class UnknownTurn(UsageError):
 
 class UnknownEntry(UsageError):
     """There is no memory entry with this id that the reader may see (M4)."""
+
+
+class UnknownMember(UsageError):
+    """The workspace has no member with this id."""
 
 
 class EntryChanged(UsageError):

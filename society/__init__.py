@@ -1,52 +1,73 @@
-"""A society of members: who they are, how they are asked, and what they send one another. No model and no turn.
+"""A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `brief`, `delivery`, `messages`, `roles`, `workspace`.
+Modules: `brief`, `contacts`, `delivery`, `mail`, `members`, `messages`, `roles`, `society`, `tables`, `workspace`.
 """
 
-from .brief import Collaborator, InterfaceSpec, TaskBrief
-from .delivery import Introduction, delivered
-from .messages import RoleMessage
-from .roles import (
-    AuthorityConfig,
-    ClearanceProfile,
-    KeyResult,
-    Objective,
-    Participant,
-    RoleLifecycle,
-    RoleSpec,
-    RoleStatus,
-    TrustProfile,
-    update_trust,
-)
-from .workspace import (
-    Event,
-    RoleTemplate,
-    RoleTemplateDraft,
-    RoutingDecision,
-    SpawnCondition,
-    SpawnRecommendation,
-    SpawnSignal,
-    WorkspaceConfig,
-    WorkspacePolicy,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazy
+
+if TYPE_CHECKING:
+    from .brief import Collaborator, InterfaceSpec, TaskBrief
+    from .contacts import Contact, ContactRegistry
+    from .delivery import Introduction, delivered
+    from .mail import Letter
+    from .members import InMemoryRegistry, Member, Members, RoleRegistry
+    from .messages import RoleMessage
+    from .roles import (
+        AuthorityConfig,
+        ClearanceProfile,
+        KeyResult,
+        Objective,
+        Participant,
+        RoleLifecycle,
+        RoleSpec,
+        RoleStatus,
+        TrustProfile,
+        update_trust,
+    )
+    from .society import Society
+    from .tables import SOCIETY
+    from .workspace import (
+        Event,
+        RoleTemplate,
+        RoleTemplateDraft,
+        RoutingDecision,
+        SpawnCondition,
+        SpawnRecommendation,
+        SpawnSignal,
+        WorkspaceConfig,
+        WorkspacePolicy,
+    )
 
 __all__ = [
+    "SOCIETY",
     "AuthorityConfig",
     "ClearanceProfile",
     "Collaborator",
+    "Contact",
+    "ContactRegistry",
     "Event",
+    "InMemoryRegistry",
     "InterfaceSpec",
     "Introduction",
     "KeyResult",
+    "Letter",
+    "Member",
+    "Members",
     "Objective",
     "Participant",
     "RoleLifecycle",
     "RoleMessage",
+    "RoleRegistry",
     "RoleSpec",
     "RoleStatus",
     "RoleTemplate",
     "RoleTemplateDraft",
     "RoutingDecision",
+    "Society",
     "SpawnCondition",
     "SpawnRecommendation",
     "SpawnSignal",
@@ -57,3 +78,21 @@ __all__ = [
     "delivered",
     "update_trust",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        ".brief": "Collaborator InterfaceSpec TaskBrief",
+        ".contacts": "Contact ContactRegistry",
+        ".delivery": "Introduction delivered",
+        ".mail": "Letter",
+        ".members": "InMemoryRegistry Member Members RoleRegistry",
+        ".messages": "RoleMessage",
+        ".roles": "AuthorityConfig ClearanceProfile KeyResult Objective Participant RoleLifecycle RoleSpec RoleStatus"
+        " TrustProfile update_trust",
+        ".society": "Society",
+        ".tables": "SOCIETY",
+        ".workspace": "Event RoleTemplate RoleTemplateDraft RoutingDecision SpawnCondition SpawnRecommendation"
+        " SpawnSignal WorkspaceConfig WorkspacePolicy",
+    },
+)

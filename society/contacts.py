@@ -1,0 +1,164 @@
+"""Whom a member knows, since when and by whom (002/2). A message passes only to a contact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ..core import Clock, SystemClock, canonical_json, check_id
+from ..core.checks import check_text, check_time
+from ..core.errors import InvalidArgument
+from ..storage import Database, Moment, Row, Transaction, read_row
+from .brief import InterfaceSpec, interface_of
+
+BIRTH: Final = "birth"
+"""Who introduced a contact that a member has from its birth: parent, children and who it reports to."""
+
+PERSON: Final = "person"
+"""Who introduced a contact that a person or the host's code added."""
+
+FIRST_MESSAGE: Final = "first message"
+"""Who introduced a contact that wrote first (C5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """One that a member can write to (002/2.7).
+
+    Attributes:
+        id: Its id.
+        role: The name of its role.
+        introduced_by: The member that introduced it, or `birth`, `person` or `first message`.
+        interface: How it wants to be asked.
+        note: What to write to it about.
+        since: When it became a contact; None before it is stored.
+        expires: When it is no longer one; None is never.
+
+    Raises:
+        InvalidArgument: A field is invalid.
+    """
+
+    id: str
+    role: str
+    introduced_by: str = PERSON
+    interface: InterfaceSpec | None = None
+    note: str = ""
+    since: datetime | None = None
+    expires: datetime | None = None
+
+    def __post_init__(self) -> None:
+        check_id("the id of a contact", self.id)
+        check_text("role", self.role, most=200)
+        check_id("introduced_by", self.introduced_by)
+        check_text("note", self.note, empty=True)
+        check_time("since", self.since, optional=True)
+        check_time("expires", self.expires, optional=True)
+        if not isinstance(self.interface, InterfaceSpec | None):
+            raise InvalidArgument("`interface` must be an InterfaceSpec", remedy="omit it where there is none")
+
+
+class _Stored(Row):
+    workspace: str
+    owner: str
+    id: str
+    role: str
+    introduced_by: str
+    interface: str | None
+    note: str
+    since: Moment
+    expires: Moment | None
+
+
+_COLUMNS: Final = "workspace, owner, id, role, introduced_by, interface, note, since, expires"
+_ALIVE: Final = "(expires IS NULL OR expires > ?)"
+_ONE: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND id=? AND {_ALIVE}"
+_OWN: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND {_ALIVE} ORDER BY since, id"
+_ALL: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND {_ALIVE} ORDER BY owner, since, id"
+_ADD: Final = f"""INSERT INTO wa_contact({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  ON CONFLICT(workspace, owner, id) DO UPDATE SET role=excluded.role, interface=excluded.interface,
+                  note=CASE WHEN excluded.note='' THEN wa_contact.note ELSE excluded.note END,
+                  introduced_by=CASE WHEN {_ALIVE.replace("expires", "wa_contact.expires")}
+                                     THEN wa_contact.introduced_by ELSE excluded.introduced_by END,
+                  expires=CASE WHEN wa_contact.expires IS NULL THEN NULL ELSE excluded.expires END"""
+_DROP: Final = "DELETE FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
+
+
+class ContactRegistry:
+    """The contacts of a workspace's members, in a database that was opened with the schema `SOCIETY`.
+
+    Args:
+        database: The database.
+        workspace: The workspace.
+        clock: Source of time.
+    """
+
+    def __init__(self, database: Database, workspace: str, clock: Clock | None = None) -> None:
+        self._database = database
+        self._workspace = workspace
+        self._clock = clock or SystemClock()
+
+    async def get(self, owner: str, contact_id: str) -> Contact | None:
+        """The contact of a member with this id; None if there is none, or it has expired."""
+        now = self._clock.now()
+        return await self._database.read(lambda tx: contact_of(tx, self._workspace, owner, contact_id, now))
+
+    async def list(self, owner: str) -> tuple[Contact, ...]:
+        """The contacts of a member, the oldest first, without those that have expired."""
+        now = self._clock.now()
+        return await self._database.read(lambda tx: contacts_of(tx, self._workspace, owner, now))
+
+    async def every(self) -> tuple[tuple[str, Contact], ...]:
+        """All contacts of the workspace with their owners: who knows whom."""
+        given = (self._workspace, self._clock.now().timestamp())
+        rows = await self._database.read(lambda tx: tx.execute(_ALL, given))
+        return tuple((row[1], _contact(row)) for row in rows)
+
+    async def add(self, owner: str, contact: Contact) -> None:
+        """Add a contact for a member, or update what it knows of it.
+
+        This is for people and the host's code: members get contacts by birth, introduction and first messages.
+        """
+        now = self._clock.now()
+        await self._database.transact(lambda tx: add_contact(tx, self._workspace, owner, contact, now))
+
+    async def withdraw(self, owner: str, contact_id: str) -> None:
+        """Take a contact away from a member. Its next message to it is refused, unless it is a reply (C5)."""
+        await self._database.transact(lambda tx: tx.execute(_DROP, (self._workspace, owner, contact_id)))
+
+
+def _contact(row: Sequence[Any]) -> Contact:
+    kept = read_row(_Stored, row, what=f"the contact {row[2]!r} of {row[1]!r}", database="the society")
+    return Contact(
+        id=kept["id"],
+        role=kept["role"],
+        introduced_by=kept["introduced_by"],
+        interface=None if kept["interface"] is None else interface_of(json.loads(kept["interface"])),
+        note=kept["note"],
+        since=datetime.fromtimestamp(kept["since"], UTC),
+        expires=None if kept["expires"] is None else datetime.fromtimestamp(kept["expires"], UTC),
+    )
+
+
+def contact_of(tx: Transaction, workspace: str, owner: str, contact_id: str, now: datetime) -> Contact | None:
+    """A contact of a member, in a transaction; None if there is none."""
+    rows = tx.execute(_ONE, (workspace, owner, contact_id, now.timestamp()))
+    return _contact(rows[0]) if rows else None
+
+
+def contacts_of(tx: Transaction, workspace: str, owner: str, now: datetime) -> tuple[Contact, ...]:
+    """The contacts of a member, in a transaction, the oldest first."""
+    return tuple(map(_contact, tx.execute(_OWN, (workspace, owner, now.timestamp()))))
+
+
+def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, now: datetime) -> None:
+    """Add or update a contact in a transaction. It keeps who introduced it first, and one without an end keeps none."""
+    interface = None if contact.interface is None else canonical_json(contact.interface.to_json())
+    expires = None if contact.expires is None else contact.expires.timestamp()
+    given = (workspace, owner, contact.id, contact.role, contact.introduced_by, interface, contact.note)
+    tx.execute(_ADD, (*given, now.timestamp(), expires, now.timestamp()))
+
+
+__all__ = ["BIRTH", "FIRST_MESSAGE", "PERSON", "Contact", "ContactRegistry"]

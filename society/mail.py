@@ -1,0 +1,191 @@
+"""The messages of a society in the database: numbered per receiver, counted, and each stored once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from pydantic import Json
+
+from ..core import canonical_json
+from ..core.errors import MailboxFull
+from ..storage import Moment, Row, Transaction, read_row
+from .delivery import Introduction
+from .messages import RoleMessage, envelope_of
+
+State = Literal["waiting", "handling", "handled"]
+"""A message waits, its receiver handles it in a turn or a person reads it, or that is over."""
+
+MAX_WAITING: Final = 1000
+"""How many messages can wait for one receiver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message as it is stored.
+
+    Attributes:
+        message: The message.
+        place: Its number in the mailbox of its receiver.
+        chain: How many messages led to it since the last of a person or event, with itself.
+        opening: What it tells about its sender, if it is the first that the receiver gets from it.
+        state: Whether it waits, is handled or was handled.
+        answered: Whether its receiver replied.
+    """
+
+    message: RoleMessage
+    place: int
+    chain: int
+    opening: Introduction | None
+    state: State
+    answered: bool
+
+
+class _Stored(Row):
+    workspace: str
+    id: str
+    place: int
+    sender: str
+    receiver: str
+    kind: str
+    content: str
+    payload: Json[dict[str, Any]]
+    answers: str
+    chain: int
+    opening: Json[dict[str, str]] | None
+    sent: Moment
+    state: State
+    answered: int
+
+
+_COLUMNS: Final = (
+    "workspace, id, place, sender, receiver, kind, content, payload, answers, chain, opening, sent, state, answered"
+)
+_ONE: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id=?"
+_OPEN_MAILBOX: Final = """INSERT INTO wa_mailbox(workspace, member, waiting, last) VALUES(?, ?, 0, 0)
+                          ON CONFLICT DO NOTHING"""
+_MAILBOX: Final = "SELECT waiting, last FROM wa_mailbox WHERE workspace=? AND member=?"
+_COUNT: Final = "UPDATE wa_mailbox SET waiting=?, last=? WHERE workspace=? AND member=?"
+_INSERT: Final = f"INSERT INTO wa_mail({_COLUMNS}) VALUES({', '.join('?' * 14)})"
+_STATE: Final = "UPDATE wa_mail SET state=? WHERE workspace=? AND id=?"
+_HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND state <> 'handled' AND place = (
+                      SELECT MIN(place) FROM wa_mail AS o
+                      WHERE o.workspace=m.workspace AND o.receiver=m.receiver AND o.state <> 'handled')
+                    ORDER BY sent, id LIMIT ?"""
+_OF: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state <> 'handled'
+                 ORDER BY place LIMIT ?"""
+_HANDLING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state='handling'"
+_UNANSWERED: Final = """SELECT id FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
+                        ORDER BY place"""
+_ANSWERED: Final = "UPDATE wa_mail SET answered=1 WHERE workspace=? AND id=?"
+_ANSWERING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?"
+
+
+def letter_of(tx: Transaction, workspace: str, message_id: str) -> Letter | None:
+    """A message, in a transaction; None if there is none."""
+    rows = tx.execute(_ONE, (workspace, message_id))
+    return _letter(rows[0]) if rows else None
+
+
+def handled_by(tx: Transaction, workspace: str, member: str) -> Letter | None:
+    """The message that a member handles at the moment; None if it handles none."""
+    rows = tx.execute(_HANDLING, (workspace, member))
+    return _letter(rows[0]) if rows else None
+
+
+def heads(tx: Transaction, workspace: str, most: int) -> list[Letter]:
+    """The oldest message of each mailbox that is not handled yet, the oldest first."""
+    return [_letter(row) for row in tx.execute(_HEADS, (workspace, most))]
+
+
+def waiting_for(tx: Transaction, workspace: str, receiver: str, most: int) -> list[Letter]:
+    """The messages of one mailbox that are not handled yet, the oldest first."""
+    return [_letter(row) for row in tx.execute(_OF, (workspace, receiver, most))]
+
+
+def unanswered(tx: Transaction, workspace: str, sender: str, receiver: str) -> list[str]:
+    """The ids of the messages from a sender to which a receiver has not replied, the oldest first."""
+    return [id_ for (id_,) in tx.execute(_UNANSWERED, (workspace, sender, receiver))]
+
+
+def answering(tx: Transaction, workspace: str, message_id: str, kind: str) -> list[Letter]:
+    """The messages of a kind that refer to a message."""
+    return [_letter(row) for row in tx.execute(_ANSWERING, (workspace, message_id, kind))]
+
+
+def mark_answered(tx: Transaction, workspace: str, message_id: str) -> None:
+    """Note that a message was replied to."""
+    tx.execute(_ANSWERED, (workspace, message_id))
+
+
+def post(
+    tx: Transaction, workspace: str, message: RoleMessage, *, chain: int, opening: Introduction | None, now: datetime
+) -> Letter:
+    """Put a message into the mailbox of its receiver, in a transaction.
+
+    Raises:
+        MailboxFull: As many messages wait there as it holds.
+    """
+    tx.execute(_OPEN_MAILBOX, (workspace, message.to_id))
+    [(waiting, last)] = tx.hold(_MAILBOX, (workspace, message.to_id), alone=True)
+    if waiting >= MAX_WAITING:
+        raise MailboxFull(
+            f"{message.to_id!r} has {waiting:,} messages waiting, and its mailbox holds no more",
+            remedy="send it later, or ask another member",
+        )
+    told = None if opening is None else canonical_json({name: getattr(opening, name) for name in _OPENING})
+    tx.execute(
+        _INSERT,
+        (
+            *(workspace, message.id, last + 1, message.from_id, message.to_id, message.type, message.content),
+            *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, told, now.timestamp()),
+            *("waiting", 0),
+        ),
+    )
+    tx.execute(_COUNT, (waiting + 1, last + 1, workspace, message.to_id))
+    posted = letter_of(tx, workspace, message.id)
+    assert posted is not None
+    return posted
+
+
+_OPENING: Final = ("role", "duties", "reason")
+
+
+def set_state(tx: Transaction, workspace: str, message_id: str, state: State) -> None:
+    """Note how far a message is; one that is handled no longer counts in its mailbox."""
+    letter = letter_of(tx, workspace, message_id)
+    if letter is None or letter.state in (state, "handled"):
+        return
+    receiver = letter.message.to_id
+    [(waiting, last)] = tx.hold(_MAILBOX, (workspace, receiver), alone=True)
+    tx.execute(_STATE, (state, workspace, message_id))
+    if state == "handled":
+        tx.execute(_COUNT, (waiting - 1, last, workspace, receiver))
+
+
+def _letter(row: Sequence[Any]) -> Letter:
+    kept = read_row(_Stored, row, what=f"the message {row[1]!r}", database="the society")
+    payload, opening = json.loads(kept["payload"]), kept["opening"]
+    return Letter(
+        message=RoleMessage(
+            id=kept["id"],
+            type=envelope_of(payload.get("message_type"), kept["kind"]),
+            from_id=kept["sender"],
+            to_id=kept["receiver"],
+            content=kept["content"],
+            payload=payload,
+            correlation_id=kept["answers"],
+            timestamp=datetime.fromtimestamp(kept["sent"], UTC),
+        ),
+        place=kept["place"],
+        chain=kept["chain"],
+        opening=None if opening is None else Introduction(**json.loads(opening)),
+        state=kept["state"],
+        answered=bool(kept["answered"]),
+    )
+
+
+__all__ = ["MAX_WAITING", "Letter", "State"]

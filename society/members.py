@@ -1,0 +1,416 @@
+"""The members of a workspace: who there is, and for what (000 4.4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, Protocol, runtime_checkable
+
+from pydantic import Json, TypeAdapter
+
+from ..core import Clock, SystemClock, canonical_json
+from ..core.checks import to_json
+from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
+from ..storage import Database, Row, Transaction, portions, read_row
+from .brief import InterfaceSpec
+from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus
+
+PENDING: Final = "pending:"
+"""Stands before the id of a member that waits for the approval of the owner."""
+
+LIVE: Final = (RoleStatus.TESTING, RoleStatus.ACTIVE)
+"""The states in which a member receives messages and events."""
+
+
+@runtime_checkable
+class RoleRegistry(Protocol):
+    """Who there is in a workspace (000 4.4). `Members` is that of the agent's database."""
+
+    async def get(self, workspace: str, role_id: str) -> Participant | None:
+        """The member or person with this id; None if there is none."""
+        ...
+
+    async def list_roles(self, workspace: str) -> list[Participant]:
+        """All members that are not terminated, in the order in which they were registered."""
+        ...
+
+    async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
+        """The members that are active or in testing and have this domain, in the order of registration (A2)."""
+        ...
+
+    async def register(self, spec: RoleSpec) -> str:
+        """Add a member and return its id."""
+        ...
+
+    async def remove(self, workspace: str, role_id: str) -> None:
+        """Remove a member and all that belongs to it."""
+        ...
+
+    async def queue_spawn(self, spec: RoleSpec) -> str:
+        """Add a member that waits for approval; returns its id after `pending:`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member as it is stored.
+
+    Attributes:
+        spec: Its definition.
+        name: The name of its role, for people and other members.
+        interface: How others ask it.
+        life: Where it is in its life.
+    """
+
+    spec: RoleSpec
+    name: str
+    interface: InterfaceSpec | None
+    life: RoleLifecycle
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.spec.role_id
+
+    def as_participant(self) -> Participant:
+        """What others can know of it."""
+        return Participant(id=self.id, type="role", name=self.name, domains=self.spec.domains)
+
+
+class _Stored(Row):
+    workspace: str
+    id: str
+    place: int
+    name: str
+    status: str
+    parent: str
+    spec: Json[dict[str, Any]]
+    interface: Json[dict[str, Any]] | None
+    life: Json[dict[str, Any]]
+
+
+_COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, life"
+_ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
+_SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
+_ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
+_CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
+_OF_DOMAIN: Final = f"""SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status IN ('active', 'testing')
+                        AND id IN (SELECT member FROM wa_member_domain WHERE workspace=? AND domain=?) ORDER BY place"""
+_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DOMAIN: Final = "INSERT INTO wa_member_domain(workspace, domain, place, member) VALUES(?, ?, ?, ?)"
+_FIRST: Final = "INSERT INTO wa_society(workspace, members, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
+_COUNTER: Final = "SELECT members, last FROM wa_society WHERE workspace=?"
+_COUNT: Final = "UPDATE wa_society SET members=?, last=? WHERE workspace=?"
+_LIFE: Final = "UPDATE wa_member SET status=?, life=? WHERE workspace=? AND id=?"
+_PERSON: Final = "SELECT body FROM wa_person WHERE workspace=? AND id=?"
+_ADD_PERSON: Final = """INSERT INTO wa_person(workspace, id, body) VALUES(?, ?, ?)
+                        ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
+_OF_MEMBER: Final = (
+    "DELETE FROM wa_member WHERE workspace=? AND id=?",
+    "DELETE FROM wa_member_domain WHERE workspace=? AND member=?",
+    "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
+    "DELETE FROM wa_contact WHERE workspace=? AND id=?",
+    "DELETE FROM wa_mail WHERE workspace=? AND receiver=?",
+    "DELETE FROM wa_mail WHERE workspace=? AND sender=? AND state <> 'waiting'",
+    "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
+)
+
+
+class Members:
+    """The registry in a database that was opened with the schema `SOCIETY`.
+
+    Args:
+        database: The database.
+        owner: The person that `user` stands for.
+        max_roles: How many members a workspace can have that are not terminated (A9).
+        clock: Source of time.
+    """
+
+    def __init__(self, database: Database, *, owner: str, max_roles: int = 100, clock: Clock | None = None) -> None:
+        self._database = database
+        self._owner = owner
+        self._max = max_roles
+        self._clock = clock or SystemClock()
+
+    async def get(self, workspace: str, role_id: str) -> Participant | None:
+        """The member or person with this id; None if there is none. `user` is the owner, `root` the World Agent."""
+        return await self._database.read(lambda tx: participant(tx, workspace, role_id, self._owner))
+
+    async def member(self, workspace: str, role_id: str) -> Member:
+        """The member with this id.
+
+        Raises:
+            UnknownMember: There is none.
+        """
+        found = await self._database.read(lambda tx: members_of(tx, workspace, [role_id]))
+        if not found:
+            raise unknown_member(role_id)
+        return found[role_id]
+
+    async def list_roles(self, workspace: str) -> list[Participant]:
+        """All members that are not terminated, in the order in which they were registered."""
+        rows = await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))
+        return [_member(row).as_participant() for row in rows]
+
+    async def members(self, workspace: str) -> list[Member]:
+        """All members that are not terminated, with all that is stored of them, in the order of registration."""
+        return [_member(row) for row in await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))]
+
+    async def children(self, workspace: str, role_id: str) -> list[Member]:
+        """The members that a member made, in the order of registration, with those that are terminated."""
+        rows = await self._database.read(lambda tx: tx.execute(_CHILDREN, (workspace, role_id)))
+        return [_member(row) for row in rows]
+
+    async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
+        """The members that are active or in testing and have this domain, in the order of registration (A2)."""
+        given = (workspace, workspace, domain)
+        rows = await self._database.read(lambda tx: tx.execute(_OF_DOMAIN, given))
+        return [_member(row).as_participant() for row in rows]
+
+    async def register(
+        self,
+        spec: RoleSpec,
+        *,
+        name: str = "",
+        interface: InterfaceSpec | None = None,
+        status: RoleStatus = RoleStatus.ACTIVE,
+    ) -> str:
+        """Add a member and return its id. A second call with an equal definition has no effect.
+
+        Args:
+            spec: Its definition.
+            name: The name of its role; its id by default.
+            interface: How others ask it.
+            status: The state in which it begins.
+
+        Raises:
+            RoleExists: Another member has this id.
+            RolesFull: The workspace has as many members as it can.
+        """
+        made = new_member(spec, name, interface, status, self._clock.now())
+        await self._database.transact(lambda tx: add_member(tx, made, most=self._max))
+        return spec.role_id
+
+    async def queue_spawn(self, spec: RoleSpec) -> str:
+        """Add a member that waits for approval as a draft; returns its id after `pending:` (A9).
+
+        Raises:
+            RoleExists, RolesFull: As for `register`.
+        """
+        return PENDING + await self.register(spec, status=RoleStatus.DRAFT)
+
+    async def set_life(self, workspace: str, role_id: str, life: RoleLifecycle) -> None:
+        """Write down where a member is in its life. Whether it may go there is decided by the caller.
+
+        Raises:
+            UnknownMember: There is none with this id.
+        """
+
+        def work(tx: Transaction) -> bool:
+            tx.execute(_FIRST, (workspace,))
+            [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
+            before = members_of(tx, workspace, [role_id]).get(role_id)
+            if before is None:
+                return False
+            gone = RoleStatus.TERMINATED
+            change = (before.life.status is gone) - (life.status is gone)
+            tx.execute(_COUNT, (count + change, last, workspace))
+            tx.execute(_LIFE, (life.status.value, canonical_json(to_json(life)), workspace, role_id))
+            return True
+
+        if not await self._database.transact(work):
+            raise unknown_member(role_id)
+
+    async def remove(self, workspace: str, role_id: str) -> None:
+        """Remove a member with its contacts, its messages, and all contacts that others have of it.
+
+        Messages that it sent and that wait for their receiver stay. Removing again has no effect.
+        """
+
+        def work(tx: Transaction) -> None:
+            tx.execute(_FIRST, (workspace,))
+            [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
+            found = members_of(tx, workspace, [role_id]).get(role_id)
+            if found is not None and found.life.status is not RoleStatus.TERMINATED:
+                tx.execute(_COUNT, (count - 1, last, workspace))
+            for statement in _OF_MEMBER:
+                tx.execute(statement, (workspace, role_id))
+
+        await self._database.transact(work)
+        await self._database.scrub()
+
+    async def add_person(self, workspace: str, person: Participant) -> None:
+        """Add a person other than the owner, or replace what is known of it. It gets an inbox of its own.
+
+        Raises:
+            InvalidArgument: It is not a person, or its id is reserved, the owner's, or that of a member.
+        """
+        if person.type != "human" or person.id in (*RESERVED, self._owner):
+            raise InvalidArgument(
+                f"{person.id!r} cannot be added as a person",
+                remedy="pass a Participant of type 'human' with its own id",
+            )
+        body = canonical_json(to_json(person))
+
+        def work(tx: Transaction) -> bool:
+            taken = bool(members_of(tx, workspace, [person.id]))
+            if not taken:
+                tx.execute(_ADD_PERSON, (workspace, person.id, body))
+            return taken
+
+        if await self._database.transact(work):
+            raise InvalidArgument(f"{person.id!r} is the id of a member", remedy="use another id")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)  # made on first use, because that takes milliseconds
+
+
+def read_as(kind: type, given: object) -> Any:
+    """Read a dataclass of this folder from its JSON."""
+    return _adapter(kind).validate_python(given)
+
+
+def _member(row: Sequence[Any]) -> Member:
+    kept = read_row(_Stored, row, what=f"the member {row[1]!r}", database="the society")
+    spec, interface, life = (None if kept[each] is None else json.loads(kept[each]) for each in _JSON)
+    return Member(
+        spec=read_as(RoleSpec, spec),
+        name=kept["name"],
+        interface=None if interface is None else read_as(InterfaceSpec, interface),
+        life=read_as(RoleLifecycle, life),
+    )
+
+
+_JSON: Final = ("spec", "interface", "life")
+
+
+def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[str, Member]:
+    """Those of some ids that are members, by their ids."""
+    rows = [row for marks, some in portions(ids) for row in tx.execute(_SOME.format(marks), (workspace, *some))]
+    return {row[1]: _member(row) for row in rows}
+
+
+def participant(tx: Transaction, workspace: str, id_: str, owner: str) -> Participant | None:
+    """The member or person with an id, in a transaction; None if there is none."""
+    if id_ in (USER, owner):
+        return Participant(id=USER, type="human", name=owner)
+    if id_ == ROOT:
+        return Participant(id=ROOT, type="role", name="World Agent")
+    found = members_of(tx, workspace, [id_]).get(id_)
+    if found is not None:
+        return found.as_participant()
+    people = tx.execute(_PERSON, (workspace, id_))
+    return read_as(Participant, json.loads(people[0][0])) if people else None
+
+
+def new_member(spec: RoleSpec, name: str, interface: InterfaceSpec | None, status: RoleStatus, now: datetime) -> Member:
+    """A member that begins its life."""
+    life = RoleLifecycle(
+        status=status,
+        created_at=now,
+        created_by=spec.created_by or spec.parent_role_id or USER,
+        activated_at=now if status is RoleStatus.ACTIVE else None,
+        memory_policy=spec.memory_policy,
+    )
+    return Member(spec=spec, name=name or spec.role_id, interface=interface, life=life)
+
+
+def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
+    """Add a member in a transaction; False if it is there already with an equal definition.
+
+    Raises:
+        RoleExists: Another member has this id.
+        RolesFull: The workspace has as many members as it can.
+    """
+    spec, workspace = member.spec, member.spec.workspace
+    tx.execute(_FIRST, (workspace,))
+    [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
+    there = members_of(tx, workspace, [spec.role_id]).get(spec.role_id)
+    if there is not None and there.life.status is not RoleStatus.TERMINATED and there.spec == spec:
+        return False
+    if there is not None or tx.execute(_PERSON, (workspace, spec.role_id)):
+        raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use another id")
+    if count >= most:
+        raise RolesFull(
+            f"the workspace {workspace!r} has {count} members, and its policy allows {most}",
+            remedy="terminate members that are not needed, or raise `max_roles`",
+        )
+    interface = None if member.interface is None else canonical_json(member.interface.to_json())
+    given = (workspace, spec.role_id, last + 1, member.name, member.life.status.value, spec.parent_role_id)
+    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, canonical_json(to_json(member.life))))
+    for domain in spec.domains:
+        tx.execute(_DOMAIN, (workspace, domain, last + 1, spec.role_id))
+    tx.execute(_COUNT, (count + 1, last + 1, workspace))
+    return True
+
+
+def unknown_member(role_id: object) -> UnknownMember:
+    """The error that there is no such member."""
+    return UnknownMember(
+        f"there is no member {str(role_id)[:60]!r} in this workspace", remedy="list the members for their ids"
+    )
+
+
+class InMemoryRegistry:
+    """The registry of a test: nothing is stored (000 4.4).
+
+    Args:
+        owner: The person that `user` stands for.
+
+    Attributes:
+        queued: The members that wait for approval.
+    """
+
+    def __init__(self, owner: str = USER) -> None:
+        self.queued: list[RoleSpec] = []
+        self._owner = owner
+        self._specs: dict[tuple[str, str], RoleSpec] = {}
+
+    async def get(self, workspace: str, role_id: str) -> Participant | None:
+        """The member or person with this id; None if there is none."""
+        if role_id in (USER, self._owner):
+            return Participant(id=USER, type="human", name=self._owner)
+        spec = self._specs.get((workspace, role_id))
+        return None if spec is None else _told(spec)
+
+    async def list_roles(self, workspace: str) -> list[Participant]:
+        """All members, in the order in which they were registered."""
+        return [_told(spec) for (place, _), spec in self._specs.items() if place == workspace]
+
+    async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
+        """The members with this domain, in the order of registration."""
+        return [each for each in await self.list_roles(workspace) if domain in each.domains]
+
+    async def register(self, spec: RoleSpec) -> str:
+        """Add a member and return its id.
+
+        Raises:
+            RoleExists: Another member has this id.
+        """
+        if self._specs.setdefault((spec.workspace, spec.role_id), spec) != spec:
+            raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use another id")
+        return spec.role_id
+
+    async def remove(self, workspace: str, role_id: str) -> None:
+        """Remove a member."""
+        self._specs.pop((workspace, role_id), None)
+
+    async def queue_spawn(self, spec: RoleSpec) -> str:
+        """Keep a member in `queued` until it is registered; returns its id after `pending:`."""
+        self.queued.append(spec)
+        return PENDING + spec.role_id
+
+
+def _told(spec: RoleSpec) -> Participant:
+    return Participant(id=spec.role_id, type="role", name=spec.role_id, domains=spec.domains)
+
+
+__all__ = ["PENDING", "InMemoryRegistry", "Member", "Members", "RoleRegistry"]

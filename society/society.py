@@ -1,0 +1,482 @@
+"""Who may write to whom: every message and introduction of a workspace passes here, and is stored or refused (002).
+
+Nothing here starts a turn. A gateway takes what waits, lets `settle` do what needs no model, and starts the receiver's
+turn for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from ..core import Clock, SystemClock, new_id
+from ..core.errors import ChainTooLong, InvalidArgument, MessageInvalid, UnknownContact
+from ..memory.entries.words import question_words, words_of
+from ..storage import Database, Transaction
+from .brief import InterfaceSpec, interface_of
+from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
+from .delivery import Introduction, delivered
+from .mail import (
+    Letter,
+    answering,
+    handled_by,
+    heads,
+    letter_of,
+    mark_answered,
+    post,
+    set_state,
+    unanswered,
+    waiting_for,
+)
+from .members import LIVE, Member, Members, add_member, members_of, new_member, participant
+from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
+from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
+from .workspace import WorkspaceConfig
+
+MAX_HOPS: Final = 8
+"""How many members can be asked after one another for one introduction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """What is known of a message while it is checked."""
+
+    message: RoleMessage
+    sender: Participant
+    receiver: Participant
+    handling: Letter | None
+    now: datetime
+
+
+class Society:
+    """The members of a workspace and what passes between them.
+
+    Args:
+        config: The workspace.
+        database: A database that was opened with the schema `SOCIETY`, such as that of an agent.
+        clock: Source of time.
+
+    Attributes:
+        config: The workspace.
+        members: Its members.
+        contacts: Who knows whom.
+    """
+
+    def __init__(self, config: WorkspaceConfig, database: Database, clock: Clock | None = None) -> None:
+        self.config = config
+        self.members = Members(database, owner=config.owner, max_roles=config.policy.max_roles, clock=clock)
+        self.contacts = ContactRegistry(database, config.id, clock)
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    # --- members ------------------------------------------------------------------------------------------------------
+
+    async def join(self, spec: RoleSpec, *, name: str = "", interface: InterfaceSpec | None = None) -> str:
+        """Add a member of the workspace's file or of a template, with the contacts that it has from birth (C2).
+
+        It knows its parent, which is the World Agent if it has none, and who it reports to. Its parent knows it.
+
+        Args:
+            spec: Its definition.
+            name: The name of its role; its id by default.
+            interface: How others ask it.
+
+        Raises:
+            RoleExists: Another member has this id.
+            RolesFull: The workspace has as many members as it can.
+            InvalidArgument: It is of another workspace, or its parent is not a member.
+        """
+        if spec.workspace != self.config.id:
+            raise InvalidArgument(
+                f"{spec.role_id!r} is of the workspace {spec.workspace!r}, and this is {self.config.id!r}",
+                remedy="add it to its own workspace",
+            )
+        member = new_member(spec, name, interface, RoleStatus.ACTIVE, self._clock.now())
+
+        def work(tx: Transaction) -> None:
+            if add_member(tx, member, most=self.config.policy.max_roles):
+                self._acquaint(tx, member)
+
+        await self._database.transact(work)
+        return spec.role_id
+
+    def _acquaint(self, tx: Transaction, member: Member) -> None:
+        """Make a member and its parent contacts of one another, and who it reports to one of its contacts."""
+        role_id, parent, now = member.id, member.spec.parent_role_id or ROOT, self._clock.now()
+        for known in {parent: None, self._alias(member.spec.reports_to or USER): None}:
+            other = participant(tx, self.config.id, known, self.config.owner)
+            if other is None:
+                raise InvalidArgument(
+                    f"{role_id!r} names {known!r}, which is not in the workspace",
+                    remedy="add members after those that they name",
+                )
+            add_contact(tx, self.config.id, role_id, self._contact(tx, other, BIRTH), now)
+        add_contact(tx, self.config.id, parent, self._contact(tx, member.as_participant(), BIRTH), now)
+
+    def _contact(self, tx: Transaction, other: Participant, by: str, note: str = "") -> Contact:
+        found = members_of(tx, self.config.id, [other.id]).get(other.id)
+        interface = None if found is None else found.interface
+        return Contact(id=other.id, role=other.name or other.id, introduced_by=by, interface=interface, note=note)
+
+    def _alias(self, id_: str) -> str:
+        return USER if id_ == self.config.owner else id_
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        from_id: str,
+        to_id: str,
+        content: str = "",
+        *,
+        payload: Mapping[str, Any] | None = None,
+        kind: Envelope = "notification",
+        answers: str = "",
+        message_id: str | None = None,
+    ) -> Letter:
+        """Check a message and put it into the mailbox of its receiver. Its turn starts later, elsewhere.
+
+        Args:
+            from_id: Who sends it. The caller stamps this; it never comes from a model (C9).
+            to_id: Who receives it.
+            content: Its text.
+            payload: What comes with it; `message_type` says what it must hold.
+            kind: What it is where it has no `message_type`.
+            answers: The id of the message that it answers; by default the oldest open one of a response.
+            message_id: Its id. A second call with the same id returns the message of the first.
+
+        Raises:
+            MessageInvalid: It does not fit its type, is to the sender itself, to one that is terminated, or it lacks
+                the reason that a first message needs.
+            UnknownContact: The sender does not know the receiver, or the one that it introduces.
+            ChainTooLong: Too many messages led to it since the last of a person or event.
+            MailboxFull: As many messages wait for the receiver as its mailbox holds.
+            InvalidArgument: An id is invalid.
+        """
+        given = dict(payload or {})
+        message = RoleMessage(
+            id=message_id or new_id("msg"),
+            type=envelope_of(_type_of(given), kind),
+            from_id=self._alias(from_id),
+            to_id=self._alias(to_id),
+            content=content,
+            payload=given,
+            correlation_id=answers,
+        )
+        return await self._database.transact(lambda tx: self._send(tx, message))
+
+    def _send(self, tx: Transaction, message: RoleMessage) -> Letter:
+        there = letter_of(tx, self.config.id, message.id)
+        if there is not None:
+            return there
+        sender, receiver = (
+            participant(tx, self.config.id, each, self.config.owner) for each in (message.from_id, message.to_id)
+        )
+        if sender is None:
+            raise InvalidArgument(f"{message.from_id!r} is not in the workspace", remedy="send as a member or a person")
+        if receiver is None:
+            raise self._stranger(tx, message.from_id, message.to_id)
+        handling = handled_by(tx, self.config.id, message.from_id)
+        sending = _Sending(message, sender, receiver, handling, self._clock.now())
+        replied = self._replied(tx, sending)
+        self._check_lives(tx, sending)
+        contact = contact_of(tx, self.config.id, message.from_id, message.to_id, sending.now)
+        if contact is None and not replied and self.config.policy.discovery != "open":
+            raise self._stranger(tx, message.from_id, message.to_id)
+        chain = self._chain(sending)
+        message = self._introduced(tx, sending, replied)
+        opening = self._opening(tx, sending, contact)
+        letter = post(tx, self.config.id, message, chain=chain, opening=opening, now=sending.now)
+        for answered in replied:
+            mark_answered(tx, self.config.id, answered)
+        return letter
+
+    def _replied(self, tx: Transaction, sending: _Sending) -> list[str]:
+        """The ids of the messages that this one replies to: a reply is always allowed (C5.6)."""
+        message = sending.message
+        open_ones = unanswered(tx, self.config.id, message.to_id, message.from_id)
+        if message.correlation_id:
+            return [each for each in open_ones if each == message.correlation_id]
+        if message.type == "request":  # a question of one's own answers nothing
+            return []
+        if message.message_type == "introduction_response":
+            open_ones = [each for each in open_ones if self._is_request(tx, each)]
+        return open_ones[:1] if message.type == "response" else open_ones
+
+    def _is_request(self, tx: Transaction, message_id: str) -> bool:
+        letter = letter_of(tx, self.config.id, message_id)
+        return letter is not None and letter.message.message_type == "introduction_request"
+
+    def _check_lives(self, tx: Transaction, sending: _Sending) -> None:
+        found = members_of(tx, self.config.id, [sending.message.from_id, sending.message.to_id])
+        for member in found.values():
+            if member.life.status not in LIVE:
+                raise MessageInvalid(
+                    f"{member.id!r} is {member.life.status.value} and takes part in no conversation",
+                    remedy="ask who made it, or the user",
+                )
+
+    def _chain(self, sending: _Sending) -> int:
+        """How many messages led to this one, with itself. A person begins a new chain."""
+        if sending.sender.type == "human" or sending.handling is None:
+            return 1
+        chain, most = sending.handling.chain + 1, self.config.policy.message_chain
+        if chain > most:
+            raise ChainTooLong(
+                f"{most} messages led to one another without a person", remedy="report to the user what was reached"
+            )
+        return chain
+
+    def _opening(self, tx: Transaction, sending: _Sending, contact: Contact | None) -> Introduction | None:
+        """What a first message tells about its sender; the receiver knows it from then on (C5)."""
+        message, now = sending.message, sending.now
+        if contact_of(tx, self.config.id, message.to_id, message.from_id, now) is not None:
+            return None
+        add_contact(tx, self.config.id, message.to_id, self._contact(tx, sending.sender, FIRST_MESSAGE), now)
+        if sending.sender.type == "human" or sending.receiver.type == "human":
+            return None
+        reason = message.payload.get("reason") or (contact.note if contact is not None else "")
+        if not isinstance(reason, str) or not reason.strip():
+            raise MessageInvalid(
+                f"the first message to {message.to_id!r} lacks `reason`",
+                remedy="say in the payload's `reason` why you write to it",
+            )
+        role = sending.sender.name or sending.sender.id
+        return Introduction(role=role, duties=", ".join(sending.sender.domains) or role, reason=reason)
+
+    def _stranger(self, tx: Transaction, from_id: str, to_id: str) -> UnknownContact:
+        """The refusal of a stranger, which names whom to ask (C11)."""
+        known = [each.id for each in contacts_of(tx, self.config.id, from_id, self._clock.now())]
+        shown = ", ".join(known[:_MAX_SHOWN]) or USER
+        return UnknownContact(
+            f"{str(to_id)[:60]!r} is not a contact of {from_id!r}",
+            remedy=f"ask a contact for an introduction with the message_type introduction_request: {shown}",
+        )
+
+    # --- introductions ------------------------------------------------------------------------------------------------
+
+    def _introduced(self, tx: Transaction, sending: _Sending, replied: Sequence[str]) -> RoleMessage:
+        """Check a request or answer about an introduction, and make the contact that an answer brings (C3)."""
+        message = sending.message
+        if message.message_type == "introduction_request":
+            return self._referral(tx, sending)
+        if message.message_type != "introduction_response":
+            return message
+        asked = [each for each in replied if self._is_request(tx, each)]
+        if not asked:
+            raise MessageInvalid(
+                f"{message.to_id!r} has no open introduction_request to {message.from_id!r}",
+                remedy="answer each request once; send a collaboration_request for anything else",
+            )
+        target = message.payload.get("target_id")
+        if target is not None:
+            self._introduce(tx, sending, str(target))
+        return replace(message, correlation_id=asked[0])
+
+    def _introduce(self, tx: Transaction, sending: _Sending, target: str) -> None:
+        message, payload = sending.message, sending.message.payload
+        contact = contact_of(tx, self.config.id, message.from_id, self._alias(target), sending.now)
+        if contact is None:
+            raise self._stranger(tx, message.from_id, target)
+        if contact.id == message.to_id:
+            raise MessageInvalid(f"{target!r} cannot be introduced to itself", remedy="name another member")
+        made = Contact(
+            id=contact.id,
+            role=contact.role,
+            introduced_by=message.from_id,
+            interface=contact.interface or interface_of(message.to_json()["payload"]["interface_spec"]),
+            note=str(payload["usage_advice"]),
+        )
+        add_contact(tx, self.config.id, message.to_id, made, sending.now)
+
+    def _referral(self, tx: Transaction, sending: _Sending) -> RoleMessage:
+        """Tie a request to the one that its sender is asked, and end loops and paths that are too long."""
+        message, handling = sending.message, sending.handling
+        origin = message.correlation_id
+        if not origin and handling is not None and handling.message.message_type == "introduction_request":
+            origin = handling.message.id
+        path = self._path(tx, origin)
+        if origin and (not path or path[0].message.to_id != message.from_id or path[0].answered):
+            raise MessageInvalid(
+                f"{message.from_id!r} is not asked for the introduction {origin!r}", remedy="leave `answers` out"
+            )
+        asked = {each for letter in path for each in (letter.message.from_id, letter.message.to_id)}
+        if message.to_id in asked:
+            raise MessageInvalid(
+                f"{message.to_id!r} was asked for this introduction already", remedy="ask another contact"
+            )
+        if len(path) >= MAX_HOPS:
+            raise MessageInvalid(
+                f"{len(path)} members were asked after one another for this introduction",
+                remedy="answer with `declined` and say why",
+            )
+        return replace(message, correlation_id=origin)
+
+    def _path(self, tx: Transaction, origin: str) -> list[Letter]:
+        """The requests that led to one another, the last first."""
+        path: list[Letter] = []
+        while origin and len(path) <= MAX_HOPS:
+            letter = letter_of(tx, self.config.id, origin)
+            if letter is None or letter.message.message_type != "introduction_request":
+                break
+            path.append(letter)
+            origin = letter.message.correlation_id
+        return path
+
+    async def settle(self, message_id: str) -> bool:
+        """Do what a message asks for that needs no model; returns whether nothing is left to do (C3).
+
+        A request for an introduction is answered if exactly one contact of the member that is asked fits all its
+        words. An answer to a referral is forwarded to the one that asked before.
+
+        Args:
+            message_id: The message that is about to be delivered.
+        """
+
+        def work(tx: Transaction) -> bool:
+            letter = letter_of(tx, self.config.id, message_id)
+            if letter is None or letter.state == "handled":
+                return True
+            set_state(tx, self.config.id, message_id, "handling")
+            kind = letter.message.message_type
+            done = (kind == "introduction_request" and self._answer(tx, letter)) or (
+                kind == "introduction_response" and self._forward(tx, letter)
+            )
+            if done:
+                set_state(tx, self.config.id, message_id, "handled")
+            return done
+
+        return await self._database.transact(work)
+
+    def _answer(self, tx: Transaction, letter: Letter) -> bool:
+        asked, asker = letter.message.to_id, letter.message.from_id
+        wanted = {*question_words(str(letter.message.payload["required_capability"]))}
+        fitting = [
+            contact
+            for contact in contacts_of(tx, self.config.id, asked, self._clock.now())
+            if contact.id not in (asker, USER, ROOT) and wanted and wanted <= self._known_for(tx, contact)
+        ]
+        if letter.answered or len(fitting) != 1:
+            return letter.answered
+        [found] = fitting
+        payload = _response(found)
+        self._send(tx, _reply(letter, payload))
+        return True
+
+    def _known_for(self, tx: Transaction, contact: Contact) -> set[str]:
+        other = participant(tx, self.config.id, contact.id, self.config.owner)
+        services = "" if contact.interface is None else contact.interface.services
+        domains = () if other is None else other.domains
+        return {*words_of(" ".join((contact.id, contact.role, contact.note, services, *domains)))}
+
+    def _forward(self, tx: Transaction, letter: Letter) -> bool:
+        """Forward the answer to a referral; False where the member asked for itself, or the answer helps no further."""
+        request = letter_of(tx, self.config.id, letter.message.correlation_id)
+        origin = None if request is None else letter_of(tx, self.config.id, request.message.correlation_id)
+        if origin is None or origin.answered or "declined" in letter.message.payload:
+            return False
+        payload = letter.message.to_json()["payload"]
+        if payload["target_id"] == origin.message.from_id:
+            return False
+        self._send(tx, _reply(origin, payload))
+        return True
+
+    async def ended(self, message_id: str) -> None:
+        """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
+
+        Args:
+            message_id: The message.
+        """
+
+        def work(tx: Transaction) -> None:
+            letter = letter_of(tx, self.config.id, message_id)
+            if letter is None:
+                return
+            if letter.message.message_type == "introduction_request" and not letter.answered:
+                asked = answering(tx, self.config.id, message_id, "request")
+                if all(each.answered for each in asked):
+                    self._send(tx, _reply(letter, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN}))
+            set_state(tx, self.config.id, message_id, "handled")
+
+        await self._database.transact(work)
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    async def waiting(self, most: int = 100) -> list[Letter]:
+        """The oldest message of each mailbox of a member that is not handled yet, the oldest first.
+
+        Args:
+            most: The most to return.
+        """
+        found = await self._database.read(lambda tx: heads(tx, self.config.id, most))
+        return [each for each in found if each.message.to_id != USER]
+
+    async def inbox(self, person: str = USER, *, most: int = 100) -> list[Letter]:
+        """The messages that a person has not marked as read, the oldest first.
+
+        Args:
+            person: The person; by default the owner.
+            most: The most to return.
+        """
+        receiver = self._alias(person)
+        return await self._database.read(lambda tx: waiting_for(tx, self.config.id, receiver, most))
+
+    async def read(self, message_id: str) -> None:
+        """Mark a message of a person as read."""
+        await self._database.transact(lambda tx: set_state(tx, self.config.id, message_id, "handled"))
+
+    async def text_of(self, letter: Letter, *, can_reply: bool = True) -> str:
+        """A message as its receiver reads it (C10).
+
+        Args:
+            letter: The message.
+            can_reply: Whether the receiver has `send_message`.
+        """
+        sender = await self.members.get(self.config.id, letter.message.from_id)
+        return delivered(
+            letter.message,
+            language=self.config.language,
+            role=sender.name if sender is not None and sender.name != sender.id else "",
+            from_user=letter.message.from_id == USER,
+            can_reply=can_reply,
+            introduction=letter.opening,
+        )
+
+
+_MAX_SHOWN: Final = 20
+_NONE_KNOWN: Final = "I know of none."
+
+
+def _type_of(payload: Mapping[str, Any]) -> MessageType | None:
+    kind = payload.get(MESSAGE_TYPE)
+    return kind if isinstance(kind, str) else None  # type: ignore[return-value] # `RoleMessage` refuses unknown ones
+
+
+def _reply(letter: Letter, payload: Mapping[str, Any]) -> RoleMessage:
+    """A reply of the member that was asked, made by the system. Its id makes it one, however often it is made."""
+    return RoleMessage(
+        id=f"{letter.message.id}.reply",
+        type="response",
+        from_id=letter.message.to_id,
+        to_id=letter.message.from_id,
+        content="",
+        payload=payload,
+        correlation_id=letter.message.id,
+    )
+
+
+def _response(contact: Contact) -> dict[str, Any]:
+    interface = contact.interface
+    advice = contact.note or ("" if interface is None else interface.input_format)
+    return {
+        MESSAGE_TYPE: "introduction_response",
+        "target_id": contact.id,
+        "role_name": contact.role,
+        "interface_spec": None if interface is None else interface.to_json(),
+        "usage_advice": advice or "Say what you need and why.",
+    }
+
+
+__all__ = ["MAX_HOPS", "Society"]

@@ -1,0 +1,81 @@
+"""The tables of a society: members, contacts and messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..storage import Schema
+
+SOCIETY: Final = Schema(
+    "society",
+    (
+        (
+            # One row a workspace, held while a member is added: members are counted and numbered under it.
+            "CREATE TABLE wa_society(workspace TEXT PRIMARY KEY, members BIGINT NOT NULL, last BIGINT NOT NULL)",
+            """CREATE TABLE wa_member(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 place BIGINT NOT NULL,
+                 name TEXT NOT NULL,
+                 status TEXT NOT NULL,
+                 parent TEXT NOT NULL,
+                 spec TEXT NOT NULL,
+                 interface TEXT,
+                 life TEXT NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_member_place ON wa_member(workspace, place)",
+            "CREATE INDEX wa_member_parent ON wa_member(workspace, parent)",
+            """CREATE TABLE wa_person(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            """CREATE TABLE wa_member_domain(
+                 workspace TEXT NOT NULL,
+                 domain TEXT NOT NULL,
+                 place BIGINT NOT NULL,
+                 member TEXT NOT NULL,
+                 PRIMARY KEY(workspace, domain, place))""",
+            """CREATE TABLE wa_contact(
+                 workspace TEXT NOT NULL,
+                 owner TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 role TEXT NOT NULL,
+                 introduced_by TEXT NOT NULL,
+                 interface TEXT,
+                 note TEXT NOT NULL,
+                 since DOUBLE PRECISION NOT NULL,
+                 expires DOUBLE PRECISION,
+                 PRIMARY KEY(workspace, owner, id))""",
+            "CREATE INDEX wa_contact_id ON wa_contact(workspace, id)",
+            # One row a receiver, held while a message is added: it numbers and counts those that wait.
+            """CREATE TABLE wa_mailbox(
+                 workspace TEXT NOT NULL,
+                 member TEXT NOT NULL,
+                 waiting BIGINT NOT NULL,
+                 last BIGINT NOT NULL,
+                 PRIMARY KEY(workspace, member))""",
+            """CREATE TABLE wa_mail(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 place BIGINT NOT NULL,
+                 sender TEXT NOT NULL,
+                 receiver TEXT NOT NULL,
+                 kind TEXT NOT NULL,
+                 content TEXT NOT NULL,
+                 payload TEXT NOT NULL,
+                 answers TEXT NOT NULL,
+                 chain BIGINT NOT NULL,
+                 opening TEXT,
+                 sent DOUBLE PRECISION NOT NULL,
+                 state TEXT NOT NULL,
+                 answered BIGINT NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_mail_receiver ON wa_mail(workspace, receiver, state, place)",
+            "CREATE INDEX wa_mail_pair ON wa_mail(workspace, sender, receiver, answered)",
+            "CREATE INDEX wa_mail_answers ON wa_mail(workspace, answers) WHERE answers <> ''",
+        ),
+    ),
+)
+
+__all__ = ["SOCIETY"]

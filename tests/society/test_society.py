@@ -1,0 +1,444 @@
+"""Who may write to whom, and how members come to know each other (002)."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.databases import ENGINES, Engine, fresh
+from worldagent.core.errors import (
+    ChainTooLong,
+    InvalidArgument,
+    MailboxFull,
+    MessageInvalid,
+    RoleExists,
+    RolesFull,
+    UnknownContact,
+    UnknownMember,
+    WorldAgentError,
+)
+from worldagent.society import (
+    SOCIETY,
+    AuthorityConfig,
+    Contact,
+    InMemoryRegistry,
+    InterfaceSpec,
+    Letter,
+    Members,
+    Participant,
+    RoleRegistry,
+    RoleSpec,
+    RoleStatus,
+    Society,
+    WorkspaceConfig,
+    WorkspacePolicy,
+)
+from worldagent.society.mail import MAX_WAITING
+from worldagent.storage import Database
+from worldagent.testing import VirtualClock
+
+LAW = InterfaceSpec(
+    services="Checks contracts and licences.", input_format="The contract as text.", output_format="A list."
+)
+ASK_LAW: dict[str, Any] = {
+    "message_type": "introduction_request",
+    "reason": "A contract must be checked.",
+    "required_capability": "contracts",
+}
+
+
+@pytest.fixture(params=ENGINES)
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    engine: Engine = request.param
+    opened = await Database.open(fresh(engine, tmp_path), schemas=[SOCIETY])
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+async def local(tmp_path: Path) -> AsyncIterator[Database]:
+    """A database for what is decided without SQL of its own."""
+    opened = await Database.open(tmp_path / "a.db", schemas=[SOCIETY])
+    yield opened
+    await opened.aclose()
+
+
+def spec(role_id: str, *, parent: str = "", reports_to: str = "", domains: tuple[str, ...] = ()) -> RoleSpec:
+    return RoleSpec(
+        role_id=role_id,
+        workspace="w",
+        soul=f"You are {role_id}.",
+        domains=domains,
+        reports_to=reports_to or parent,
+        operator_ids=(),
+        authority=AuthorityConfig(),
+        parent_role_id=parent,
+    )
+
+
+def society_on(database: Database, clock: VirtualClock | None = None, **policy: Any) -> Society:
+    config = WorkspaceConfig(id="w", owner="charles", policy=WorkspacePolicy(**policy))
+    return Society(config, database, clock)
+
+
+async def branches(database: Database, clock: VirtualClock | None = None, **policy: Any) -> Society:
+    """root has cro and coo; cro has bdr; coo has legal, which offers its services."""
+    made = society_on(database, clock, **policy)
+    await made.join(spec("cro", domains=("revenue",)), name="CRO")
+    await made.join(spec("coo", domains=("operations",)), name="COO")
+    await made.join(spec("bdr", parent="cro", domains=("revenue",)), name="BDR")
+    await made.join(spec("legal", parent="coo", domains=("law",)), name="Legal", interface=LAW)
+    return made
+
+
+async def known(society: Society, owner: str) -> list[str]:
+    return sorted(each.id for each in await society.contacts.list(owner))
+
+
+async def deliver(society: Society) -> list[Letter]:
+    """What a gateway does, without turns: settle all that waits; what needs a turn is over at once, and returned."""
+    left: list[Letter] = []
+    while found := await society.waiting():
+        for letter in found:
+            if not await society.settle(letter.message.id):
+                left.append(letter)
+                await society.ended(letter.message.id)
+    return left
+
+
+# --- contacts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("C2")
+async def test_members_know_whom_they_come_from_and_the_world_agent_knows_its_own(database: Database) -> None:
+    society = await branches(database)
+    assert await known(society, "cro") == ["bdr", "root", "user"]
+    assert await known(society, "bdr") == ["cro"]
+    assert await known(society, "root") == ["coo", "cro"]
+    [contact] = [each for each in await society.contacts.list("coo") if each.id == "legal"]
+    assert (contact.role, contact.introduced_by, contact.interface) == ("Legal", "birth", LAW)
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.requirement("C11")
+async def test_a_message_to_a_stranger_is_refused_with_whom_to_ask(database: Database) -> None:
+    society = await branches(database)
+    for stranger in ("legal", "coo", "ghost", "users"):
+        with pytest.raises(UnknownContact) as refused:
+            await society.send("bdr", stranger, "Hello.", payload={"reason": "A question."})
+        assert "introduction_request: cro" in str(refused.value)
+        assert refused.value.code == "unknown_contact"
+    assert await deliver(society) == []
+
+
+async def test_discovery_open_lets_all_members_write_to_each_other(local: Database) -> None:
+    society = await branches(local, discovery="open")
+    letter = await society.send("bdr", "legal", "Hello.", payload={"reason": "A contract."})
+    assert letter.message.to_id == "legal"
+    assert "bdr" in await known(society, "legal")
+
+
+@pytest.mark.requirement("C2")
+async def test_contacts_expire_and_can_be_withdrawn(database: Database) -> None:
+    clock = VirtualClock()
+    society = await branches(database, clock)
+    await society.contacts.add("bdr", Contact(id="coo", role="COO", expires=clock.now() + timedelta(hours=1)))
+    await society.send("bdr", "coo", "Hello.", payload={"reason": "A question."})
+    await clock.advance(3600)
+    with pytest.raises(UnknownContact):
+        await society.send("bdr", "coo", "Still there?")
+    await society.contacts.withdraw("bdr", "cro")
+    with pytest.raises(UnknownContact, match="bdr"):
+        await society.send("bdr", "cro", "Hello.")
+    assert await society.contacts.get("bdr", "cro") is None
+
+
+async def test_the_owner_is_the_user_under_both_names(local: Database) -> None:
+    society = await branches(local)
+    await society.send("cro", "charles", "The quarter is over.")
+    [letter] = await society.inbox()
+    assert (letter.message.from_id, letter.message.to_id) == ("cro", "user")
+    assert letter == (await society.inbox("charles"))[0]
+    assert await society.waiting() == []
+    await society.read(letter.message.id)
+    assert await society.inbox() == []
+    sent = await society.send("charles", "cro", "Thank you.")
+    assert await society.text_of(sent) == "[Message from the user]\nThank you."
+
+
+# --- first messages and replies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("C5")
+async def test_a_first_message_makes_both_know_each_other(database: Database) -> None:
+    society = await branches(database)
+    await society.contacts.add("bdr", Contact(id="legal", role="Legal"))
+    with pytest.raises(MessageInvalid, match="`reason`"):
+        await society.send("bdr", "legal", "Hello.")
+    assert "bdr" not in await known(society, "legal")
+    first = await society.send("bdr", "legal", "Hello.", payload={"reason": "A contract."})
+    assert (await society.text_of(first)).splitlines() == [
+        "[Message from BDR (bdr)]",
+        "First contact. Role: BDR. Duties: revenue. Reason: A contract.",
+        "Hello.",
+        "reason: A contract.",
+        "To reply, use send_message(to='bdr', ...)",
+    ]
+    assert "bdr" in await known(society, "legal")
+    second = await society.send("bdr", "legal", "One more thing.")
+    assert second.opening is None
+
+
+@pytest.mark.requirement("C5")
+async def test_the_reason_of_an_introduction_is_enough(local: Database) -> None:
+    society = await branches(local)
+    await society.contacts.add("bdr", Contact(id="legal", role="Legal", note="For contracts."))
+    letter = await society.send("bdr", "legal", "Hello.")
+    assert letter.opening is not None
+    assert letter.opening.reason == "For contracts."
+
+
+@pytest.mark.requirement("C5")
+async def test_a_reply_is_allowed_until_it_was_given(database: Database) -> None:
+    society = await branches(database)
+    await society.contacts.add("bdr", Contact(id="legal", role="Legal", note="For contracts."))
+    question = await society.send("bdr", "legal", "Is this right?", kind="request")
+    await society.contacts.withdraw("legal", "bdr")
+    with pytest.raises(UnknownContact):
+        await society.send("legal", "bdr", "No.", answers="another message")
+    answer = await society.send("legal", "bdr", "Yes.", kind="response", answers=question.message.id)
+    assert answer.message.correlation_id == question.message.id
+    with pytest.raises(UnknownContact):
+        await society.send("legal", "bdr", "And now?")
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_that_is_sent_twice_is_stored_once(database: Database) -> None:
+    society = await branches(database)
+    first, again = [await society.send("cro", "bdr", "Hello.", message_id="m1") for _ in range(2)]
+    assert first == again
+    assert [each.message.id for each in await deliver(society)] == ["m1"]
+    assert (await society.send("cro", "bdr", "Hello.", message_id="m1")).state == "handled"
+    assert await society.waiting() == []
+
+
+async def test_messages_are_delivered_in_order_and_one_at_a_time(database: Database) -> None:
+    society = await branches(database)
+    for number in range(3):
+        await society.send("cro", "bdr", f"{number}")
+        await society.send("coo", "legal", f"{number}")
+    assert [each.message.content for each in await society.waiting()] == ["0", "0"]
+    assert not await society.settle((await society.waiting())[0].message.id)
+    assert [each.message.content for each in await society.waiting()] == ["0", "0"]
+    assert sorted(each.message.content for each in await deliver(society)) == sorted("001122")
+
+
+async def test_a_mailbox_is_bounded(local: Database) -> None:
+    society = await branches(local)
+    for _ in range(MAX_WAITING):
+        await society.send("cro", "bdr", "Hello.")
+    with pytest.raises(MailboxFull, match="1,000"):
+        await society.send("cro", "bdr", "One more.")
+    [letter] = await society.waiting()
+    await society.ended(letter.message.id)
+    await society.send("cro", "bdr", "One more.")
+
+
+@pytest.mark.requirement("C9")
+async def test_the_sender_is_a_member_or_a_person(local: Database) -> None:
+    society = await branches(local)
+    with pytest.raises(InvalidArgument, match="'ghost'"):
+        await society.send("ghost", "cro", "Boo.")
+    letter = await society.send("cro", "bdr", "Hello.", payload={"from": "user", "from_id": "user"})
+    assert letter.message.from_id == "cro"
+    assert (await society.text_of(letter)).startswith("[Message from CRO (cro)]")
+
+
+async def test_a_ping_pong_ends(local: Database) -> None:
+    society = await branches(local, message_chain=5)
+    await society.contacts.add("user", Contact(id="cro", role="CRO"))
+    letter = await society.send("user", "cro", "Go.")
+    one, other = "cro", "bdr"
+    for number in range(2, 6):
+        await society.settle(letter.message.id)
+        letter, before = await society.send(one, other, "Ping."), letter
+        await society.ended(before.message.id)
+        assert letter.chain == number
+        one, other = other, one
+    await society.settle(letter.message.id)
+    with pytest.raises(ChainTooLong, match="report to the user"):
+        await society.send(one, other, "Ping.")
+    await society.ended(letter.message.id)
+    assert (await society.send("user", "cro", "Go on.")).chain == 1
+
+
+async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> None:
+    society = await branches(local)
+    life = (await society.members.member("w", "bdr")).life
+    await society.members.set_life("w", "bdr", replace(life, status=RoleStatus.TERMINATED))
+    for one, other in (("cro", "bdr"), ("bdr", "cro")):
+        with pytest.raises(MessageInvalid, match="'bdr' is terminated"):
+            await society.send(one, other, "Hello.")
+    assert "bdr" not in [each.id for each in await society.members.list_roles("w")]
+
+
+# --- introductions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("C3")
+@pytest.mark.requirement("C4")
+async def test_a_contact_that_fits_is_introduced_without_a_model(database: Database) -> None:
+    society = await branches(database)
+    await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
+    request = await society.send("bdr", "coo", payload=ASK_LAW)
+    [answer] = await deliver(society)
+    payload = answer.message.to_json()["payload"]
+    assert (answer.message.from_id, answer.message.correlation_id) == ("coo", request.message.id)
+    assert (payload["target_id"], payload["interface_spec"]) == ("legal", LAW.to_json())
+    contact = await society.contacts.get("bdr", "legal")
+    assert contact is not None
+    assert (contact.introduced_by, contact.interface, contact.note) == ("coo", LAW, "The contract as text.")
+    await society.send("bdr", "legal", "Please check this.")
+    with pytest.raises(MessageInvalid, match="no open introduction_request"):
+        await society.send("coo", "bdr", payload=payload)
+
+
+@pytest.mark.requirement("C3")
+async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Database) -> None:
+    society = await branches(database)
+    first = await society.send("bdr", "cro", payload=ASK_LAW)
+    assert not await society.settle(first.message.id)
+    second = await society.send("cro", "root", payload=ASK_LAW)
+    await society.ended(first.message.id)
+    assert second.message.correlation_id == first.message.id
+    assert not await society.settle(second.message.id)
+    await society.send("root", "coo", payload=ASK_LAW)
+    await society.ended(second.message.id)
+    [answer] = await deliver(society)
+    assert (answer.message.from_id, answer.message.to_id) == ("cro", "bdr")
+    assert answer.message.correlation_id == first.message.id
+    assert {each: (await society.contacts.get(each, "legal")).introduced_by for each in ("bdr", "cro", "root")} == {  # type: ignore[union-attr]
+        "bdr": "cro",
+        "cro": "root",
+        "root": "coo",
+    }
+
+
+@pytest.mark.requirement("C3")
+async def test_loops_and_dead_ends_end(local: Database) -> None:
+    society = await branches(local)
+    request = await society.send("bdr", "cro", payload=ASK_LAW)
+    await society.settle(request.message.id)
+    with pytest.raises(MessageInvalid, match="was asked for this introduction already"):
+        await society.send("cro", "bdr", payload=ASK_LAW)
+    await society.ended(request.message.id)
+    [answer] = await deliver(society)
+    assert answer.message.payload["declined"] == "I know of none."
+    assert await known(society, "bdr") == ["cro"]
+
+
+@pytest.mark.requirement("C3")
+async def test_a_member_introduces_only_whom_it_knows(local: Database) -> None:
+    society = await branches(local)
+    request = await society.send("bdr", "cro", payload=ASK_LAW)
+    await society.settle(request.message.id)
+    answer = {
+        "message_type": "introduction_response",
+        "target_id": "legal",
+        "role_name": "Legal",
+        "interface_spec": None,
+        "usage_advice": "Write.",
+    }
+    with pytest.raises(UnknownContact, match="introduction_request: "):
+        await society.send("cro", "bdr", payload=answer)
+    with pytest.raises(MessageInvalid, match="itself"):
+        await society.send("cro", "bdr", payload=answer | {"target_id": "bdr"})
+    with pytest.raises(MessageInvalid, match="not asked"):
+        await society.send("coo", "legal", payload=ASK_LAW, answers=request.message.id)
+    assert await known(society, "bdr") == ["cro"]
+
+
+# --- the registry -----------------------------------------------------------------------------------------------------
+
+
+async def registries(database: Database) -> list[Any]:
+    return [InMemoryRegistry("charles"), Members(database, owner="charles")]
+
+
+@pytest.mark.requirement("A3")
+async def test_registries_answer_alike(database: Database) -> None:
+    seen = []
+    for registry in await registries(database):
+        assert isinstance(registry, RoleRegistry)
+        for each in ("cro", "bdr"):
+            assert await registry.register(spec(each, domains=("revenue",))) == each
+        assert await registry.register(spec("cro", domains=("revenue",))) == "cro"
+        with pytest.raises(RoleExists, match="'cro'"):
+            await registry.register(spec("cro", domains=("law",)))
+        assert await registry.queue_spawn(spec("late", domains=("revenue",))) == "pending:late"
+        found = await registry.find_by_domain("w", "revenue")
+        assert await registry.find_by_domain("w", "Revenue") == []
+        assert await registry.list_roles("other") == []
+        await registry.remove("w", "bdr")
+        await registry.remove("w", "bdr")
+        seen.append(
+            (found, await registry.get("w", "cro"), await registry.get("w", "bdr"), await registry.get("w", "user"))
+        )
+    assert seen[0] == seen[1]
+    assert [each.id for each in seen[0][0]] == ["cro", "bdr"]
+
+
+@pytest.mark.requirement("A9")
+async def test_a_workspace_has_as_many_members_as_its_policy_allows(database: Database) -> None:
+    registry = Members(database, owner="charles", max_roles=2)
+    await registry.register(spec("a"))
+    await registry.queue_spawn(spec("b"))
+    with pytest.raises(RolesFull, match="has 2 members"):
+        await registry.register(spec("c"))
+    await registry.remove("w", "a")
+    await registry.register(spec("c"))
+    with pytest.raises(UnknownMember, match="'a'"):
+        await registry.member("w", "a")
+
+
+async def test_nothing_is_left_of_a_member_that_is_removed(database: Database) -> None:
+    society = await branches(database)
+    await society.send("cro", "bdr", "Hello.")
+    await society.members.remove("w", "bdr")
+    assert "bdr" not in str(await society.contacts.every())
+    assert await society.waiting() == []
+    with pytest.raises(UnknownContact):
+        await society.send("cro", "bdr", "Hello.")
+
+
+async def test_people_other_than_the_owner_have_an_inbox_each(local: Database) -> None:
+    society = await branches(local)
+    await society.members.add_person("w", Participant(id="dana", type="human", name="Dana"))
+    await society.contacts.add("cro", Contact(id="dana", role="Dana"))
+    await society.send("cro", "dana", "Hello.")
+    assert [each.message.content for each in await society.inbox("dana")] == ["Hello."]
+    assert await society.inbox() == []
+    for id_, kind in (("user", "human"), ("charles", "human"), ("cro", "human"), ("x", "role")):
+        with pytest.raises(InvalidArgument):
+            await society.members.add_person("w", Participant(id=id_, type=kind))  # type: ignore[arg-type]
+    with pytest.raises(RoleExists):
+        await society.join(spec("dana"))
+
+
+@pytest.mark.parametrize(
+    ("named", "given"),
+    [
+        ("another workspace", {"workspace": "w2"}),
+        ("names 'ghost'", {"parent_role_id": "ghost"}),
+    ],
+)
+async def test_a_member_that_does_not_belong_is_refused(local: Database, named: str, given: dict[str, str]) -> None:
+    society = society_on(local)
+    with pytest.raises(WorldAgentError, match=named if "ghost" in named else "w2"):
+        await society.join(replace(spec("cro"), **given))  # type: ignore[arg-type]
+    assert await society.members.list_roles("w") == []
