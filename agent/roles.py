@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from ..core import Scope, Tier, check_id
+from ..core import ROOT, Scope, Tier, check_id
 from ..core.errors import InvalidArgument, LeaseLost, SettingsInvalid, UnknownMessage, UnknownTier
 from ..core.validation import ClosedModel
 from ..graphs import Shape, TaskContext
@@ -312,6 +312,8 @@ class RoleRequests:
             )
         if message.author != turn.author:
             raise UnknownMessage(f"the message {wanted!r} was written by another account", remedy=OWN_MESSAGE_REMEDY)
+        if turn.on_behalf_of != ROOT or "untrusted" in message.body:
+            raise UnknownMessage(f"the message {wanted!r} was not written by a person", remedy=OWN_MESSAGE_REMEDY)
         parts.resolver.threads.check(_role_of(message))
         return message
 

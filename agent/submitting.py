@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from ..core import Tier, check_id, digest, new_id
+from ..core import ROOT, Tier, check_id, digest, new_id
 from ..core.errors import InvalidArgument, RoleNotStorable, UnknownTier, UnknownTurn, WorldAgentError
 from ..core.events import Event
 from ..core.pauses import UnattendedMode
 from ..core.validation import check_integer
 from ..graphs import TurnRequest
+from ..harness.inside import Inside, Origin
 from ..memory import TurnRecord, thread_key
 from ..memory.turn_log import END, RecordedTurn
 from ..storage import Storage
+from .choices import Unattended
 from .following import EventFollower
 from .runtime.keys import key_reused, may_succeed_later, outcome_of, request_digest
 from .settings import UNSET, Unset
@@ -157,6 +159,9 @@ async def submit(
     """Put a start into the queue; see `WorldAgent.submit`."""
     parts = runner.parts
     _check(start, thread, runner)
+    inside = Inside.now()
+    if inside is not None and thread._on_behalf_of == ROOT:
+        thread = replace(thread, _on_behalf_of=inside.on_behalf_of)
     if priority is not None:
         check_integer("priority", priority, MAX_PRIORITY, remedy="1 is the most urgent, and None is before all numbers")
     _refuse_role(parts, thread, role)
@@ -168,6 +173,7 @@ async def submit(
             raise key_reused(key)
     client, id = await parts.submissions.client(), submission.queue_id
     stored = _to_json(start, thread, submission.key, unattended, asked)
+    stored["origin"] = None if inside is None else inside.origin.to_json()
     if not await client.put(id, stored, priority=priority):
         queued = await client.find(id)
         if queued is not None and queued.request != asked:
@@ -190,7 +196,9 @@ def submitted(agent: WorldAgent, stored: Mapping[str, Any]) -> TurnStream:
     thread = agent.thread(stored["thread"], **scope, tiers=None if tiers is None else [Tier(tier) for tier in tiers])
     given = stored["start"]
     start = next(kind for name, kind in _KINDS.items() if name in given)(**given)
-    request = _request(thread, start, stored["unattended"])
+    member = {f"_{name}": stored[name] for name in ("on_behalf_of", "sender")}
+    thread = replace(thread, **member, _marks=tuple(stored["marks"]))
+    request = replace(_request(thread, start, stored["unattended"]), origin=Origin.read(stored["origin"]))
     return thread._runner.stream(request, None, deltas=False, detach=True, key=stored["key"])
 
 
@@ -203,6 +211,9 @@ def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode 
         "channel": scope.channel,
         "name": thread.name,
         "tiers": None if thread.tiers is None else [tier.value for tier in thread.tiers],
+        "on_behalf_of": thread._on_behalf_of,
+        "sender": thread._sender,
+        "marks": [*thread._marks],
         "key": key,
         "unattended": unattended,
         "request": asked,
@@ -217,7 +228,8 @@ def _request(thread: Thread, start: Start, unattended: UnattendedMode | None) ->
             request = thread._task(shape, params, (), None)
         case StartSkill(skill=name, input=given):
             request = thread._skill(name, {"request": given} if isinstance(given, str) else given, None)
-    return thread._mode(request, unattended or True, example=False)
+    default: Unattended = True if thread._on_behalf_of == ROOT else "pause"
+    return thread._mode(request, unattended or default, example=False)
 
 
 def _check(start: object, thread: object, runner: TurnRunner) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from ..core import Scope, Tier
+from ..core import ROOT, Scope, Tier, check_id
 from ..core.errors import InvalidArgument, UnknownSkill
 from ..core.pauses import Pause
 from ..core.validation import check_line, is_text
@@ -43,6 +43,9 @@ class Thread:
     scope: Scope
     name: str | None = None
     tiers: tuple[Tier, ...] | None = None
+    _on_behalf_of: str = field(default=ROOT, repr=False, kw_only=True)
+    _sender: str | None = field(default=None, repr=False, kw_only=True)
+    _marks: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -577,10 +580,19 @@ class Thread:
         return self._runner.stream(self._edited(text, model, example), role, edit=Edit(at, keep_as))
 
     def _mode(self, request: TurnRequest, given: Unattended, example: bool) -> TurnRequest:
-        """Return the request with what the turn does if a person would be asked, and whether it is kept."""
+        """Return the request with what the turn does if a person would be asked, for whom, and whether it is kept."""
         setting = self._runner.parts.settings.unattended
-        unattended = check_unattended(given, setting, scheduled=request.kind == "schedule")
-        return replace(request, unattended=unattended, tiers=self.tiers, example=self._kept(example))
+        if given is None and self._on_behalf_of != ROOT:
+            given = "pause"
+        return replace(
+            request,
+            body={**request.body, "untrusted": [*self._marks]} if self._marks else request.body,
+            unattended=check_unattended(given, setting, scheduled=request.kind == "schedule"),
+            tiers=self.tiers,
+            example=self._kept(example),
+            on_behalf_of=self._on_behalf_of,
+            sender=self._sender,
+        )
 
     def _kept(self, example: bool) -> bool:
         return check_example(example, self._runner.parts.settings.examples)
@@ -672,6 +684,30 @@ class Thread:
             "payload": dict(trigger.payload),
         }
         return TurnRequest("schedule", self.scope, body, model=turn_models(model))
+
+
+def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: Sequence[str] = ()) -> Thread:
+    """Return a handle whose turns run for a member of the workspace. Only the host's own code can make one.
+
+    The member is the caller of the turns' calls, which a model has influenced from the start. A turn that would ask a
+    person pauses and notifies them, unless its `unattended` says otherwise. A turn that is resumed, by anyone, keeps
+    the member that it began with.
+
+    Args:
+        thread: The member's thread.
+        member: The member's id, which `ctx.on_behalf_of` is in the turns.
+        sender: The id of the member whose message begins the turns, or `root`. It is the message's author, and the
+            turns and their messages are marked with `message:SENDER`. None if the owner or an event begins them.
+        marks: The marks of the turn in which the sender wrote the message (`ctx.gate.marks`), or of the event.
+
+    Raises:
+        InvalidArgument: `member` is `root`, or an id is not valid.
+    """
+    if check_id("member", member) == ROOT:
+        raise InvalidArgument(f"no member can be {ROOT!r}", remedy="pass the id of a member, or use the thread itself")
+    if sender is not None:
+        marks = (*marks, f"message:{check_id('sender', sender)}")
+    return replace(thread, _on_behalf_of=member, _sender=sender, _marks=tuple(sorted(set(marks))))
 
 
 def _checked_id(message_id: object) -> str:

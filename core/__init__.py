@@ -7,11 +7,12 @@ from .clock import Clock, SystemClock, utc_text
 from .embedder import Embedder
 from .events import CaptureKind, Emitter
 from .generation import ECHO_RUN, ModelUsage, summed
-from .scope import STORED_TIERS, Scope, Tier, check_id
+from .scope import ROOT, STORED_TIERS, Scope, Tier, check_id
 from .validation import canonical_json, digest, new_id
 
 __all__ = [
     "ECHO_RUN",
+    "ROOT",
     "STORED_TIERS",
     "CaptureKind",
     "Clock",

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from .clock import Clock
-from .scope import Tier
+from .scope import ROOT, Tier
 
 Risk = Literal["read_only", "write", "network", "destructive"]
 PauseKind = Literal["approval", "question", "uncertain"]
@@ -35,6 +35,7 @@ class TurnStarted(_Event):
     """The role is resolved and the turn begins; nothing has reached a model yet.
 
     The kind `call` marks a call that `agent.call` makes without a turn. Only traces get it.
+    `on_behalf_of` is the member on whose thread the turn runs; it is `root` in a turn of no member.
     """
 
     type: Literal["turn_started"] = "turn_started"
@@ -42,6 +43,7 @@ class TurnStarted(_Event):
     kind: TurnKind | Literal["call"]
     role_tiers: tuple[Tier, ...] = ()
     resumed: bool = False
+    on_behalf_of: str = ROOT
 
 
 class RoleTierSkipped(_Event):

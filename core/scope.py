@@ -11,6 +11,9 @@ from .validation import is_line
 
 _ID_LIMIT = 200
 
+ROOT: Final = "root"
+"""The id of the World Agent among the members of a workspace (C2). No member can have it."""
+
 
 class Tier(StrEnum):
     """The five sources of a role, highest precedence first (R2)."""

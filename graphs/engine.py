@@ -571,8 +571,11 @@ class TurnEngine:
                 )
             if not answered:
                 return TurnOutcome(status="paused", usage=turn.budget.ledger.bill, pauses=pauses, recalled=recalled)
-            drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
-            drive.also = turn.drive.also
+            last = turn.drive
+            drive = self._new_drive(
+                turn.turn_id, records, turn.lease, last.refreshed, last.unattended, last.on_behalf_of
+            )
+            drive.also = last.also
             turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
 
     async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
@@ -610,7 +613,11 @@ class TurnEngine:
                 gate.mark(*json.loads(record.result).get("untrusted", ()))
         if request.origin is not None:
             gate.mark(*request.origin.marks)
-        drive = self._new_drive(run.turn_id, records, run.lease, run.refreshed, request.unattended)
+        if "untrusted" in request.body:
+            gate.mark(*request.body["untrusted"])
+        drive = self._new_drive(
+            run.turn_id, records, run.lease, run.refreshed, request.unattended, request.on_behalf_of
+        )
         drive.also = run.note if run.role.tiers else None
         turn = TurnContext(
             turn_id=run.turn_id,
@@ -685,6 +692,7 @@ class TurnEngine:
         lease: Lease | None,
         refreshed: bool,
         unattended: UnattendedMode | None,
+        on_behalf_of: str,
     ) -> Drive:
         drive = Drive(
             turn_id,
@@ -693,6 +701,7 @@ class TurnEngine:
             lease=lease,
             clock=self.services.clock,
             thinkers=(SUBAGENT,),
+            on_behalf_of=on_behalf_of,
         )
         drive.refreshed = refreshed
         drive.unattended = unattended

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from ..core import Emitter, ModelUsage, Scope, Tier
+from ..core import ROOT, Emitter, ModelUsage, Scope, Tier
 from ..core.events import TurnKind
 from ..core.pauses import Pause, UnattendedMode
 from ..harness import CONVERSATION
@@ -58,7 +58,7 @@ class TurnRequest:
     Attributes:
         kind: The surface.
         scope: The ids that the turn runs under.
-        body: The body of the turn's first message in the log.
+        body: The body of the turn's first message in the log. Its `untrusted` are marks that the turn begins with.
         work: The checked task of a task or skill turn.
         prompt: What the caller passes again to resume: a skill's prompt, for the entry Signature of the task, or a
             message's context as JSON.
@@ -69,6 +69,8 @@ class TurnRequest:
         output: Reads the answer if `body` has a schema for it; None uses only the schema.
         example: Whether the model steps of the turn are kept as examples.
         tiers: The tiers whose stored roles it has; None is all of them.
+        on_behalf_of: The member that the turn runs for; `root` if it is a turn of no member.
+        sender: The member whose message begins the turn; None if no member's message does.
     """
 
     kind: TurnKind
@@ -83,11 +85,13 @@ class TurnRequest:
     output: TypeAdapter[Any] | None = None
     example: bool = False
     tiers: tuple[Tier, ...] | None = None
+    on_behalf_of: str = ROOT
+    sender: str | None = None
 
     @property
     def author(self) -> str:
         """The author of the request."""
-        return self.scope.account or "user"
+        return self.sender or self.scope.account or "user"
 
     @property
     def thread_key(self) -> str:
@@ -96,13 +100,19 @@ class TurnRequest:
 
     @property
     def caller(self) -> Caller:
-        """The caller of its tasks: the conversation, the host's own code, or a call that a model influenced."""
-        workers = () if self.origin is None else self.origin.workers
+        """The caller of its tasks: the member that it runs for, the conversation, the host's code, or a call.
+
+        A model has influenced the conversation, members, and what the messages of members ask for.
+        """
+        origin = self.origin
+        workers = () if origin is None else origin.workers
+        if self.on_behalf_of != ROOT:
+            return Caller(self.on_behalf_of, model_influenced=True, workers=workers)
         if self.kind not in ("task", "skill"):
             return Caller(CONVERSATION, model_influenced=True, workers=workers)
-        if self.origin is None or not self.origin.model_influenced:
-            return CODE
-        return Caller(self.origin.caller, model_influenced=True, workers=workers)
+        if origin is not None and origin.model_influenced:
+            return Caller(origin.caller, model_influenced=True, workers=workers)
+        return replace(CODE, model_influenced=True) if self.body.get("untrusted") else CODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from ..core import Scope
 from ..core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of
-from ..harness import CONVERSATION, CallContext, call
+from ..harness import CallContext, call
 from ..harness.gate import Caller
 from ..harness.guard import guarded
 from ..harness.inside import Inside, without_exit
@@ -65,6 +65,14 @@ class TaskContext:
     def scope(self) -> Scope:
         """The ids it runs under."""
         return self.turn.scope
+
+    @property
+    def on_behalf_of(self) -> str:
+        """The id of the member on whose thread the turn runs; `root` in a turn of no member.
+
+        See `worldagent.harness.CallContext`.
+        """
+        return self.calls.on_behalf_of
 
     @property
     def attachments(self) -> Attachments:
@@ -266,7 +274,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     how = call.how if isinstance(call.how, Dispatched) else None
     shape, given, read = _called(turn, call) if how is None else (how.shape, call.input, _unchanged)
     if how is None:
-        chosen = shape.TAKES_TURN_ROLE and call.ctx.current_caller.name == CONVERSATION
+        chosen = shape.TAKES_TURN_ROLE and not turn.task and call.ctx.current_caller == turn.caller  # the conversation
         how = Dispatched(shape=shape, role=turn.role if chosen else NO_ROLE)
     params = shape.check_params(given)
     shape.names_for(params, turn.services.shapes)  # for every caller: refuses names that it cannot run

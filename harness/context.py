@@ -132,6 +132,11 @@ class ToolContext(Protocol):
         ...
 
     @property
+    def on_behalf_of(self) -> str:
+        """The id of the member on whose thread the turn runs; `root` in a turn of no member. See `CallContext`."""
+        ...
+
+    @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that adds the call's id; do not log anything secret."""
         ...
@@ -223,6 +228,15 @@ class CallContext:
     def path(self) -> str:
         """The call's id: its parent's id, `/`, its name, `:`, and a key or a digest of its input."""
         return self.frame.path
+
+    @property
+    def on_behalf_of(self) -> str:
+        """The id of the member on whose thread the turn runs; `root` in a turn of no member (C9).
+
+        It is the same at every depth, and after a resume in another process. It is stored with the turn when the turn
+        begins: neither arguments, a model, a worker nor a request over the wire can set it.
+        """
+        return self.frame.drive.on_behalf_of
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -338,7 +352,7 @@ class CallContext:
             budget: The child's budget; by default the budget of this context.
         """
         caller = self.current_caller
-        if function is not None and function.on_behalf:
+        if function is not None and function.calls_as_caller:
             function = None
         return replace(
             self,

@@ -164,7 +164,7 @@ class Function:
         variant: A text for what else its calls depend on, such as a folder. A turn that waits for a call resumes
             only if this is unchanged.
         offered: Whether the conversation can call it. Workers can call it whenever their `tools` name it.
-        on_behalf: Whether the calls of a flow count as its caller's calls and must be among the caller's tools.
+        calls_as_caller: Whether the calls of a flow count as its caller's calls and must be among the caller's tools.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Function:
     context: bool = False
     capture: bool = False
     limits: Limits = field(default_factory=Limits)
-    on_behalf: bool = False
+    calls_as_caller: bool = False
     title: str = ""
     variant: str = ""
     offered: bool = True

@@ -110,15 +110,19 @@ class Inside:
         name: The name of the function.
         ctx: The context of its body.
         leaf: Whether it is a leaf, which cannot call anything.
+
+    Attributes:
+        on_behalf_of: The member that its turn runs for. A turn that the body begins runs for the same one.
     """
 
     _now: ClassVar[ContextVar[Inside | None]] = ContextVar("worldagent_inside", default=None)
 
-    __slots__ = ("_ctx", "_ended", "_running", "leaf", "name")
+    __slots__ = ("_ctx", "_ended", "_running", "leaf", "name", "on_behalf_of")
 
     def __init__(self, name: str, ctx: CallContext, *, leaf: bool) -> None:
         self.name = name
         self.leaf = leaf
+        self.on_behalf_of = ctx.frame.drive.on_behalf_of
         self._ctx: CallContext | None = ctx
         self._ended: Origin | None = None
         self._running: set[object] = set()  # the body's task, and threads that outlive it

@@ -209,6 +209,7 @@ class StoredTurn(Row):
     origin: Json[_Origin] | None
     unattended: UnattendedMode | None
     example: bool | None
+    on_behalf_of: _ScopeId | None
 
 
 def _object(text: object) -> object:

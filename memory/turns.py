@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from ..core import Clock, Scope, SystemClock, Tier, canonical_json
+from ..core import ROOT, Clock, Scope, SystemClock, Tier, canonical_json
 from ..core.errors import StorageInvalid
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
@@ -22,7 +22,7 @@ from .conversation import OPEN, StoredTurn, TurnStatus
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
-_FIRST_COLUMNS = ", ".join(_NAMES[:-4])  # those of the first version of the table
+_FIRST_COLUMNS = ", ".join(_NAMES[:-5])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -53,6 +53,7 @@ TURNS = Schema(
         ("ALTER TABLE wa_turn ADD COLUMN origin TEXT",),
         ("ALTER TABLE wa_turn ADD COLUMN unattended TEXT",),
         ("ALTER TABLE wa_turn ADD COLUMN example BIGINT",),
+        ("ALTER TABLE wa_turn ADD COLUMN on_behalf_of TEXT",),
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
@@ -108,6 +109,7 @@ class TurnRecord:
         origin: The call that began or resumed it, as JSON; None if the host's code did.
         unattended: What happens when a call requires approval; None asks a person, as turns of earlier versions do.
         example: Whether its model steps are kept as examples.
+        on_behalf_of: The member that it runs for; `root` if it is a turn of no member.
     """
 
     id: str
@@ -127,6 +129,7 @@ class TurnRecord:
     origin: Mapping[str, Any] | None = None
     unattended: UnattendedMode | None = None
     example: bool = False
+    on_behalf_of: str = ROOT
 
     @property
     def sent_tiers(self) -> tuple[Tier, ...]:
@@ -338,6 +341,7 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         "model": canonical_json(list(model)) if model else None,
         "origin": None if origin is None else canonical_json(origin),
         "example": 1 if record.example else None,
+        "on_behalf_of": None if record.on_behalf_of == ROOT else record.on_behalf_of,
     }
     return tuple([stored[name] if name in stored else getattr(record, name) for name in _NAMES])
 
@@ -350,6 +354,7 @@ def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
     kept["model"] = tuple(json.loads(kept["model"] or "[]"))
     kept["origin"] = json.loads(kept["origin"] or "null")
     kept["example"] = bool(kept["example"])
+    kept["on_behalf_of"] = kept["on_behalf_of"] or ROOT
     for name in ("began", "changed"):
         kept[name] = datetime.fromtimestamp(kept[name], UTC)
     return TurnRecord(**kept)

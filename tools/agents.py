@@ -74,7 +74,7 @@ async def _outcome(ctx: CallContext, call: ToolCall, key: str) -> ToolOutcome:
     return ToolOutcome(tool=call.tool, result=result)
 
 
-PARALLEL: Final[Function] = replace(_parallel, on_behalf=True)
+PARALLEL: Final[Function] = replace(_parallel, calls_as_caller=True)
 """Makes several concurrent calls, under the name and within the tools of its caller."""
 
 EXPLORE: Final = Worker(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...core import ModelUsage, Scope, digest
+from ...core import ROOT, ModelUsage, Scope, digest
 from ...core import events as ev
 from ...core.errors import AgentClosed, EventsGone, KeyReused, NothingToResume, WorldAgentError
 from ...core.events import Event
@@ -321,10 +321,13 @@ async def _is_resumable(parts: RunnerParts, record: TurnRecord) -> bool:
 
 
 def request_digest(request: TurnRequest) -> str:
-    """Return a digest of the request. It covers neither a role, a skill's prompt, nor a person's display name."""
-    body = {name: value for name, value in request.body.items() if name != "name"}
+    """Return a digest of the request. It covers neither a role, a skill's prompt, a display name, nor marks."""
+    body = {name: value for name, value in request.body.items() if name not in ("name", "untrusted")}
     attached = [_source(source) for source in request.attached]
-    return digest([request.kind, request.scope.account, request.scope.channel, body, list(request.model), attached])
+    given: list[Any] = [request.kind, request.scope.account, request.scope.channel, body, list(request.model), attached]
+    if request.on_behalf_of != ROOT:
+        given.append([request.on_behalf_of, request.sender])
+    return digest(given)
 
 
 def _source(source: AttachmentSource) -> str:

@@ -275,7 +275,7 @@ async def resume(
         emit.continue_after(await parts.recorder.log.last(record.id) or 0)
     how, work.how = work.how, Resumption()
     resolution, refreshed = await checked(parts, record, how, (message, item))
-    emit_started(emit, record.scope.thread or "", record.kind, resolution, resumed=True)
+    emit_started(emit, record, resolution, resumed=True)
     if recording is not None and record.status == "running" and await parts.recorder.log.has_open_text(record.id):
         emit(TextReplaced, text="")  # the interrupted run could not withdraw its streamed text
     for pause_id in work.answered:
@@ -293,6 +293,7 @@ async def resume(
         unattended=record.unattended,
         output=how.output,
         example=record.example and parts.settings.examples != "off",
+        on_behalf_of=record.on_behalf_of,
     )
     del how
     use = await parts.usage.open(record.id, record.scope, again=True)

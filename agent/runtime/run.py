@@ -365,7 +365,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         if abandoned is not None:
             await parts.stores.turns.end(abandoned, "abandoned", lease=lease)
             await parts.stores.journal.withdraw(abandoned.id)
-        emit_started(emit, scope.thread or "", work.request.kind, resolution)
+        emit_started(emit, work.request, resolution)
         if work.loaded:
             await parts.stores.attachments.keep(work.loaded)
         branch = None if start is None else start.branches[-1]
@@ -460,4 +460,5 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         origin=None if request.origin is None else request.origin.to_json(),
         unattended=request.unattended,
         example=request.example,
+        on_behalf_of=request.on_behalf_of,
     )

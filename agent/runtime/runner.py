@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ...core import Emitter, Scope, check_id, new_id
+from ...core import ROOT, Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
 from ...core.events import Event, PauseNotified
 from ...graphs import TurnRequest
@@ -224,7 +224,11 @@ class TurnRunner:
         if request.model:
             self.parts.engine.check_model(request.model, who="the turn")
         example = request.example or self.parts.settings.examples == "all"
-        return NewTurn(replace(request, origin=_origin(), example=example), call, branch)
+        inside, origin, member = Inside.now(), request.origin, request.on_behalf_of
+        if inside is not None:
+            origin = Origin.both(origin, inside.origin)
+            member = inside.on_behalf_of if member == ROOT else member
+        return NewTurn(replace(request, origin=origin, example=example, on_behalf_of=member), call, branch)
 
     async def _started(
         self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool

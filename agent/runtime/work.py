@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from ...core import Clock, Emitter, Scope, Tier, new_id
 from ...core.clock import Expiring
 from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
-from ...core.events import RoleTierSkipped, TurnEnded, TurnKind, TurnStarted
+from ...core.events import RoleTierSkipped, TurnEnded, TurnStarted
 from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.limits import Usage, Use
@@ -343,8 +343,17 @@ class Begun(TurnRun):
             TurnRegister.note_role(transaction, self.record.id, role)
 
 
-def emit_started(emit: Emitter, thread: str, kind: TurnKind, resolution: Resolution, *, resumed: bool = False) -> None:
+def emit_started(
+    emit: Emitter, turn: TurnRequest | TurnRecord, resolution: Resolution, *, resumed: bool = False
+) -> None:
     """Emit that a run has begun, and which tiers its role does without."""
-    emit(TurnStarted, thread=thread, kind=kind, role_tiers=resolution.role.tiers, resumed=resumed)
+    emit(
+        TurnStarted,
+        thread=turn.scope.thread or "",
+        kind=turn.kind,
+        role_tiers=resolution.role.tiers,
+        resumed=resumed,
+        on_behalf_of=turn.on_behalf_of,
+    )
     for tier, code in resolution.skipped.items():
         emit(RoleTierSkipped, tier=tier, code=code)

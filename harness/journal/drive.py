@@ -16,7 +16,7 @@ from datetime import datetime
 from types import NoneType
 from typing import Any, Final, NoReturn
 
-from ...core import Clock, canonical_json
+from ...core import ROOT, Clock, canonical_json
 from ...core.errors import (
     AnswerInvalid,
     CallRefused,
@@ -74,8 +74,10 @@ class Drive:
         lease: The ownership of the turn's thread.
         clock: The clock.
         thinkers: The names of tasks that consist of a model's work only.
+        on_behalf_of: The member that the turn runs for.
 
     Attributes:
+        on_behalf_of: The member that the turn runs for; `root` if it is a turn of no member. It never changes.
         stopping: Whether the turn is being stopped: no new call begins, so that the turn can be resumed later.
         refreshed: Whether calls can get another role than they had when they were recorded.
         unattended: What the turn does instead of asking a person; None asks.
@@ -91,8 +93,10 @@ class Drive:
         lease: Lease | None = None,
         clock: Clock,
         thinkers: Collection[str] = (),
+        on_behalf_of: str = ROOT,
     ) -> None:
         self.turn = turn
+        self.on_behalf_of: Final = on_behalf_of
         self.stopping = False
         self.refreshed = False
         self.unattended: UnattendedMode | None = None

@@ -31,6 +31,7 @@ _ATTRIBUTES: Final = {
         "gen_ai.conversation.id": "thread",
         "worldagent.surface": "name",
         "worldagent.account": "account",
+        "worldagent.on_behalf_of": "on_behalf_of",
         "worldagent.role_tiers": "role_tiers",
     },
     "task": {"worldagent.shape": "name", **_GATE},

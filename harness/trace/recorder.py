@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ...core import Scope, summed
+from ...core import ROOT, Scope, summed
 from ...core import events as ev
 from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
@@ -132,6 +132,7 @@ def _turn(scope: Scope, turn_id: str, at: datetime, event: ev.Event | None) -> T
         account=scope.account or "",
         channel=scope.channel or "",
         role_tiers=() if started is None else tuple(started.role_tiers),
+        on_behalf_of=ROOT if started is None else started.on_behalf_of,
     )
 
 

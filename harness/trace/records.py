@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...core import CaptureKind, Scope, summed
+from ...core import ROOT, CaptureKind, Scope, summed
 from ...core.errors import TraceInvalid
 from ...core.events import Event
 
@@ -71,6 +71,9 @@ class TraceRecord(BaseModel):
     workspace: str = Field(default="", description="of a turn: its workspace")
     thread: str = Field(default="", description="of a turn: its thread")
     channel: str = Field(default="", description="of a turn: its channel")
+    on_behalf_of: str = Field(
+        default=ROOT, description="of a turn: the member that it ran for; `root` for a turn of no member"
+    )
     role_tiers: tuple[str, ...] = Field(
         default=(), description="of a turn: which tiers of a role were active; never what they say"
     )
@@ -133,6 +136,7 @@ def read_record(line: str | bytes) -> TraceRecord | None:
 
 
 TOKENS: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_SAME: Final = ("name", "workspace", "thread", "account", "on_behalf_of", "start")  # in every run of a turn
 _COUNTED: Final = ("calls", "models", *TOKENS, "unpriced")
 
 
@@ -148,6 +152,7 @@ class TurnTrace:
         workspace: Its workspace.
         thread: Its thread; empty for a call without a turn.
         account: The account that spoke.
+        on_behalf_of: The member that it ran for; `root` for a turn of no member.
         status: How its last run ended; `running` if that run has not ended or was interrupted.
         code: The code of the error, if it failed.
         start: When it began.
@@ -169,6 +174,7 @@ class TurnTrace:
     workspace: str
     thread: str
     account: str
+    on_behalf_of: str
     status: str
     code: str
     start: datetime
@@ -192,7 +198,7 @@ class TurnTrace:
         counts: dict[str, Any] = {name: summed(getattr(run, name) for run in runs) for name in _COUNTED}
         return TurnTrace(
             id=runs[0].turn,
-            **{name: getattr(runs[0], name) for name in ("name", "workspace", "thread", "account", "start")},
+            **{name: getattr(runs[0], name) for name in _SAME},
             **{name: getattr(runs[-1], name) for name in ("status", "code", "end")},
             runs=len(runs),
             **counts,

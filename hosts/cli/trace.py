@@ -225,6 +225,7 @@ def _object(trace: TurnTrace) -> dict[str, Any]:
         "workspace": trace.workspace,
         "thread": trace.thread or None,
         "account": trace.account or None,
+        "on_behalf_of": trace.on_behalf_of,
         "status": trace.status,
         "code": trace.code or None,
         "start": trace.start.isoformat(),

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from ...core import ROOT
 from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.records import TraceNode
 from ..service.pauses import one_line, printable, shortened
@@ -43,6 +44,7 @@ def head(trace: TurnTrace) -> Iterator[str]:
     about = [f"{name} {value}" for name, value in (("thread", trace.thread), ("account", trace.account)) if value]
     tiers = next((record.role_tiers for record in trace.records if record.kind == "turn"), ())
     about += [f"role {', '.join(tiers)}"] if tiers else []
+    about += [f"for {trace.on_behalf_of}"] if trace.on_behalf_of != ROOT else []
     yield ", ".join([f"{trace.id}: {trace.status}{f' ({trace.code})' if trace.code else ''}", *about])
     runs = "" if trace.runs == 1 else f" in {trace.runs} runs"
     yield (

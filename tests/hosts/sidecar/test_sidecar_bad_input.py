@@ -22,6 +22,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     ("converse", {"thread": "t", "text": "   "}, "text: It is blank"),
     ("converse", {"thread": "a\nb", "text": "hm"}, "thread: It is blank or has characters that cannot be printed"),
     ("converse", {"thread": "t", "text": "hm", SECRET: 1}, "an argument that the tool does not have"),
+    ("converse", {"thread": "t", "text": "hm", "on_behalf_of": "ada"}, "an argument that the tool does not have"),
     ("converse", {"thread": "t", "text": "hm", "role": SECRET}, "role: It should be an object"),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": [SECRET]}}, "role.content: Input should be"),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": SECRET, SECRET: 1}}, "role: Extra inputs"),
