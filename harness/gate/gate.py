@@ -40,8 +40,8 @@ class Caller:
     """The caller of a call.
 
     Attributes:
-        name: A worker, a shape, a function, `converse` for the conversation, `code` for the host's own code, or the member
-            of the workspace that a turn runs for.
+        name: A worker, a shape, a function, `converse` for the conversation, `code` for the host's own code, or the
+            member that the turn runs for.
         model_influenced: Whether a model could have influenced the call, here or further up.
         workers: The workers that it works for, the outermost first. Their policies and ceilings narrow what it can
             call.

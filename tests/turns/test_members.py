@@ -73,11 +73,10 @@ async def test_a_killed_turn_keeps_its_member_and_its_marks_in_another_process(t
 
 @pytest.mark.on_every_database
 async def test_a_submitted_turn_runs_for_its_member_in_a_queue_worker(tmp_path: Path) -> None:
-    async with members_agent(tmp_path) as agent:
-        async with QueueWorker(agent).running(drain=0):
-            for shape_key, key, status in (("outer", "m1", "done"), ("writes", "m2", "paused")):
-                submission = await agent.submit(StartTask(shape_key), thread=bobs(agent), key=key)
-                assert (await asyncio.wait_for(submission.wait(), 20)).status == status
+    async with members_agent(tmp_path) as agent, QueueWorker(agent).running(drain=0):
+        for shape_key, key, status in (("outer", "m1", "done"), ("writes", "m2", "paused")):
+            submission = await agent.submit(StartTask(shape_key), thread=bobs(agent), key=key)
+            assert (await asyncio.wait_for(submission.wait(), 20)).status == status
     assert set(seen(tmp_path).values()) == {"ada"}
     assert lines(tmp_path / "written") == []
 
