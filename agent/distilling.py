@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from ..core.events import TurnEnded, TurnStarted
 from ..memory import Message, thread_key
 from ..memory.entries import Draft, Entries, Entry, Reader, Source, as_passages
 from ..memory.entries.entry import MAX_ENTRY_CHARACTERS
+from .roles import THREAD_ROLE
 
 if TYPE_CHECKING:
     from .runtime import RunnerParts
@@ -70,33 +71,55 @@ async def _notes(
     from ..graphs.history import said_by, untrusted_in  # these load langgraph and dspy
     from ..signatures.summaries import DISTIL
 
-    key, messages = thread_key(Scope(workspace=workspace, thread=thread_id)), list[Message]()
-    for turn in turns:
-        page = await parts.stores.log.of_turn(key, turn, limit=_MAX_MESSAGES)
-        messages += [message for message in page if message.turn_id == turn]
-    said = "\n\n".join(text for text in map(said_by, messages) if text is not None)[-_MAX_CHARACTERS:]
+    scope = Scope(workspace=workspace, account=account, thread=thread_id)
+    messages = await _messages(parts, scope, turns)
+    read = _without_roles(messages, parts.settings.echo)
+    said = "\n\n".join(text for text in map(said_by, read) if text is not None)[-_MAX_CHARACTERS:]
     if not said:
         return []
-    reader = Reader(workspace=workspace, account=account)
-    known = [entry for entry, _ in await _entries_of(parts).search(reader, said, limit=_KNOWN)]
-    own = {entry.id: entry for entry in known if entry.account == account}
-    inputs = {"known": as_passages([*own.values()]), "conversation": said}
-    scope = Scope(workspace=workspace, account=account, thread=thread_id)
-    fields = await _asked(parts, scope, DISTIL, inputs)
-    untrusted = tuple(sorted(untrusted_in(messages)))
+    untrusted = untrusted_in(messages)
+    found = await _entries_of(parts).search(Reader(workspace=workspace, account=account), said, limit=_KNOWN)
+    # An entry with other marks is not shown: a note could repeat it without them (M5).
+    known = {
+        entry.id: entry for entry, _ in found if entry.account == account and untrusted.issuperset(entry.untrusted)
+    }
+    # What was made of untrusted content replaces nothing that was not.
+    replaceable = {entry.id for entry in known.values() if entry.untrusted or not untrusted}
+    fields = await _asked(parts, scope, DISTIL, {"known": as_passages([*known.values()]), "conversation": said})
     return [
         (
             Draft(
                 text=note.text.strip(),
                 account=account,
                 source=Source(by="distilled", thread=thread_id, turn=turns[-1]),
-                untrusted=untrusted,
+                untrusted=tuple(sorted(untrusted)),
             ),
-            note.replaces if note.replaces in own else None,
+            note.replaces if note.replaces in replaceable else None,
         )
         for note in fields["notes"][:_MAX_NOTES]
         if note.text.strip() and len(note.text.strip()) <= MAX_ENTRY_CHARACTERS and "\0" not in note.text
     ]
+
+
+async def _messages(parts: RunnerParts, scope: Scope, turns: Sequence[str]) -> list[Message]:
+    found, key = list[Message](), thread_key(scope)
+    for turn in turns:
+        page = await parts.stores.log.of_turn(key, turn, limit=_MAX_MESSAGES)
+        found += [message for message in page if message.turn_id == turn]
+    return found
+
+
+def _without_roles(messages: Sequence[Message], echo: str) -> list[Message]:
+    """The messages without those that can have the text of a role: it never becomes an entry (R7, R10)."""
+    roles = {_made_role(message.body) for message in messages}
+    kinds = ("message", "schedule") if echo == "allow" else ("message", "schedule", "answer", "result")
+    return [message for message in messages if message.id not in roles and message.kind in kinds]
+
+
+def _made_role(body: Mapping[str, Any]) -> str | None:
+    """The id of the message that became the role of the thread by this result, if it is one (R10)."""
+    result = body.get("result") if body.get("to") == THREAD_ROLE else None
+    return result.get("message_id") if isinstance(result, Mapping) else None
 
 
 async def _asked(parts: RunnerParts, scope: Scope, signature: Any, inputs: dict[str, Any]) -> Any:

@@ -219,7 +219,9 @@ class ThreadRole:
 
 _FUNCTION: Final = "set_thread_role"
 FUNCTION_DESCRIPTION: Final = "Make a message of the person's the role of its thread, from the next turn on."
-_SHAPE: Final = "thread_role"
+THREAD_ROLE: Final = "thread_role"
+"""The key of the shape that makes a message the role of its thread."""
+
 SHAPE_DESCRIPTION: Final = (
     "only where the person asks in this message for another manner for the rest of the conversation: makes this "
     "message the guide of the turns after this one, once a person has confirmed it"
@@ -265,7 +267,9 @@ class RoleRequests:
             # A flow, since a leaf does not know its thread. A repeated call is safe: it sets the same role in memory.
             decorate = flow(name=_FUNCTION, description=FUNCTION_DESCRIPTION, approval=True, offered=False)
             self.functions = (decorate(self._set),)
-            self.shapes = (Shape(_SHAPE, RoleRequest, RoleRequested, self._request, description=SHAPE_DESCRIPTION),)
+            self.shapes = (
+                Shape(THREAD_ROLE, RoleRequest, RoleRequested, self._request, description=SHAPE_DESCRIPTION),
+            )
 
     def open(self, parts: RunnerParts) -> None:
         """Use the parts of a started agent."""

@@ -122,6 +122,7 @@ class TurnContext:
         budget: What the turn, or the task, can still use.
         examples: Keeps model steps as examples; None keeps none.
         turn_role: The role of the turn, whatever the role of the task.
+        task_roles: The roles of the tasks that it dispatched in this run.
     """
 
     turn_id: str
@@ -144,6 +145,7 @@ class TurnContext:
     budget: Budget = field(default_factory=Budget)
     examples: ExampleKeeper | None = None
     turn_role: ResolvedRole = NO_ROLE
+    task_roles: list[ResolvedRole] = field(default_factory=list)
 
     async def append(self, head: str, drafts: Sequence[Draft]) -> str:
         """Append messages to the log after `head`, and return the id of the last one."""

@@ -33,7 +33,7 @@ from ..harness.schema import result_of
 from ..memory import Draft, Message, Tail
 from ..memory.attachments import Attachment
 from ..memory.branches import Branch, Branches
-from ..memory.entries.recall import RECALL, read_context
+from ..memory.entries.recall import RECALL, read_context, recalled_marks
 from ..memory.examples import KeptExample
 from ..role_resolution import NO_ROLE
 from ..signatures import (
@@ -532,9 +532,9 @@ class TurnEngine:
             turn.drive.stopping = True
 
     def without_roles(self, turn_id: str, text: str) -> str:
-        """A text without what it has in common with a role of a running turn (R7)."""
+        """A text without what it has in common with a role of a running turn or of its tasks, also a short one (R7)."""
         turn = self._running.get(turn_id)
-        return text if turn is None else without_roles(text, (turn.turn_role,))
+        return text if turn is None else without_roles(text, (turn.turn_role, *turn.task_roles), short=True)
 
     async def _drive(
         self, turn: TurnContext, request: TurnRequest, state: LoopState | None, *, rounds: int = 0
@@ -608,9 +608,9 @@ class TurnEngine:
             each.name for each in records.values() if each.kind in ("leaf", "flow")
         } - services.registry.functions.keys()
         gate.recall(records.values(), (*services.registry.untrusted, *gone))
-        for record in records.values():  # what its entries were made of
-            if services.recall is not None and record.name == RECALL and record.kind == "flow" and record.result:
-                gate.mark(*json.loads(record.result).get("untrusted", ()))
+        for record in records.values():  # what the entries that it recalled were made of
+            if services.recall is not None and record.name == RECALL and record.result:
+                gate.mark(*recalled_marks(record.result))
         if request.origin is not None:
             gate.mark(*request.origin.marks)
         if "untrusted" in request.body:

@@ -282,6 +282,8 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     frame = call.ctx.frame
     noted = turn.role_digest(how.role)
     prompt = turn.prompt if how.prompted else None
+    if how.role.tiers:
+        turn.task_roles.append(how.role)
     caller = call.ctx.current_caller
     path = call.id or await frame.child(shape.key, params_json, call.key)
     turn = replace(turn, role=how.role, noted=noted, prompt=prompt, task=path, caller=caller)

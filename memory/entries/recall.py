@@ -79,14 +79,17 @@ class Recall:
     characters: int
 
     async def find(self, reader: Reader, text: str) -> list[dict[str, Any]]:
-        """The ids and versions of the entries that fit a text best, as JSON. One that is too long ends the list."""
+        """The ids, versions and marks of the entries that fit a text best, as JSON. One that is too long ends the list.
+
+        The marks are part of it, so that a resumed turn has them, also of entries that were forgotten meanwhile (M5).
+        """
         found: list[dict[str, Any]] = []
         left = self.characters
         for entry, _ in await self.source.search(reader, text, limit=self.limit):
             left -= len(entry.text)
             if left < 0:
                 break
-            found.append({"id": entry.id, "version": entry.version})
+            found.append({"id": entry.id, "version": entry.version, "untrusted": [*entry.untrusted]})
         return found
 
     async def read(self, reader: Reader, found: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
@@ -137,6 +140,12 @@ def read_context(text: str) -> tuple[Passage, ...]:
     return tuple(Passage(*each) for each in json.loads(text))
 
 
+def recalled_marks(result: str) -> set[str]:
+    """The marks of recalled entries, from the recorded result of the step `RECALL` or of the function of this name."""
+    found = json.loads(result)
+    return {mark for each in (found if isinstance(found, list) else [found]) for mark in each.get("untrusted", ())}
+
+
 def as_passages(entries: Sequence[Entry]) -> list[dict[str, str]]:
     """Entries as a model reads them: each with its id, where it comes from, and its text."""
     return [{"id": entry.id, "from": _origin(entry), "text": entry.text} for entry in entries]
@@ -148,4 +157,13 @@ def _origin(entry: Entry) -> str:
     return f"{entry.kind} of {whose}, {entry.changed.date().isoformat()}{marks}"
 
 
-__all__ = ["RECALL", "MemorySource", "Passage", "Recall", "as_passages", "context_json", "read_context"]
+__all__ = [
+    "RECALL",
+    "MemorySource",
+    "Passage",
+    "Recall",
+    "as_passages",
+    "context_json",
+    "read_context",
+    "recalled_marks",
+]
