@@ -77,7 +77,7 @@ class Turn:
 
     def to_json(self) -> dict[str, Any]:
         """Return the turn as JSON, with the fields that the command line and the sidecar use."""
-        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as", "recalled"})
+        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as"})
         return found
 
 

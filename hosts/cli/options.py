@@ -173,7 +173,9 @@ class AgentOptions(HostOptions):
     worker: list[str] | None = WORKER
     workers: Path | None = WORKERS
     json: bool = flag("--json", "Print one JSON object: the turn, or the error.", OUTPUT)
-    verbose: bool = flag("--verbose", "Print on stderr which role tiers reached a model.", OUTPUT, "-v")
+    verbose: bool = flag(
+        "--verbose", "Print on stderr which role tiers reached a model, and which memory entries.", OUTPUT, "-v"
+    )
 
 
 @option_group
@@ -209,7 +211,8 @@ class ChatOptions(TurnOptions):
     )
     verbose: bool = flag(
         "--verbose",
-        "Print on stderr which role tiers reached a model. At a terminal, chat always shows them.",
+        "Print on stderr which role tiers reached a model, and which memory entries. At a terminal, chat always "
+        "shows them.",
         OUTPUT,
         "-v",
     )

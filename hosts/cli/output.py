@@ -34,7 +34,7 @@ class Output:
     Args:
         json: Whether to print one JSON object, not text for people.
         events: Whether to print each event as a line of JSON.
-        verbose: Whether to print on stderr which tiers were active.
+        verbose: Whether to print on stderr which tiers were active, and which memory entries were recalled.
 
     Attributes:
         interactive: Whether a person converses.
@@ -89,7 +89,7 @@ class Output:
         elif self.form == "text" and self._shown:
             self._line("")  # later output begins on a new line
         if self._verbose:
-            self._print_tiers(turn)
+            self._print_details(turn)
 
     def result(self, value: dict[str, Any], text: str | None = None) -> None:
         """Show what a command found: `value` as JSON, `text` for people. The text is None if a note says it all."""
@@ -135,10 +135,12 @@ class Output:
         self._write(text[len(self._shown) :])
         self._shown = text
 
-    def _print_tiers(self, turn: Turn) -> None:
+    def _print_details(self, turn: Turn) -> None:
         self.note(f"role tiers: {', '.join(turn.role_tiers) or 'none'}")
         if turn.skipped_tiers:
             self.note(f"skipped, because their source was down: {', '.join(turn.skipped_tiers)}")
+        if turn.recalled:
+            self.note(f"memory: {', '.join(turn.recalled)}")
 
     def _json(self, value: dict[str, Any]) -> None:
         text = json.dumps(value, ensure_ascii=False)

@@ -57,6 +57,7 @@ class TurnRecord(Wire):
     skipped_tiers: list[str] | None = Field(default=None, description="the tiers whose source was down")
     usage: TurnUsageRecord | None = None
     pauses: list[dict[str, Any]] = Field(default_factory=list, description="what waits for a person")
+    recalled: list[str] | None = Field(default=None, description="the ids of the memory entries that fit its message")
 
 
 class Answer(Wire):

@@ -77,6 +77,7 @@ async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
         "skipped_tiers": [],
         "usage": {**used, "models": {name: used}},
         "pauses": [],
+        "recalled": [],
     }
     assert SECRET not in result.output
 

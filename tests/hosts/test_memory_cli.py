@@ -1,10 +1,13 @@
 """`worldagent memory add`, `list`, `search`, `show`, `edit`, `forget`, `export` and `import`."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from support.command_line import Run, as_json, home, refusal, run
+from support.chat import Start, piped
+from support.command_line import COMMAND, Run, as_json, home, refusal, run
+from support.openai_stub import OpenAIStub
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -83,3 +86,31 @@ async def test_a_file_with_a_wrong_line_writes_nothing(run: Run, home: Path, tmp
         file.write_text(f'{{"text": "fine"}}\n{wrong}\n')
         assert problem in (await refusal(run, "memory", "import", str(file)))["message"]
     assert (await as_json(run, "memory", "list"))["entries"] == []
+
+
+@pytest.mark.requirement("M2")
+async def test_a_chat_shows_which_entries_a_message_recalled(run: Run, start: Start, stub: OpenAIStub) -> None:
+    entry = (await as_json(run, "memory", "add", NUTS, "--account", "ana"))["entry"]
+    async with start("--account", "ana", WORLDAGENT_MEMORY="true") as terminal:
+        await terminal.say("Hello")
+        assert "memory:" not in terminal.text
+        await terminal.say("Any nuts?")
+        assert f"memory: {entry['id']}" in terminal.lines
+    assert NUTS in stub.asked()
+
+
+@pytest.mark.requirement("M2")
+async def test_a_program_that_reads_a_chat_gets_the_entries_as_json_or_where_it_asks(
+    run: Run, environment: dict[str, str]
+) -> None:
+    entry = (await as_json(run, "memory", "add", NUTS, "--account", "ana"))["entry"]
+    given = environment | {"WORLDAGENT_MEMORY": "true", "WORLDAGENT_LM": "openai/answer"}
+    words = ("ask", "Any nuts?", "--account", "ana")
+    for more, expected in (((), ""), (("-v",), f"memory: {entry['id']}")):
+        code, out, told = await piped(given, b"", *words, *more, argv=COMMAND)
+        assert (code, out, expected in told, "memory:" in told) == (0, "Paris.\n", True, bool(more))
+    _, out, _ = await piped(given, b"", *words, "--json", argv=COMMAND)
+    assert json.loads(out)["recalled"] == [entry["id"]]
+    _, out, _ = await piped(given, b"", *words, "--events", argv=COMMAND)
+    [shown] = [each for each in map(json.loads, out.splitlines()) if each["type"] == "memory_recalled"]
+    assert shown["entries"] == [entry["id"]]

@@ -268,6 +268,8 @@ def _event_text(event: events.Event) -> str:
     match event:
         case events.TurnStarted(role_tiers=tiers) if tiers:
             return f"role: {', '.join(tiers)}"
+        case events.MemoryRecalled(entries=ids) if ids:
+            return f"memory: {', '.join(ids)}"
         case events.RoleTierSkipped():
             return f"skipped, because its source is down: {event.tier} role"
         case events.HistorySummarised():

@@ -119,7 +119,8 @@ async def test_a_turn_recalls_what_a_client_added(tmp_path: Path) -> None:
         for account, expected in (("ana", [made["id"]]), ("ben", [])):
             arguments = {"thread": account, "account": account, "text": "Any nuts?", "detach": True}
             async with client.call("converse", arguments) as call:
-                await call.answer()
+                answer = await call.answer()
+            assert answer["turn"]["recalled"] == expected
             shown = [event["entries"] for event in call.events if event["type"] == "memory_recalled"]
             assert [each for ids in shown for each in ids] == expected
 
