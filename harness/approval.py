@@ -25,7 +25,7 @@ _LOG = logging.getLogger("worldagent.calls")
 _REFUSED: Final = "; other arguments for it were refused: "
 
 
-async def require_approval(step: Step, callee: Function, ctx: CallContext) -> None:
+async def require_approval(step: Step, callee: Function, ctx: CallContext, shape: Function | None = None) -> None:
     """Decide about a step before it runs.
 
     Sets on the step who decided, and either the approval request (`ask`) or the refusal.
@@ -34,6 +34,7 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext) -> No
         step: The step, which is changed; its input is the params as JSON.
         callee: The function that is called; its `params` declare the step's input.
         ctx: The context of the caller.
+        shape: The shape that is called by name to run the callee; see `Gate.decide`.
     """
     drive, gate, caller = ctx.frame.drive, ctx.gate, ctx.current_caller
     record = drive.recorded(step.id)
@@ -41,11 +42,11 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext) -> No
         step.by = record.by  # decided in an earlier run
         return
     if record is not None and record.answered:  # a person's answer counts, even if approval is no longer required
-        verdict = gate.by_policy(callee, step.input, caller)
+        verdict = gate.by_policy(callee, step.input, caller, shape)
         if verdict.decision != "refuse":
             verdict = Verdict("ask", "person", pause_of(record).reason, verdict.approvers)
     else:
-        verdict = gate.decide(callee, step.input, caller)
+        verdict = gate.decide(callee, step.input, caller, shape)
     if verdict.decision == "approve":
         step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
         return
@@ -53,7 +54,7 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext) -> No
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and no person can be asked here")
     if verdict.decision == "ask":
         ctx = replace(ctx, caller=caller)  # what a model influences while a person is asked does not change the caller
-        _ask(step, verdict, callee, ctx)
+        _ask(step, verdict, callee, ctx, shape)
         if not await _unanswered(step, verdict, callee, ctx):
             return
         why = f"{verdict.reason}, and no person watches this unattended turn"
@@ -105,13 +106,13 @@ def _refuse(step: Step, verdict: Verdict, callee: Function, caller: Caller) -> N
     step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
 
 
-def _ask(step: Step, verdict: Verdict, callee: Function, ctx: CallContext) -> None:
+def _ask(step: Step, verdict: Verdict, callee: Function, ctx: CallContext, shape: Function | None) -> None:
     """Request approval for the step. Arguments that a person changes are validated and checked by the policy again."""
     fits = step.check
 
     def check(arguments: Any) -> Any:
         taken = arguments if fits is None else fits(arguments)
-        now = ctx.gate.by_policy(callee, taken, ctx.caller)
+        now = ctx.gate.by_policy(callee, taken, ctx.caller, shape)
         if now.decision == "refuse":
             if step.ask is not None:
                 before = step.ask.reason.partition(_REFUSED)[0]

@@ -71,7 +71,7 @@ class Call:
     """One call on its way through the layers, which fill it in. It belongs to the layers and is used once.
 
     Attributes:
-        function: The function that is called.
+        function: The function that is called. If it is the shape that runs workers, `_validated` puts the worker here.
         input: Its params, as the caller passed them.
         ctx: The context of the caller.
         key: Distinguishes the call from calls with equal input.
@@ -79,6 +79,7 @@ class Call:
         waits: Whether a body waits for it. If a person is asked, that body continues in a later run.
         slot: Is held while the call runs; see `Step.slot`.
         how: Further options for `CallContext.dispatch`; opaque here.
+        named: The function by whose name it is called.
         prepared: The call when it is ready to run, from `_validated`.
         budget: What the call, and all calls below it, can use; from `_limited`.
         changed: The params that a person put in place of its own, from `_journaled`.
@@ -92,12 +93,13 @@ class Call:
     waits: bool = True
     slot: AbstractAsyncContextManager[Any] | None = None
     how: object = None
+    named: Function = field(init=False)
     prepared: Prepared = field(init=False)
     budget: Budget = field(init=False)
     changed: Mapping[str, Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.budget = self.ctx.budget
+        self.named, self.budget = self.function, self.ctx.budget
 
     @property
     def is_task(self) -> bool:
@@ -135,10 +137,10 @@ def _validated(inner: Handler) -> Handler:
 def _limited(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         function, ctx, step = call.function, call.ctx, call.prepared.step
-        if ctx.tools is not None and not is_like(function.name, ctx.tools):
+        if ctx.tools is not None and not is_like(call.named.name, ctx.tools):
             some = ", ".join(ctx.tools[:MAX_NAMES_IN_ERROR]) + (", ..." if len(ctx.tools) > MAX_NAMES_IN_ERROR else "")
             raise ToolNotAllowed(
-                f"{ctx.caller.name!r} is not allowed to call {function.name!r}",
+                f"{ctx.caller.name!r} is not allowed to call {call.named.name!r}",
                 remedy=f"it can call: {some or 'nothing'}",
             )
         depth = ctx.budget.ledger.depth
@@ -190,7 +192,8 @@ def _gated(inner: Handler) -> Handler:
         step = prepared.step
         # A worker that is called by name has the params of the shape that runs it.
         callee = function if function.params is prepared.params else replace(function, params=prepared.params)
-        await require_approval(step, callee, call.ctx)
+        shape = None if call.named is function else call.named
+        await require_approval(step, callee, call.ctx, shape)
         result_read = False
         try:
             value = await inner(call)

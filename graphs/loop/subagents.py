@@ -277,6 +277,7 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
             description=found.description,
             kind=found.kind,
             risk=found.risk,
+            capabilities=found.capabilities,
             limits=found.limits,
             capture=found.capture,
         )

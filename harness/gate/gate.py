@@ -196,15 +196,18 @@ class Gate:
         if before is None or before.description != grant.description:
             given[grant.covers] = grant
 
-    def decide(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def decide(
+        self, callee: Function, arguments: Mapping[str, Any], caller: Caller, shape: Function | None = None
+    ) -> Verdict:
         """Decide about a new call.
 
         Args:
             callee: The function that is called.
             arguments: Its params as JSON.
             caller: The caller.
+            shape: The shape that is called by name to run a worker, the `callee`; None if the callee is called itself.
         """
-        verdict = self.by_policy(callee, arguments, caller)
+        verdict = self.by_policy(callee, arguments, caller, shape)
         if verdict.decision == "approve" and callee.approval:
             verdict = Verdict("ask", "function", "the function always requires approval")
         if verdict.decision == "ask":
@@ -215,17 +218,21 @@ class Gate:
             verdict = replace(verdict, expires=self.policy.expires)
         return verdict
 
-    def by_policy(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def by_policy(
+        self, callee: Function, arguments: Mapping[str, Any], caller: Caller, shape: Function | None = None
+    ) -> Verdict:
         """Return the verdict of the policies and ceilings. A call that they refuse must never run.
 
         The strictest verdict counts, so a worker's own policy and its ceiling can only narrow the agent's policy (H6).
         """
         verdict = self._by_agent(callee, arguments, caller)
+        if shape is not None:
+            verdict = _stricter(verdict, self.by_policy(shape, arguments, caller))
         if not caller.workers:
             return verdict
         verdicts = [verdict, *(self._by_worker(name, callee, arguments, caller) for name in caller.workers)]
         verdicts += [_by_ceiling(ceiling, callee, caller) for ceiling in self._ceilings(caller)]
-        return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.decision])
+        return _stricter(*verdicts)
 
     def _by_worker(self, name: str, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """Return the verdict of a worker's policy. It approves calls that no rule matches, unless it sets `default`."""
@@ -336,6 +343,11 @@ class Gate:
 def digest_of(value: object) -> str:
     """Return a digest of arguments or a description, by which equal ones are recognised."""
     return digest(value, length=16)
+
+
+def _stricter(*verdicts: Verdict) -> Verdict:
+    """Return the strictest of several verdicts, the first of equal ones."""
+    return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.decision])
 
 
 def _by_ceiling(ceiling: Ceiling, callee: Function, caller: Caller) -> Verdict:

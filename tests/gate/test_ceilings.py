@@ -154,6 +154,46 @@ async def test_a_parent_narrows_the_ceiling_of_its_child(tmp_path: Path) -> None
     assert "'inner' is under the ceiling of 'parent', which reaches only: inner, look" in told(lm.calls[1])[0]
 
 
+BY_NAME = calls(("subagent", {"worker": "clerk", "request": "Go."}))
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "rules", "gate"),
+    [
+        (Ceiling(authority={"clerk": "forbidden", "*": "autonomous"}), (), "ceiling:buyer"),
+        (Ceiling(authority={"filing": "forbidden", "*": "autonomous"}), (), "ceiling:buyer"),
+        (Ceiling(functions="clerk"), (), "ceiling:buyer"),
+        (None, (Rule(decision="refuse", function="clerk", name="no clerk"),), "rule:no clerk"),
+        (None, (Rule(decision="refuse", function="subagent", name="by name"),), "rule:by name"),
+    ],
+)
+async def test_a_worker_that_is_run_by_the_name_of_its_shape_is_judged_by_both_names(
+    tmp_path: Path, ceiling: Ceiling | None, rules: tuple[Rule, ...], gate: str
+) -> None:
+    lm = ScriptedLM([BY_NAME, LAST])
+    workers = [buyer(tools=["subagent"], ceiling=ceiling), buyer("clerk", capabilities=("filing",))]
+    policy = Policy(rules=(*rules, *APPROVED.rules))
+    async with scripted_agent(tmp_path, lm, workers=workers, policy=policy) as agent:
+        task = agent.thread("t").stream_task("subagent", {"worker": "buyer", "request": "Go."})
+        _, events = await streamed(task)
+    [decided] = [event for event in events if isinstance(event, CallDecided)]
+    assert (decided.decision, decided.gate) == ("refuse", gate)
+    lm.assert_all_used()
+
+
+async def test_the_risk_of_a_worker_counts_if_it_is_run_by_the_name_of_its_shape(tmp_path: Path) -> None:
+    lm = ScriptedLM([BY_NAME, LAST, LAST])
+    workers = [buyer(tools=["subagent"]), buyer("clerk", risk="destructive")]
+    async with scripted_agent(tmp_path, lm, workers=workers, policy=APPROVED) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("subagent", {"worker": "buyer", "request": "Go."})
+        [pause] = turn.pauses
+        assert (pause.function, pause.risk) == ("clerk", ("destructive",))
+        changed = Approve(arguments={**pause.arguments, "request": "Wait."}, hash=pause.hash)
+        assert (await thread.resume({pause.id: changed})).status == "done"
+    assert lm.calls[1].fields["request"] == "Wait."
+
+
 async def test_an_approval_deep_below_a_ceiling_waits_and_another_agent_resumes(tmp_path: Path) -> None:
     workers = [buyer(ceiling=PAY_ASKS), buyer("clerk"), buyer("runner")]
     lm = ScriptedLM([asks("clerk"), asks("runner"), asks_inner()])
