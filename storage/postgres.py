@@ -203,7 +203,7 @@ def _migrate(connection: psycopg.Connection, name: str, schemas: Sequence[Schema
 
 def _native(statement: str) -> bytes:
     # Ids must sort by their bytes, as in SQLite, whatever the server's locale is.
-    return query(_TEXT.sub('TEXT COLLATE "C"', statement))
+    return query(_TEXT.sub('TEXT COLLATE "C"', statement).removesuffix("WITHOUT ROWID"))
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------

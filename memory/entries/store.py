@@ -1,20 +1,14 @@
-"""The entries in the agent's database, and their search by words (M1, M3).
-
-The index is a table of ours, the same on both engines: the hash of a word, together with whose entry it is in, and the
-entries that have it. So a search reads nothing of other accounts, counts only what its reader may see, ranks alike on
-both engines, and a deleted entry leaves nothing in any index of a database's own.
-"""
+"""The entries in the agent's database: written, read and searched (M1, M3)."""
 
 from __future__ import annotations
 
 import json
 import math
 import secrets
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
@@ -35,6 +29,7 @@ from .entry import (
     check_tags,
     source_of,
 )
+from .index import MASK, MAX_POSTINGS, MAX_QUERY_WORDS, WORD_TABLES, Place, hash_of, post, rank, unpost
 from .vectors import VECTOR_TABLES, Vectors, drop_vector, fused
 from .words import question_words, words_of
 
@@ -64,42 +59,27 @@ ENTRIES: Final = Schema(
                  created DOUBLE PRECISION NOT NULL,
                  changed DOUBLE PRECISION NOT NULL,
                  expires DOUBLE PRECISION,
-                 replaced BIGINT,
-                 words BIGINT NOT NULL)""",
-            # Covers the counts of a search.
-            "CREATE INDEX wa_entry_owner ON wa_entry(workspace, owner, level, replaced, words)",
+                 replaced BIGINT)""",
             "CREATE INDEX wa_entry_created ON wa_entry(workspace, owner, created, key)",
             "CREATE INDEX wa_entry_thread ON wa_entry(thread) WHERE thread IS NOT NULL",
             "CREATE INDEX wa_entry_expires ON wa_entry(expires) WHERE expires IS NOT NULL",
             "CREATE INDEX wa_entry_replaced ON wa_entry(replaced) WHERE replaced IS NOT NULL",
-            """CREATE TABLE wa_entry_word(
-                 word BIGINT NOT NULL,
-                 entry BIGINT NOT NULL,
-                 times BIGINT NOT NULL,
-                 words BIGINT NOT NULL,
-                 PRIMARY KEY(word, entry))""",
+            *WORD_TABLES,
         ),
         ("CREATE TABLE wa_distilled(thread TEXT PRIMARY KEY, turn TEXT NOT NULL)",),
         VECTOR_TABLES,
     ),
 )
 
-MAX_POSTINGS: Final = 8_000
-"""How many entries with one of the words a search looks at. Words that more have say little, and are left out."""
-
-MAX_QUERY_WORDS: Final = 64
-_K1: Final = 1.2  # how fast a repeated word counts less
-_B: Final = 0.75  # how much a long entry counts less
 _PAGE: Final = 200
 
-_INSERT: Final = f"""INSERT INTO wa_entry({_COLUMNS}, words) VALUES({", ".join("?" * 18)})
-                     ON CONFLICT(key) DO NOTHING RETURNING key"""
-_POST: Final = "INSERT INTO wa_entry_word(word, entry, times, words) VALUES {}"
+_INSERT: Final = f"INSERT INTO wa_entry({_COLUMNS}) VALUES {{}} ON CONFLICT(key) DO NOTHING RETURNING {_COLUMNS}"
+_VALUES: Final = f"({', '.join('?' * 17)})"
+_INSERTED_AT_ONCE: Final = 50
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key=? AND workspace=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key IN ({{}})"
-_UPDATE: Final = "UPDATE wa_entry SET text=?, tags=?, expires=?, version=?, changed=?, words=? WHERE key=?"
+_UPDATE: Final = "UPDATE wa_entry SET text=?, tags=?, expires=?, version=?, changed=? WHERE key=?"
 _DELETE: Final = "DELETE FROM wa_entry WHERE key=?"
-_UNPOST: Final = "DELETE FROM wa_entry_word WHERE entry=? AND word IN ({})"
 _RESTORE: Final = "SELECT key FROM wa_entry WHERE replaced=?"
 _LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner IN ({{}}) AND level <= ?
                      AND (CAST(? AS BIGINT)=1 OR replaced IS NULL)
@@ -119,10 +99,6 @@ _QUIET: Final = f"""SELECT t.name, t.id FROM wa_turn t LEFT JOIN wa_distilled d 
                     WHERE t.id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
                       AND t.id > ? AND t.{_OVER} AND t.changed < ? AND (d.turn IS NULL OR d.turn < t.id)
                     ORDER BY t.id LIMIT ?"""
-_COUNTS: Final = """SELECT COUNT(*), SUM(words) FROM wa_entry
-                    WHERE workspace=? AND owner IN ({}) AND level <= ? AND replaced IS NULL"""
-_HAVING: Final = "SELECT word, COUNT(*) FROM wa_entry_word WHERE word IN ({}) GROUP BY word"
-_POSTINGS: Final = "SELECT word, entry, times, words FROM wa_entry_word WHERE word IN ({}) ORDER BY word, entry LIMIT ?"
 
 
 class _Stored(Row):
@@ -254,9 +230,7 @@ class Entries:
         now = self._clock.now()
 
         def work(transaction: Transaction) -> list[tuple[Any, ...]]:
-            for key, draft in zip(keys, drafts, strict=True):
-                write(transaction, workspace, key, draft, now)
-            return [row for key in keys for row in transaction.execute(_ONE, (key, workspace))]
+            return write(transaction, workspace, list(zip(keys, drafts, strict=True)), now)
 
         made = tuple(map(self._entry, await self._database.transact(work)))
         await self._embed(workspace, keys)
@@ -336,11 +310,13 @@ class Entries:
         keys = {entry_id: key_of_id(entry_id) for entry_id in ids}
 
         def work(transaction: Transaction) -> str:
+            held: list[tuple[Place, int]] = []
             for entry_id, key in keys.items():
                 rows = transaction.hold(_ONE, (key, workspace), alone=True)
                 if not rows or not _visible(rows[0], reader):
                     return entry_id
-            for key in keys.values():
+                held.append((_place(rows[0]), key))
+            for _, key in sorted(held):  # by places, as `post` does, so that two writers do not wait for each other
                 delete(transaction, key)
             return ""
 
@@ -423,13 +399,15 @@ class Entries:
             [(mark,)] = transaction.hold(_MARK, (thread,), alone=True)
             if mark != before:
                 return []
+            rows = write(
+                transaction, workspace, [(key, draft) for key, (draft, _) in zip(keys, made, strict=True)], now
+            )
             for key, (draft, replaced) in zip(keys, made, strict=True):
-                write(transaction, workspace, key, draft, now)
                 for row in transaction.hold(_ONE, (key_of_id(replaced or ""), workspace), alone=True):
                     if _visible(row, Reader(workspace=workspace, account=draft.account)) and row[-1] is None:
                         mark_replaced(transaction, row, key)
             transaction.execute(_SET_MARK, (thread, after))
-            return [row for key in keys for row in transaction.execute(_ONE, (key, workspace))]
+            return rows
 
         notes = tuple(map(self._entry, await self._database.transact(work)))
         await self._embed(workspace, keys)
@@ -517,23 +495,44 @@ class Entries:
         vectors = self._vectors
         question = None if vectors is None else await vectors.question(text, strict=strict)
 
-        def work(transaction: Transaction) -> list[tuple[Entry, float]]:
-            ranked = rank(transaction, reader, words) if words else []
+        def work(transaction: Transaction) -> Sequence[tuple[Entry, float]]:
+            nearest: Sequence[tuple[int, float]] | None = None
             if vectors is not None and question is not None:
-                ranked = fused(ranked, vectors.rank(transaction, reader, question, now, strict=strict))
-            found: list[tuple[Entry, float]] = []
-            for start in range(0, len(ranked), _PAGE):
-                page = ranked[start : start + _PAGE]
-                rows = {row[0]: row for row in _some(transaction, [key for key, _ in page])}
-                for key, score in page:
-                    entry = self._entry(rows[key])
-                    if (entry.expires is None or entry.expires > now) and wanted.matches(entry):
-                        found.append((entry, score))
-                if len(found) >= limit:
+                nearest = vectors.rank(transaction, reader, question, now, strict=strict)
+            found: Sequence[tuple[Entry, float]] = ()
+            # All are ranked only if most of the first do not pass, or to join them with the others.
+            for most in (limit + _PAGE, MAX_POSTINGS) if nearest is None else (MAX_POSTINGS,):
+                by_words = rank(transaction, reader, words, most)
+                ranked = by_words if nearest is None else fused(by_words, nearest)
+                found = self._passing(transaction, ranked, wanted, now, limit)
+                if len(found) == limit or len(by_words) < most:
                     break
-            return found[:limit]
+            return found
 
         return tuple(await self._database.read(work)) if words or question is not None else ()
+
+    def _passing(
+        self,
+        transaction: Transaction,
+        ranked: Sequence[tuple[int, float]],
+        wanted: EntryFilter,
+        now: datetime,
+        limit: int,
+    ) -> Sequence[tuple[Entry, float]]:
+        """The first entries of a ranked list that a filter passes and whose time is not over."""
+        found: list[tuple[Entry, float]] = []
+        start, size = 0, max(1, min(limit, _PAGE))
+        while start < len(ranked) and len(found) < limit:
+            page = ranked[start : start + size]
+            rows = {row[0]: row for row in _some(transaction, [key for key, _ in page])}
+            entries = [(self._entry(rows[key]), score) for key, score in page]
+            found += [
+                (entry, score)
+                for entry, score in entries
+                if (entry.expires is None or entry.expires > now) and wanted.matches(entry)
+            ]
+            start, size = start + size, _PAGE
+        return found[:limit]
 
     def _entry(self, row: tuple[Any, ...]) -> Entry:
         name = id_of_key(row[0]) if isinstance(row[0], int) else str(row[0])
@@ -569,20 +568,12 @@ def key_of_id(entry_id: str) -> int:
     """The key of the entry with this id; one that no entry has, if the id is malformed."""
     head, _, digits = entry_id.partition("_") if isinstance(entry_id, str) else ("", "", "")
     plain = head == "mem" and len(digits) == 16 and all(digit in "0123456789abcdef" for digit in digits)
-    return int(digits, 16) & _MASK if plain else -1
-
-
-_MASK: Final = (1 << 63) - 1  # what a BIGINT holds
-
-
-def _hash(*parts: object) -> int:
-    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big") & _MASK
+    return int(digits, 16) & MASK if plain else -1
 
 
 def _key_of(workspace: str, account: str | None, key: str | None) -> int:
     # The account is part of it: otherwise the same key would give one account the entry of another.
-    return secrets.randbits(63) if key is None else _hash("key", workspace, account or "", key)
+    return secrets.randbits(63) if key is None else hash_of("key", workspace, account or "", key)
 
 
 def unknown_entry(entry_id: object) -> UnknownEntry:
@@ -595,21 +586,34 @@ def unknown_entry(entry_id: object) -> UnknownEntry:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def write(transaction: Transaction, workspace: str, key: int, draft: Draft, now: datetime) -> bool:
-    """Write a new entry in a transaction; False if its key was written before."""
-    level, counts = CLASSIFICATIONS.index(draft.classification), Counter(words_of(draft.text))
-    source = draft.source.thread
+def write(
+    transaction: Transaction, workspace: str, drafts: Sequence[tuple[int, Draft]], now: datetime
+) -> list[tuple[Any, ...]]:
+    """Write entries, each with its key, and return their rows. An entry whose key was written before stays as it is."""
+    new = dict(reversed(drafts))  # of two with the same key the first counts
+    counts = {key: Counter(words_of(draft.text)) for key, draft in new.items()}
+    given = [_values(workspace, key, draft, now) for key, draft in new.items()]
+    written: dict[int, tuple[Any, ...]] = {}
+    for start in range(0, len(given), _INSERTED_AT_ONCE):
+        some = given[start : start + _INSERTED_AT_ONCE]
+        values = [value for row in some for value in row]
+        statement = _INSERT.format(", ".join([_VALUES] * len(some)))
+        written |= {row[0]: row for row in transaction.execute(statement, values)}
+    post(transaction, ((_place(row), key, counts[key]) for key, row in written.items()))
+    there = _some(transaction, [key for key in new if key not in written])
+    rows = written | {row[0]: row for row in there if row[1] == workspace}
+    return [rows[key] for key, _ in drafts if key in rows]
+
+
+def _values(workspace: str, key: int, draft: Draft, now: datetime) -> tuple[object, ...]:
+    level, source = CLASSIFICATIONS.index(draft.classification), draft.source.thread
     thread = None if source is None else thread_key(Scope(workspace=workspace, thread=source))
-    given = (
+    return (
         *(key, workspace, draft.account or "", draft.kind, draft.text, json.dumps(draft.tags, ensure_ascii=False)),
         *(canonical_json(draft.source.to_json()), thread, json.dumps([*draft.untrusted]), level),
         *(draft.domain, float(draft.confidence), 1, now.timestamp(), now.timestamp()),
-        *(_seconds(draft.expires or "never"), None, counts.total()),
+        *(_seconds(draft.expires or "never"), None),
     )
-    if not transaction.execute(_INSERT, given):
-        return False
-    _post(transaction, (workspace, draft.account or "", level), key, counts)
-    return True
 
 
 def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: datetime) -> None:
@@ -618,24 +622,23 @@ def rewrite(transaction: Transaction, row: Sequence[Any], change: Change, now: d
     text = stored["text"] if change.text is None else change.text
     tags = stored["tags"] if change.tags is None else json.dumps(change.tags, ensure_ascii=False)
     expires = stored["expires"] if change.expires is None else _seconds(change.expires)
-    counts, place = Counter(words_of(text)), (stored["workspace"], stored["owner"], stored["level"])
     if text != stored["text"]:
         drop_vector(transaction, stored["key"])
     if text != stored["text"] and stored["replaced"] is None:
-        _unpost(transaction, place, stored["key"], words_of(stored["text"]))
-        _post(transaction, place, stored["key"], counts)
-    given = (text, tags, expires, stored["version"] + 1, now.timestamp(), counts.total(), stored["key"])
+        unpost(transaction, _place(row), stored["key"], words_of(stored["text"]))
+        post(transaction, [(_place(row), stored["key"], Counter(words_of(text)))])
+    given = (text, tags, expires, stored["version"] + 1, now.timestamp(), stored["key"])
     transaction.execute(_UPDATE, given)
 
 
 def mark_replaced(transaction: Transaction, row: Sequence[Any], by: int | None) -> None:
     """Take a row that is held out of searches, because of a newer entry; None puts it back."""
     stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    place, words = (stored["workspace"], stored["owner"], stored["level"]), words_of(stored["text"])
-    _unpost(transaction, place, stored["key"], words)
+    words = words_of(stored["text"])
+    unpost(transaction, _place(row), stored["key"], words)
     drop_vector(transaction, stored["key"])
     if by is None:
-        _post(transaction, place, stored["key"], Counter(words))
+        post(transaction, [(_place(row), stored["key"], Counter(words))])
     transaction.execute("UPDATE wa_entry SET replaced=? WHERE key=?", (by, stored["key"]))
 
 
@@ -645,7 +648,7 @@ def delete(transaction: Transaction, key: int) -> None:
     for row in _some(transaction, [key]):
         stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
         newer = stored["replaced"]
-        _unpost(transaction, (stored["workspace"], stored["owner"], stored["level"]), key, words_of(stored["text"]))
+        unpost(transaction, _place(row), key, words_of(stored["text"]))
         drop_vector(transaction, key)
         transaction.execute(_DELETE, (key,))
     for (older,) in transaction.execute(_RESTORE, (key,)):
@@ -665,26 +668,18 @@ def remove_of_thread(transaction: Transaction, thread: str) -> None:
         delete(transaction, key)
 
 
-def _post(transaction: Transaction, place: tuple[object, ...], key: int, counts: Counter[str]) -> None:
-    total, rows = counts.total(), [(_hash(*place, word), times) for word, times in sorted(counts.items())]
-    for start in range(0, len(rows), _PAGE):
-        some = rows[start : start + _PAGE]
-        given = [each for word, times in some for each in (word, key, times, total)]
-        transaction.execute(_POST.format(", ".join(["(?, ?, ?, ?)"] * len(some))), given)
-
-
-def _unpost(transaction: Transaction, place: tuple[object, ...], key: int, words: Iterable[str]) -> None:
-    for marks, some in portions(sorted({_hash(*place, word) for word in words}), _PAGE):
-        transaction.execute(_UNPOST.format(marks), (key, *some))
-
-
 def _some(transaction: Transaction, keys: Sequence[int]) -> list[tuple[Any, ...]]:
-    return _in_pages(transaction, _SOME, keys)
+    found = [transaction.execute(_SOME.format(marks), some) for marks, some in portions(keys, _PAGE)]
+    return [row for rows in found for row in rows]
+
+
+def _place(row: Sequence[Any]) -> Place:
+    return row[1], row[2], row[9]
 
 
 def _visible(row: Sequence[Any], reader: Reader | None) -> bool:
-    _, workspace, owner, *_ = row
-    return reader is None or (workspace == reader.workspace and owner in reader.owners and row[9] in reader.levels)
+    workspace, owner, level = _place(row)
+    return reader is None or (workspace == reader.workspace and owner in reader.owners and level in reader.levels)
 
 
 def _time(seconds: float) -> datetime:
@@ -693,56 +688,6 @@ def _time(seconds: float) -> datetime:
 
 def _seconds(expires: datetime | Literal["never"]) -> float | None:
     return expires.timestamp() if isinstance(expires, datetime) else None
-
-
-# --- ranks ------------------------------------------------------------------------------------------------------------
-
-
-def rank(transaction: Transaction, reader: Reader, words: Sequence[str]) -> list[tuple[int, float]]:
-    """The keys of the entries with one of the words, and their scores, the best first.
-
-    Args:
-        transaction: The transaction.
-        reader: Who reads.
-        words: The words of the question, each once.
-    """
-    places = [(reader.workspace, owner, level) for owner in reader.owners for level in reader.levels]
-    word_of = {_hash(*place, word): word for place in places for word in words}
-    found = _in_pages(transaction, _HAVING, [*word_of])
-    having: Counter[str] = Counter()
-    for hashed, count in found:
-        having[word_of[hashed]] += count
-    marks = ", ".join("?" * len(reader.owners))
-    given = (reader.workspace, *reader.owners, reader.levels[-1])
-    [(entries, total)] = transaction.execute(_COUNTS.format(marks), given)
-    if not having or not entries:
-        return []
-    chosen, left = set[str](), MAX_POSTINGS
-    for word, count in sorted(having.items(), key=lambda each: (each[1], each[0])):
-        if chosen and count > left:
-            break
-        chosen.add(word)
-        left -= count
-    scores: dict[int, list[float]] = defaultdict(list)
-    average = float(total) / entries
-    for hashed, entry, times, length in _in_pages(
-        transaction, _POSTINGS, [hashed for hashed, _ in found if word_of[hashed] in chosen], MAX_POSTINGS
-    ):
-        count = having[word_of[hashed]]
-        rare = math.log(1 + (entries - count + 0.5) / (count + 0.5))
-        weight = times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * length / average))
-        scores[entry].append(rare * weight)
-    # `fsum` does not depend on the order, so both engines give the same sums.
-    ranked = [(entry, math.fsum(parts)) for entry, parts in scores.items()]
-    return sorted(ranked, key=lambda each: (-each[1], each[0]))
-
-
-def _in_pages(transaction: Transaction, statement: str, hashes: Sequence[int], *more: object) -> list[tuple[Any, ...]]:
-    return [
-        row
-        for marks, some in portions(hashes, _PAGE)
-        for row in transaction.execute(statement.format(marks), (*some, *more))
-    ]
 
 
 __all__ = ["ENTRIES", "Change", "Entries", "EntryFilter", "remove_of_thread"]

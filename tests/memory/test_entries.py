@@ -127,6 +127,35 @@ async def test_both_databases_rank_alike(tmp_path: Path) -> None:
     assert all(found[0])
 
 
+@pytest.mark.requirement("M3")
+async def test_scores_count_what_is_left_after_concurrent_writes_and_deletions(entries: Entries) -> None:
+    accounts = ("ana", "bob", None)
+    drafts = [Draft(text=f"boat {'red ' * size}{size}", account=account) for size in range(4) for account in accounts]
+    made = await asyncio.gather(entries.add("w", drafts), entries.add("w", drafts[::-1]))
+    await entries.replace("w", made[0][0].id, made[0][3].id)
+    await entries.edit("w", made[0][1].id, Change(text="no such thing"))
+    await asyncio.gather(*(entries.forget("w", [each.id for each in some[:6]]) for some in made))
+    left = [Draft(text=each.text, account=each.account) for some in made for each in some[6:]]
+    await entries.add("x", left)
+    for account in accounts:
+        found = [await entries.search(Reader(workspace=name, account=account), "red boat 2") for name in ("w", "x")]
+        first, second = [sorted((entry.text, score) for entry, score in each) for each in found]
+        assert first == second != []
+
+
+@pytest.mark.requirement("M3")
+async def test_words_that_very_many_entries_have_count_only_if_no_rarer_one_is_asked(
+    entries: Entries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldagent.memory.entries.index.MAX_POSTINGS", 5)
+    texts_of = [f"boat {'red' if number == 7 else number}" for number in range(8)]
+    await entries.add("w", [Draft(text=text, key=text) for text in texts_of])
+    assert texts(await entries.search(ALL, "red boat")) == ["boat red"]
+    found = await entries.search(ALL, "boat")
+    assert len(found) == 5
+    assert {each.id for each, _ in found} == {*sorted(each.id for each in await entries.list(ALL))[:5]}
+
+
 @pytest.mark.requirement("M4")
 async def test_an_edit_changes_what_is_found_and_two_edits_of_one_version_do_not_both_count(entries: Entries) -> None:
     [made] = await entries.add("w", [Draft(text="Ana lives in Bonn", account="ana")])
@@ -158,7 +187,7 @@ async def test_what_is_forgotten_is_in_no_table(entries: Entries, database: Data
     assert await entries.forget("w", [two.id]) == 1
     assert texts(await entries.search(ANA, "boat")) == ["old boat"]  # what it had replaced counts again
     await entries.forget("w", [one.id])
-    for table in ("wa_entry", "wa_entry_word"):
+    for table in ("wa_entry", "wa_entry_word", "wa_entry_count"):
         counted = await database.read(lambda tx, table=table: tx.execute(f"SELECT COUNT(*) FROM {table}"))  # type: ignore[misc]
         assert counted == [(0,)]
 
