@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AwareDatetime, BaseModel, Field
 
 from ..core import Embedder, check_id
-from ..core.errors import CallRefused, InvalidArgument
+from ..core.errors import CallRefused, InvalidArgument, UnknownEntry
 from ..core.validation import check_integer, is_text, read_model
 from ..harness import CallContext, Function, flow
 from ..memory.entries import (
@@ -513,13 +513,14 @@ class MemoryFunctions:
     async def _forget(self, ctx: CallContext, entry_id: str) -> str:
         reader = self._reader(ctx)
         found = await self._source.get(reader, [entry_id])
-        if not found:
-            return "There is no such entry."
-        if found[0].account is None and not (self._memory and self._memory.workspace_writes):
+        if found and found[0].account is None and not (self._memory and self._memory.workspace_writes):
             raise CallRefused(
                 f"the entry {entry_id!r} is everybody's in the workspace", remedy="let a person remove it"
             )
-        await self._source.forget(ctx.scope.workspace, [entry_id], reader)
+        try:  # also if it is not found: an earlier run of this call can have been killed before it was in no file
+            await self._source.forget(ctx.scope.workspace, [entry_id], reader)
+        except UnknownEntry:
+            return "There is no such entry."
         return "Forgotten."
 
     def _reader(self, ctx: CallContext) -> Reader:

@@ -275,7 +275,7 @@ def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | No
 
 async def _scrub(stores: Stores, key: str) -> None:
     try:
-        await stores.database.scrub()
+        await stores.entries.scrub()
         async with stores.traces() as traces:
             await traces.scrub()
     except StorageUnavailable as error:
@@ -391,7 +391,7 @@ async def prune(stores: Stores, workspace: str, retention: Retention) -> Pruned:
     dropped = await stores.attachments.drop_unreferenced()
     await stores.examples.drop_unfinished(workspace)
     await stores.entries.delete_expired()
-    await stores.database.scrub()
+    await stores.entries.scrub()
     async with stores.traces() as traces:
         await traces.scrub()
     return Pruned(threads=threads, checkpoints=checkpoints, left=left, attachments=len(dropped))

@@ -60,7 +60,7 @@ class MemorySource(Protocol):
         ...
 
     async def forget(self, workspace: str, ids: Sequence[str], reader: Reader | None = None, /) -> int:
-        """Delete entries, all or none."""
+        """Delete entries, all or none. If one does not exist for the reader, raise `UnknownEntry`."""
         ...
 
 

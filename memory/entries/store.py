@@ -68,6 +68,7 @@ ENTRIES: Final = Schema(
         ),
         ("CREATE TABLE wa_distilled(thread TEXT PRIMARY KEY, turn TEXT NOT NULL)",),
         VECTOR_TABLES,
+        ("CREATE TABLE wa_rewrite(id BIGINT PRIMARY KEY)",),
     ),
 )
 
@@ -297,7 +298,7 @@ class Entries:
         """Delete entries, all or none, so that no file holds them; returns how many.
 
         An entry that one of them had replaced counts again. SQLite's file is rewritten, also if an entry does not
-        exist: the process that deleted it can have been killed before that.
+        exist: the process that deleted it can have been killed before that. Until then a row says that it is due.
 
         Args:
             workspace: Their workspace.
@@ -318,36 +319,61 @@ class Entries:
                 held.append((_place(rows[0]), key))
             for _, key in sorted(held):  # by places, as `post` does, so that two writers do not wait for each other
                 delete(transaction, key)
+            _rewrite_is_due(transaction)
             return ""
 
         missing = await self._database.transact(work)
-        await self._database.scrub()
+        await self.scrub()
         if missing:
             raise unknown_entry(missing)
         await self._embed(workspace, [])  # what they had replaced counts again
         return len(keys)
 
     async def forget_expired(self) -> int:
-        """Delete the entries whose time is over, in all workspaces, so that no file holds them; returns how many."""
+        """Delete the entries whose time is over, in all workspaces, so that no file holds them; returns how many.
+
+        What a process was forgetting when it was killed is removed from the files, too.
+        """
         count = await self.delete_expired()
-        if count:
-            await self._database.scrub()
+        if await self._due():
+            await self.scrub()
         return count
 
     async def delete_expired(self) -> int:
-        """As `forget_expired`, but leave it to the caller to scrub the database."""
+        """As `forget_expired`, but leave it to the caller to call `scrub`."""
         given, count = (self._clock.now().timestamp(), _PAGE), 0
 
         def work(transaction: Transaction) -> int:
             keys = [key for (key,) in transaction.execute(_EXPIRED, given)]
             for key in keys:
                 delete(transaction, key)
+            _rewrite_is_due(transaction)
             return len(keys)
 
         # Mostly there are none, and a read does not wait for writers.
         while await self._database.read(lambda tx: tx.execute(_EXPIRED, given)):
             count += await self._database.transact(work)
         return count
+
+    async def scrub(self) -> None:
+        """Rewrite SQLite's file, so that no deleted entry is in it, as `Database.scrub` does.
+
+        Raises:
+            StorageUnavailable: Another process blocked the file for 30 s, or the disk fails. It is still due.
+        """
+        due = await self._due()  # first: the file of an entry that is deleted meanwhile is rewritten again
+        await self._database.scrub()
+
+        def work(transaction: Transaction) -> None:
+            for marks, some in portions(due):
+                transaction.execute(f"DELETE FROM wa_rewrite WHERE id IN ({marks})", some)
+
+        if due:
+            await self._database.transact(work)
+
+    async def _due(self) -> list[int]:
+        rows = await self._database.read(lambda tx: tx.execute("SELECT id FROM wa_rewrite"))
+        return [mark for (mark,) in rows]
 
     # --- distilling -------------------------------------------------------------------------------------------------
 
@@ -664,8 +690,16 @@ def _mark_of(transaction: Transaction, thread: str) -> str:
 def remove_of_thread(transaction: Transaction, thread: str) -> None:
     """Delete the entries that come from a thread, by its key."""
     transaction.execute("DELETE FROM wa_distilled WHERE thread=?", (thread,))
-    for (key,) in transaction.execute(_OF_THREAD, (thread,)):
+    keys = [key for (key,) in transaction.execute(_OF_THREAD, (thread,))]
+    for key in keys:
         delete(transaction, key)
+    if keys:
+        _rewrite_is_due(transaction)
+
+
+def _rewrite_is_due(transaction: Transaction) -> None:
+    # A row of its own for each deletion, so that no rewrite that began before it counts for it.
+    transaction.execute("INSERT INTO wa_rewrite(id) VALUES(?)", (secrets.randbits(63),))
 
 
 def _some(transaction: Transaction, keys: Sequence[int]) -> list[tuple[Any, ...]]:

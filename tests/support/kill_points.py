@@ -107,6 +107,11 @@ class Killer:
         if self._next and self.point is not None and self.point.what == what:
             self.end(transaction)
 
+    def at(self, when: str, what: str) -> None:
+        """Pass a point that is in no transaction, on whatever thread that runs."""
+        if self.point == Point(when, what, self._pass(when, what)):
+            self._kill()
+
     def end(self, transaction: Transaction) -> None:
         """What happens at a point inside a transaction."""
         self._kill()

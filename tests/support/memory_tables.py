@@ -1,0 +1,111 @@
+"""Whether the tables of memory entries agree with each other, wherever a process was killed (M1, M4).
+
+A new table of the entries gets a function in `_CHECKS`.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from support.databases import rows_of
+from worldagent.memory.entries import ENTRIES, Draft
+from worldagent.memory.entries.entry import CLASSIFICATIONS
+from worldagent.memory.entries.store import write
+
+Read = Callable[[str], Sequence[tuple[Any, ...]]]
+"""Gives the rows that a query finds."""
+
+_ENTRIES: Final = "SELECT key, workspace, owner, level, text, words, replaced, source, thread FROM wa_entry"
+_WORDS: Final = "SELECT word, entry, times, words FROM wa_entry_word"
+
+
+def problems_of(home: Path) -> list[str]:
+    """Say what is wrong in the tables of a home that is not open."""
+    return problems(lambda query: rows_of(home, query))
+
+
+def problems(read: Read) -> list[str]:
+    """Say what is wrong in the tables that `read` reads."""
+    return [problem for check in _CHECKS for problem in check(read)]
+
+
+def _words(read: Read) -> list[str]:
+    """An entry that counts has the words of its text, and no other entry has words."""
+    found = {tuple(row) for row in read(_WORDS)}
+    expected, wrong = set[tuple[Any, ...]](), list[str]()
+    for key, workspace, owner, level, text, words, replaced, *_ in read(_ENTRIES):
+        rows, count = _written_anew(key, workspace, owner, level, text)
+        expected |= set(rows) if replaced is None else set()
+        wrong += [] if words == count else [f"the entry {key} has {words} words instead of {count}"]
+    wrong += [f"the entry {entry} lacks a word" for _, entry, *_ in sorted(expected - found)]
+    wrong += [f"there is a word too many of the entry {entry}" for _, entry, *_ in sorted(found - expected)]
+    return wrong
+
+
+def _replaced(read: Read) -> list[str]:
+    """What replaced an entry is there, and no entry replaced itself."""
+    newer = {row[0]: row[6] for row in read(_ENTRIES)}
+    wrong = [f"{by}, which replaced {key}, is gone" for key, by in newer.items() if by is not None and by not in newer]
+    for key in newer:
+        seen, at = {key}, newer[key]
+        while at in newer and at not in seen:
+            seen.add(at)
+            at = newer[at]
+        wrong += [f"{key} was replaced by itself"] if at in seen else []
+    return wrong
+
+
+def _distilled(read: Read) -> list[str]:
+    """A thread is distilled up to a turn that it has, and no further than its notes."""
+    turns = {(thread, turn) for thread, turn in read("SELECT thread, id FROM wa_turn")}
+    marks: dict[str, str] = dict(read("SELECT thread, turn FROM wa_distilled"))
+    wrong = [f"{at} of {thread} is distilled, and gone" for thread, at in marks.items() if (thread, at) not in turns]
+    for *_, given, thread in read(_ENTRIES):
+        if thread is None:
+            continue
+        source = json.loads(given)
+        if (thread, source["turn"]) not in turns:
+            wrong.append(f"there is an entry of a turn of {thread} that is gone")
+        if source["by"] == "distilled" and marks.get(thread, "") < source["turn"]:
+            wrong.append(f"there is a note of {thread} that is not marked")
+    return wrong
+
+
+def _vectors(read: Read) -> list[str]:
+    """An entry that counts has a vector if it says so, and no other entry has one."""
+    made = {key for (key,) in read("SELECT key FROM wa_entry WHERE embedder<>0 AND replaced IS NULL")}
+    found = {key for (key,) in read("SELECT entry FROM wa_entry_vector")}
+    return [f"there is a vector too many or too few of the entry {key}" for key in sorted(made ^ found)]
+
+
+_CHECKS: Final = (_words, _replaced, _distilled, _vectors)
+
+
+class _Scratch:
+    """A database in memory, as `write` takes it."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._database.execute(sql, params).fetchall()  # type: ignore[arg-type]  # as sqlite3 has it
+
+    def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
+        return self.execute(sql, params)
+
+
+def _written_anew(key: int, workspace: str, owner: str, level: int, text: str) -> tuple[list[tuple[Any, ...]], int]:
+    """The rows of words that an entry with this text gets, and how many words it has."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statements in ENTRIES.migrations:
+            for statement in statements:
+                database.execute(statement)
+        scratch = _Scratch(database)
+        draft = Draft(text=text, account=owner or None, classification=CLASSIFICATIONS[level])
+        write(scratch, workspace, key, draft, datetime.now(UTC))
+        [(count,)] = scratch.execute("SELECT words FROM wa_entry")
+        return scratch.execute(_WORDS), count
