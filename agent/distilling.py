@@ -23,7 +23,7 @@ from .roles import THREAD_ROLE
 if TYPE_CHECKING:
     from .runtime import RunnerParts
 
-_MAX_TURNS: Final = 100  # of one account that are read at once; later ones follow
+_MAX_TURNS: Final = 100  # that are read at once; later ones follow
 _MAX_MESSAGES: Final = 200  # of one turn
 _MAX_CHARACTERS: Final = 40_000  # of what a model reads at once; the newest count
 _MAX_NOTES: Final = 20
@@ -45,23 +45,27 @@ async def distil(parts: RunnerParts, workspace: str, thread_id: str) -> tuple[En
         The new entries; none if nothing is worth it, nothing is new, or another process was faster.
 
     Raises:
-        InvalidArgument: The agent's memory is a store of the host's, which distils itself.
+        InvalidArgument: The agent's memory is a store of the host's, which distils itself. Or the thread has no turn.
         ThreadBusy: A turn of the thread runs.
-        HostError: The model failed; nothing is written.
+        HostError: The model failed. What it noted of earlier turns is kept.
     """
     entries = _entries_of(parts)
     key = thread_key(Scope(workspace=workspace, thread=thread_id))
     latest = await parts.stores.turns.latest(key)
-    if latest is not None and latest.status == "running":
+    if latest is None:
+        raise InvalidArgument(f"thread {thread_id!r} has no turn yet", remedy="send a message on it first")
+    if latest.status == "running":
         raise ThreadBusy(f"a turn of the thread {thread_id!r} runs", remedy="distil it once the turn is over")
-    before, turns = await entries.undistilled(key, limit=_MAX_TURNS)
-    made: list[tuple[Draft, str | None]] = []
-    for account, own in groupby(sorted(turns, key=lambda turn: turn.account or ""), key=lambda turn: turn.account):
-        if account is not None:  # an entry needs an account
-            made += await _notes(parts, workspace, thread_id, account, [turn.id for turn in own])
-    if not turns:
-        return ()
-    return await entries.distilled(workspace, key, made, before=before, after=max(turn.id for turn in turns))
+    found: tuple[Entry, ...] = ()
+    while True:
+        before, turns = await entries.undistilled(key, limit=_MAX_TURNS)
+        if not turns:
+            return found
+        made: list[tuple[Draft, str | None]] = []
+        for account, own in groupby(sorted(turns, key=lambda turn: turn.account or ""), key=lambda turn: turn.account):
+            if account is not None:  # an entry needs an account
+                made += await _notes(parts, workspace, thread_id, account, [turn.id for turn in own])
+        found += await entries.distilled(workspace, key, made, before=before, after=turns[-1].id)
 
 
 async def _notes(
@@ -136,6 +140,16 @@ async def _asked(parts: RunnerParts, scope: Scope, signature: Any, inputs: dict[
     finally:
         emit(TurnEnded, status=status)
         await use.close()
+
+
+async def undistilled(parts: RunnerParts, workspace: str, quiet: float) -> tuple[str, ...]:
+    """The ids of all threads that have been quiet for so many seconds and were not distilled since."""
+    found, last = list[str](), ""
+    before = parts.stores.clock.now().timestamp() - quiet
+    while page := await _entries_of(parts).quiet(workspace, before, after=last, limit=_MAX_TURNS):
+        found += [thread for thread, _ in page]
+        last = page[-1][1]
+    return tuple(found)
 
 
 class MemoryUpkeep:

@@ -315,14 +315,32 @@ class AgentMemory:
             thread_id: The thread.
 
         Raises:
-            InvalidArgument: The entries are in a store of the host's.
+            InvalidArgument: The entries are in a store of the host's, or the thread has no turn.
             ThreadBusy: A turn of the thread runs.
-            HostError: The model failed; nothing is written.
+            HostError: The model failed. Of a thread with very many turns, the notes of earlier ones are kept.
         """
         from .distilling import distil
 
         assert self._parts is not None, "distilling needs the model of an agent"
         return await distil(self._parts, self._workspace, check_id("thread", thread_id))
+
+    async def undistilled(self, *, quiet: float = 0.0) -> tuple[str, ...]:
+        """Return the ids of threads with turns that were not distilled yet, for `distil`; the longest quiet come first.
+
+        Args:
+            quiet: How many seconds ago their newest turn must have ended.
+
+        Raises:
+            InvalidArgument: The entries are in a store of the host's, or `quiet` is out of bounds.
+        """
+        from .distilling import undistilled
+
+        if isinstance(quiet, bool) or not isinstance(quiet, int | float) or not 0 <= quiet <= _MAX_QUIET:
+            raise InvalidArgument(
+                f"`quiet` must be seconds from 0, at most a year, got {str(quiet)[:40]!r}", remedy="pass 0 for all"
+            )
+        assert self._parts is not None, "distilling needs the model of an agent"
+        return await undistilled(self._parts, self._workspace, quiet)
 
     async def forget_all(self, *, account: str | None = None) -> int:
         """Delete all entries of an account, or all of the workspace that belong to no account; returns how many."""

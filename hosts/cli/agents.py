@@ -35,12 +35,13 @@ LOCAL_NOTE = (
 )
 
 
-def open_agent(options: AgentOptions, output: Output) -> WorldAgent:
+def open_agent(options: AgentOptions, output: Output, *, memory: bool = False) -> WorldAgent:
     """Make the agent that the options describe, or use the agent of `--app`. It opens when it is entered.
 
     Args:
         options: The command's options.
         output: Where notes go.
+        memory: Whether it has memory whatever the setting says. An agent of `--app` decides itself.
 
     Raises:
         UsageError: An option or a setting is not valid.
@@ -51,7 +52,7 @@ def open_agent(options: AgentOptions, output: Output) -> WorldAgent:
             agent = app_agent(options, options.app)
             load_engine()
         return agent
-    return agent_maker(options, output)(options.workspace)
+    return agent_maker(options, output, memory=memory)(options.workspace)
 
 
 def open_shared(options: AgentOptions, output: Output, *, home_roles: bool) -> WorldAgent:
@@ -71,7 +72,11 @@ def open_shared(options: AgentOptions, output: Output, *, home_roles: bool) -> W
 
 
 def agent_maker(
-    options: AgentOptions, output: Output, *, host: Callable[[], RoleStore | None] = lambda: None
+    options: AgentOptions,
+    output: Output,
+    *,
+    host: Callable[[], RoleStore | None] = lambda: None,
+    memory: bool = False,
 ) -> Callable[[str], WorldAgent]:
     """Read what the options name, without `--app`, and return a function that makes the agent of a workspace.
 
@@ -79,6 +84,7 @@ def agent_maker(
         options: The command's options. Their workspace is not used.
         output: Where notes go.
         host: Called for the stored roles whenever an agent is made, if the options name no role host.
+        memory: Whether the agent has memory whatever the setting says.
 
     Raises:
         UsageError: An option or a setting is not valid.
@@ -100,7 +106,7 @@ def agent_maker(
         settings = settings.model_copy(update={"workers": expanded("--workers", options.workers)})
     if settings.model_options is not None:
         tuned = tuned.over(settings.model_options)
-    settings = settings.model_copy(update={"model_options": tuned})
+    settings = settings.model_copy(update={"model_options": tuned, "memory": memory or settings.memory})
     lm = options.lm or settings.lm
     if lm is None:
         output.note(LOCAL_NOTE)

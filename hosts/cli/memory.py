@@ -1,4 +1,4 @@
-"""The commands of `memory`: entries that outlive threads. They read and write the database and need no model."""
+"""The commands of `memory`: entries that outlive threads. All but `distil` need no model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from .command import Work, bad_usage, command, confirmed, storage_of
-from .exits import FAILED
-from .options import WHICH, ThreadsOptions, argument, flag, option, option_group
+from .exits import DONE, FAILED
+from .options import JSON_RESULT, WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
+    from ...agent import WorldAgent
     from ...agent.memory import AgentMemory
     from ...memory.entries import Entry
 
@@ -36,7 +37,8 @@ app = typer.Typer(no_args_is_help=True)
 def _memory() -> None:
     """Memory: what agents with memory know across threads, of an account or of the whole workspace.
 
-    Agents recall entries if the setting memory is on, or if your own agent has memory=Memory(). No model is needed.
+    Agents recall entries if the setting memory is on, or if your own agent has memory=Memory(). Only `distil` needs a
+    model.
 
     [bold]Example[/bold]
 
@@ -269,6 +271,65 @@ async def import_entries(options: MemoryOptions, output: Output, file: Path) -> 
     async with _open(options) as memory:
         count = await memory.import_lines([*_objects(text)], account=options.account)
     output.result({"imported": count}, f"{count} entries")
+
+
+@option_group
+class DistilOptions(AgentOptions):
+    """The options of `memory distil`."""
+
+    thread: str | None = argument("THREAD", "The conversation within the workspace.", default=None)
+    quiet: float | None = option("SECONDS", "All threads without a turn for this long; 0 is all.", WHICH)
+    role: str | None = typer.Option(None, metavar="TEXT", hidden=True)
+    json: bool = JSON_RESULT
+    verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
+
+
+@app.command("distil")
+@command()
+def distil(options: DistilOptions, output: Output) -> Work:
+    """Let the model note what later conversations should know of a thread, or of all threads that are quiet.
+
+    Only turns that are over and were not distilled yet are read, each account's alone. It costs a model call for each
+    account of a thread. A thread that fails is shown on stderr, the others are distilled, and the exit code is 1.
+
+    [bold]Examples[/bold]
+
+      worldagent memory distil t1 --lm openai/gpt-4o-mini
+
+      worldagent memory distil --quiet 3600 --workspace novel --json
+    """
+    from .agents import open_agent
+
+    if options.role is not None:
+        raise bad_usage("threads are distilled without a role", remedy="omit --role")
+    if (options.thread is None) == (options.quiet is None):
+        raise bad_usage("it is not clear what to distil", remedy="give a THREAD, or --quiet SECONDS")
+    return _distil(open_agent(options, output, memory=True), options, output)
+
+
+async def _distil(agent: WorldAgent, options: DistilOptions, output: Output) -> int:
+    from ...core.errors import WorldAgentError
+    from .progress import shown_progress
+
+    made: list[Entry] = []
+    failed: list[dict[str, Any]] = []
+    async with agent:
+        if options.thread is not None:
+            made += await agent.memory.distil(options.thread)
+        else:
+            threads = await agent.memory.undistilled(quiet=options.quiet or 0)
+            with shown_progress(output) as report:
+                for count, thread in enumerate(threads, start=1):
+                    try:
+                        made += await agent.memory.distil(thread)
+                    except WorldAgentError as error:
+                        output.note(f"thread {thread!r}: {error}")
+                        what = {"code": error.code, "message": error.problem, "remedy": error.remedy}
+                        failed.append({"thread": thread, "error": what})
+                    report("threads", count, len(threads))
+    shown = _table(made) if made else "there is nothing new to remember"
+    output.result({"entries": [entry.to_json() for entry in made], "failed": failed}, shown)
+    return FAILED if failed else DONE
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from ...core import canonical_json
 from ...memory.entries import Classification, Entry, EntryKind
 from ...memory.entries.entry import MAX_ENTRY_CHARACTERS, MAX_TAG_CHARACTERS, MAX_TAGS
 from ...memory.entries.store import unknown_entry
-from .arguments import Moment, WorkspaceArguments
+from .arguments import Moment, ThreadArguments, WorkspaceArguments
 from .call import Call, Refused
 from .records import Answer
 from .validation import Label, Printable, Wire
@@ -109,6 +109,10 @@ class MemoryForgetArguments(WorkspaceArguments):
     )
 
 
+class MemoryDistilArguments(ThreadArguments):
+    """Arguments of `memory_distil`."""
+
+
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +154,12 @@ class MemoryListAnswer(Answer):
     """Answer of `memory_list`."""
 
     entries: list[EntryRecord] = Field(description="newest first")
+
+
+class MemoryDistilAnswer(Answer):
+    """Answer of `memory_distil`."""
+
+    entries: list[EntryRecord] = Field(description="the new entries, of all accounts that spoke on the thread")
 
 
 class MemorySearchAnswer(Answer):
@@ -268,6 +278,25 @@ async def memory_forget(call: Call[MemoryForgetArguments], agent: WorldAgent) ->
     for entry_id in call.given.entries:
         _check_writer(call, (await _seen(call, memory, entry_id)).account)
     return MemoryForgetAnswer(forgotten=await memory.forget(*call.given.entries, account=call.caller.account))
+
+
+async def memory_distil(call: Call[MemoryDistilArguments], agent: WorldAgent) -> MemoryDistilAnswer:
+    """Let the model note what later conversations should know of a thread.
+
+    Raises:
+        Refused: The caller is not an operator.
+        InvalidArgument: The agent has no memory, or the thread has no turn.
+        ThreadBusy: A turn of the thread runs.
+        HostError: The model failed.
+    """
+    if not call.caller.grant.operator:
+        raise Refused(
+            "forbidden",
+            "only an operator distils threads, because that writes entries of all accounts that spoke on one",
+            remedy="use a token with `operator = true`",
+        )
+    made = await agent.memory.distil(call.given.thread)
+    return MemoryDistilAnswer(entries=[_record(call, entry) for entry in made])
 
 
 async def _seen(call: Call[Any], memory: AgentMemory, entry_id: str) -> Entry:

@@ -227,6 +227,13 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "Delete memory entries, all or none, so that the database holds nothing of them.",
         effect="changes",
     ),
+    "memory_distil": _tool(
+        "Distil a thread",
+        memory.memory_distil,
+        "Let the agent's model note, as memory entries, what later conversations should know of a thread. Only turns "
+        "that are over and were not distilled yet are read. Only an operator can call it.",
+        effect="adds",
+    ),
 }
 
 

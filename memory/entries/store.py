@@ -98,7 +98,7 @@ _SET_MARK: Final = """INSERT INTO wa_distilled(thread, turn) VALUES(?, ?)
                       ON CONFLICT(thread) DO UPDATE SET turn=excluded.turn"""
 _QUIET: Final = f"""SELECT t.name, t.id FROM wa_turn t LEFT JOIN wa_distilled d ON d.thread=t.thread
                     WHERE t.id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
-                      AND t.id > ? AND t.{_OVER} AND t.changed < ? AND (d.turn IS NULL OR d.turn < t.id)
+                      AND t.id > ? AND t.{_OVER} AND t.changed <= ? AND (d.turn IS NULL OR d.turn < t.id)
                     ORDER BY t.id LIMIT ?"""
 
 

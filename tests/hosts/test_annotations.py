@@ -44,7 +44,8 @@ async def seen(client: Calling) -> dict[str, Any]:
     for name in list(found):
         read = [await client.ask(tool, thread=name) for tool in ("pauses", "history", "explain_role")]
         found[name] = [found[name], *read]
-    kept = [*(await client.ask("schedule_list"))["schedules"], *(await client.ask("memory_list"))["entries"]]
+    entries = (await client.ask("memory_list", account="ana"))["entries"]
+    kept = [*(await client.ask("schedule_list"))["schedules"], *entries]
     return found | {each["id"]: each for each in kept}
 
 
@@ -73,6 +74,8 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
                 await client.ask("thread_role_set", thread=EXAMPLE, role={"content": "Be brief."})
             if tool.name == "thread_rename":
                 await client.ask("thread_rename", thread=EXAMPLE, title="A title")
+            if tool.name == "memory_distil":
+                await client.ask("converse", thread=EXAMPLE, text="Hi", account="ana")
             if tool.name == "events":
                 given["turn_id"] = (await client.ask("pauses", thread=EXAMPLE))["turn_id"]
             given |= about(tool, (await client.ask("memory_add", text="Ana."))["entry"]["id"])

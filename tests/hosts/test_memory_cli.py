@@ -73,6 +73,9 @@ async def test_an_export_is_imported_once_and_everything_can_be_forgotten(run: R
         (("forget", "mem_0", "--yes"), "there is no memory entry"),
         (("list", "--kind", "rule"), "`kind` must be one of"),
         (("import", "missing.jsonl"), "cannot be read"),
+        (("distil",), "it is not clear what to distil"),
+        (("distil", "t1", "--quiet", "0"), "it is not clear what to distil"),
+        (("distil", "t1", "--role", "A pirate."), "threads are distilled without a role"),
     ],
 )
 async def test_what_cannot_be_done(run: Run, home: Path, words: tuple[str, ...], problem: str) -> None:

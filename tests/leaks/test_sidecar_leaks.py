@@ -356,6 +356,7 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "memory_show", {"entry": content[:200]}
     yield "memory_edit", {"entry": content[:200], "text": "Hi"}
     yield "memory_forget", {"entries": [content[:200]]}
+    yield "memory_distil", {"thread": "t1", "role": role}
     yield "resume", {"on_role_change": content, "role": role}
     yield "resume", {"answers": {"p": {"approve": {label: content}}}, "role": role}
     yield "thread_role_set", {"role": role, "ttl": content}

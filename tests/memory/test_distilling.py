@@ -120,6 +120,22 @@ def _files(home: Path) -> bytes:
     return b"".join(file.read_bytes() for file in home.rglob("*") if file.is_file())
 
 
+async def test_the_threads_that_were_not_distilled_yet_are_listed(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with scripted_agent(tmp_path, ScriptedLM(noting), memory=Memory(), clock=clock) as agent:
+        for thread in ("t", "u", "v"):
+            await agent.thread(thread, account="ana").converse("I live in Bonn.")
+            await clock.advance(100)
+        assert await agent.memory.undistilled() == ("t", "u", "v")
+        assert await agent.memory.undistilled(quiet=200) == ("t", "u")
+        await agent.memory.distil("t")
+        assert await agent.memory.undistilled(quiet=200) == ("u",)
+        with pytest.raises(InvalidArgument, match="`quiet` must be seconds from 0, at most a year"):
+            await agent.memory.undistilled(quiet=-1)
+        with pytest.raises(InvalidArgument, match="thread 'w' has no turn yet; send a message"):
+            await agent.memory.distil("w")
+
+
 async def test_two_processes_that_distil_one_thread_write_it_once(tmp_path: Path) -> None:
     lm = ScriptedLM(noting)
     async with (

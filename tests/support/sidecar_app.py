@@ -77,6 +77,8 @@ async def _reply(call: ScriptedCall) -> Any:
     wish = wishes(fields.get("message", ""))
     if "request" in fields:
         return {"result": "Fine."}
+    if "known" in fields:
+        return {"notes": [{"text": "Ana eats nuts.", "replaces": ""}]}
     if "do" in wish and not call.steps:
         return {"reply": "", "calls": [{"tool": wish["do"], "arguments": {"what": wish.get("what", "hat")}}]}
     await asyncio.sleep(float(wish.get("delay", "0")))

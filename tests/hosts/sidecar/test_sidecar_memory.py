@@ -210,6 +210,26 @@ async def test_only_an_operator_changes_the_entries_of_the_workspace(tmp_path: P
         assert (await operator("memory_forget", entries=[harbour["id"]], account="ana"))["forgotten"] == 1
 
 
+async def test_an_operator_distils_a_thread(tmp_path: Path) -> None:
+    notes = {"notes": [{"text": NUTS, "replaces": ""}]}
+    lm = ScriptedLM(lambda call: notes if "known" in call.fields else {"reply": "Noted."})
+    sidecar = Sidecar(agents(tmp_path, lm=lm, memory=Memory()), tokens=KNOWN)
+    async with (
+        served(sidecar) as url,
+        caller_of(url, "auto", "operator") as operator,
+        caller_of(url, "auto", "ana") as ana,
+    ):
+        turn = (await ana("converse", thread="ana-1", text="I am allergic to nuts."))["turn"]
+        assert (await ana.refused("memory_distil", thread="ana-1"))["code"] == "forbidden"
+        [made] = (await operator("memory_distil", thread="ana-1"))["entries"]
+        assert (made["text"], made["account"]) == (NUTS, "ana")
+        assert made["source"] == {"by": "distilled", "thread": "ana-1", "turn": turn["id"]}
+        assert (await operator("memory_distil", thread="ana-1"))["entries"] == []
+        assert (await ana("memory_list"))["entries"] == [made]
+        unknown = await operator.refused("memory_distil", thread="ana-2")
+        assert (unknown["code"], "has no turn yet" in unknown["problem"]) == ("invalid_argument", True)
+
+
 async def test_the_thread_of_an_entry_is_shown_to_tokens_that_reach_it(tmp_path: Path) -> None:
     free = Policy(rules=(Rule(decision="approve", function="remember"),))
     lm = ScriptedLM(lambda call: {"reply": "Done."} if call.steps else {"reply": "", **calls(REMEMBER)})
@@ -233,13 +253,14 @@ async def test_an_agent_without_memory_says_so(tmp_path: Path) -> None:
         "memory_show": {"entry": MISSING},
         "memory_edit": {"entry": MISSING, "text": NUTS},
         "memory_forget": {"entries": [MISSING]},
+        "memory_distil": {"thread": "t1"},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,
-        caller_of(url, "auto", "ana") as ana,
+        caller_of(url, "auto", "operator") as operator,
     ):
         for tool, arguments in tools.items():
-            error = await ana.refused(tool, **arguments)
+            error = await operator.refused(tool, **arguments)
             assert (error["code"], error["problem"].startswith("this agent has no memory")) == (
                 "invalid_argument",
                 True,
