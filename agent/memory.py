@@ -255,9 +255,11 @@ class AgentMemory:
             replaced: Whether entries that newer ones replaced are included.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, or `kind` or `tags` is invalid.
+            InvalidArgument: `limit` is out of bounds, or `before`, `kind` or `tags` is invalid.
         """
         check_integer("limit", limit, 1000, remedy="page with before=")
+        if before is not None and not isinstance(before, Entry):
+            raise InvalidArgument("`before` must be an Entry", remedy="pass the last entry of the page before")
         wanted = EntryFilter(kind=kind, tags=check_tags(tags))
         found = await self._source.list(self._reader(account), wanted, limit=limit, before=before, replaced=replaced)
         return tuple(found)
@@ -299,10 +301,12 @@ class AgentMemory:
 
         Raises:
             UnknownEntry: One does not exist; nothing is deleted.
-            InvalidArgument: No id is given.
+            InvalidArgument: No id is given, or one is not a text.
         """
         if not ids:
             raise InvalidArgument("no entry is named", remedy="pass the ids of the entries to forget")
+        if not all(isinstance(each, str) for each in ids):
+            raise InvalidArgument("each id must be a text", remedy="pass a list of ids as forget(*ids)")
         return await self._source.forget(self._workspace, ids, self._reader(account))
 
     async def distil(self, thread_id: str) -> tuple[Entry, ...]:

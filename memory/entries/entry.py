@@ -99,6 +99,8 @@ class Draft:
         if self.domain != "":
             check_line("domain", self.domain, 200, remedy="omit it for any area")
         check_expires(self.expires)
+        if self.key is not None and not (isinstance(self.key, str) and is_text(self.key)):
+            raise InvalidArgument("`key` must be a text that UTF-8 can encode", remedy="omit it to write a new entry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,14 @@
 """What turns recall of memory entries, and what models write, search and forget (M1, M2, M4, M5)."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import answering, calls, scripted_agent
+from support.openai_stub import openai_stub
 from worldagent import Approve, Memory, Policy, Role, Rule, Worker, WorldAgent
 from worldagent.core.errors import InvalidArgument, UnknownEntry
 from worldagent.core.events import MemoryRecalled
@@ -71,6 +72,25 @@ async def test_hits_change_neither_the_system_message_nor_the_history(tmp_path: 
         without = lm.calls[-1]
     assert (NUTS in with_hit.user, NUTS in without.user) == (True, False)
     assert with_hit.messages[:-1] == without.messages[:-1]
+
+
+@pytest.mark.requirement("M2")
+@pytest.mark.parametrize("tools", ["native", "json"])
+async def test_a_service_is_sent_the_same_but_for_the_last_message(tmp_path: Path, tools: str) -> None:
+    async with openai_stub() as stub:
+        settings = {"api_base": stub.url, "model_tools": tools}
+        async with scripted_agent(tmp_path, "openai/answer", memory=Memory(), settings=settings) as agent:
+            await agent.memory.add(NUTS, account="ana")
+            thread = agent.thread("t", account="ana")
+            await thread.converse("Hello")
+            for name, text in (("a", "Something with nuts, please."), ("b", "Something else.")):
+                await (await thread.fork(to=name)).converse(text)
+        with_hit, without = (dict(request) for request in stub.requests[1:])
+        assert (NUTS in stub.said(1), NUTS in stub.said(2)) == (True, False)
+    heads = [json.dumps(request.pop("messages")[:-1]) for request in (with_hit, without)]
+    assert heads[0] == heads[1]
+    assert len(json.loads(heads[0])) == 3  # the system message, and the first message with its answer
+    assert json.dumps(with_hit) == json.dumps(without)  # the tools, and all options
 
 
 @pytest.mark.requirement("M2", "M4")
@@ -209,6 +229,8 @@ async def test_the_door_for_hosts(tmp_path: Path) -> None:
             await agent.memory.forget(entry.id, account="bob")
         with pytest.raises(InvalidArgument, match="no entry is named; pass the ids"):
             await agent.memory.forget(account="ana")
+        with pytest.raises(InvalidArgument, match=r"each id must be a text; pass a list of ids as forget\(\*ids\)"):
+            await agent.memory.forget([entry.id], account="ana")  # type: ignore[arg-type]  # the test's subject
         assert await agent.memory.forget(entry.id, account="ana") == 1
 
 
@@ -235,7 +257,7 @@ async def test_an_invalid_edit_changes_nothing(tmp_path: Path, given: dict[str, 
 async def test_what_cannot_be_looked_for_is_refused(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
         entry = await agent.memory.add(NUTS, account="ana", tags=["food"])
-        wrong: list[dict[str, Any]] = [{"kind": "rule"}, {"tags": "food"}, {"tags": 5}]
+        wrong: list[dict[str, Any]] = [{"kind": "rule"}, {"tags": "food"}, {"tags": 5}, {"before": entry.id}]
         for given in wrong:
             with pytest.raises(InvalidArgument, match="must be"):
                 await agent.memory.list(account="ana", **given)
@@ -430,3 +452,58 @@ async def test_invalid_context_is_refused(tmp_path: Path, context: Any) -> None:
         with pytest.raises(InvalidArgument, match="`context` needs memory, and this agent has none; create the agent"):
             await agent.thread("t").converse("Hi", context=["x"])
     assert lm.calls == []
+
+
+BAD_TEXTS = {
+    "too long": "x" * 4001,
+    "blank": " \n\t\u3000",
+    "NUL": "a\0b",
+    "empty": "",
+}
+SURROGATES = ("a\ud800b", "\udfff")
+
+
+@pytest.mark.requirement("M1", "M4")
+@pytest.mark.on_every_database(soak=True)
+async def test_what_cannot_be_an_entry_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    past = datetime(2001, 1, 1, tzinfo=UTC)
+    wrong: list[dict[str, Any]] = [
+        *({"text": text} for text in (*BAD_TEXTS.values(), *SURROGATES)),
+        *({"text": NUTS, "tags": tags} for tags in (["x"] * 10_000, map(str, range(10_000)), [""], ["\0"], ["\ud800"])),
+        *({"text": NUTS, "tags": ["x" * 61]}, {"text": NUTS, "account": "\ud800"}, {"text": NUTS, "account": "\0"}),
+        *({"text": None}, {"text": b"bytes"}, {"text": NUTS, "account": "x" * 10_000}, {"text": NUTS, "key": 5}),
+        *({"text": NUTS, "key": "\ud800"}, {"text": NUTS, "tags": None}, {"text": NUTS, "kind": ["fact"]}),
+    ]
+    async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
+        for given in wrong:
+            with pytest.raises(InvalidArgument, match=r".; .") as caught:
+                await agent.memory.add(**{"account": "ana", **given})
+            assert len(str(caught.value)) < 500
+        over = await agent.memory.add(NUTS, account="ana", expires=past)
+        assert await agent.memory.list(account="ana") == ()
+        assert await agent.memory.get(over.id, account="ana") is None
+        assert (await agent.thread("t", account="ana").converse("Nuts?")).recalled == ()
+
+
+@pytest.mark.requirement("M1")
+@pytest.mark.parametrize("text", BAD_TEXTS.values(), ids=BAD_TEXTS)
+async def test_a_model_that_remembers_what_cannot_be_an_entry_is_told_and_answers(tmp_path: Path, text: str) -> None:
+    lm = notes(("remember", {"text": text}), ("recall", {"text": text}))
+    policy = Policy(rules=(*FREE.rules, Rule(decision="approve", function="recall")))
+    async with scripted_agent(tmp_path, lm, memory=Memory(), policy=policy) as agent:
+        turn = await agent.thread("t", account="ana").converse("Remember it.")
+        assert (turn.status, turn.text) == ("done", "Done.")
+        assert await agent.memory.list(account="ana") == ()
+
+
+@pytest.mark.requirement("M3")
+async def test_a_search_that_fits_everything_gives_the_first_by_id(tmp_path: Path) -> None:
+    lines = [{"id": str(number), "text": "The red boat.", "account": "ana"} for number in range(1200)]
+    async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
+        await agent.memory.import_lines(lines)
+        found = await agent.memory.search("red boat", account="ana", limit=100)
+        assert len({score for _, score in found}) == 1
+        assert [entry.id for entry, _ in found] == sorted(entry.id for entry, _ in found)
+        assert found == await agent.memory.search("boat red", account="ana", limit=100)
+        turn = await agent.thread("t", account="ana").converse("Which red boat?")
+        assert turn.recalled == tuple(entry.id for entry, _ in found[:8])
