@@ -5,22 +5,24 @@ A new table of the entries gets a function in `_CHECKS`.
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from support.databases import rows_of
-from worldagent.memory.entries import ENTRIES, Draft
-from worldagent.memory.entries.entry import CLASSIFICATIONS
-from worldagent.memory.entries.store import write
+from worldagent.memory.entries.index import WORD_TABLES, post
+from worldagent.memory.entries.words import words_of
 
 Read = Callable[[str], Sequence[tuple[Any, ...]]]
 """Gives the rows that a query finds."""
 
-_ENTRIES: Final = "SELECT key, workspace, owner, level, text, words, replaced, source, thread FROM wa_entry"
-_WORDS: Final = "SELECT word, entry, times, words FROM wa_entry_word"
+_ENTRIES: Final = "SELECT key, workspace, owner, level, text, replaced, source, thread FROM wa_entry"
+_INDEX: Final = {
+    "a word": "SELECT entry, word, times, words FROM wa_entry_word",
+    "a count": "SELECT workspace, owner, level, entries, words FROM wa_entry_count",
+}
 
 
 def problems_of(home: Path) -> list[str]:
@@ -34,21 +36,24 @@ def problems(read: Read) -> list[str]:
 
 
 def _words(read: Read) -> list[str]:
-    """An entry that counts has the words of its text, and no other entry has words."""
-    found = {tuple(row) for row in read(_WORDS)}
-    expected, wrong = set[tuple[Any, ...]](), list[str]()
-    for key, workspace, owner, level, text, words, replaced, *_ in read(_ENTRIES):
-        rows, count = _written_anew(key, workspace, owner, level, text)
-        expected |= set(rows) if replaced is None else set()
-        wrong += [] if words == count else [f"the entry {key} has {words} words instead of {count}"]
-    wrong += [f"the entry {entry} lacks a word" for _, entry, *_ in sorted(expected - found)]
-    wrong += [f"there is a word too many of the entry {entry}" for _, entry, *_ in sorted(found - expected)]
+    """The index is as if the entries that count had just been written."""
+    counting = [row for row in read(_ENTRIES) if row[5] is None]
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statement in WORD_TABLES:
+            database.execute(statement)
+        anew = _Scratch(database)
+        post(anew, [((*place,), key, Counter(words_of(text))) for key, *place, text, _, _, _ in counting])
+        wrong = list[str]()
+        for what, query in _INDEX.items():
+            expected, found = set(anew.execute(query)), {tuple(row) for row in read(query)}
+            wrong += [f"{what} is missing: {row}" for row in expected - found]
+            wrong += [f"{what} is too many: {row}" for row in found - expected]
     return wrong
 
 
 def _replaced(read: Read) -> list[str]:
     """What replaced an entry is there, and no entry replaced itself."""
-    newer = {row[0]: row[6] for row in read(_ENTRIES)}
+    newer = {row[0]: row[5] for row in read(_ENTRIES)}
     wrong = [f"{by}, which replaced {key}, is gone" for key, by in newer.items() if by is not None and by not in newer]
     for key in newer:
         seen, at = {key}, newer[key]
@@ -86,7 +91,7 @@ _CHECKS: Final = (_words, _replaced, _distilled, _vectors)
 
 
 class _Scratch:
-    """A database in memory, as `write` takes it."""
+    """A database in memory, as `post` takes it."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -96,16 +101,3 @@ class _Scratch:
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(sql, params)
-
-
-def _written_anew(key: int, workspace: str, owner: str, level: int, text: str) -> tuple[list[tuple[Any, ...]], int]:
-    """The rows of words that an entry with this text gets, and how many words it has."""
-    with closing(sqlite3.connect(":memory:")) as database:
-        for statements in ENTRIES.migrations:
-            for statement in statements:
-                database.execute(statement)
-        scratch = _Scratch(database)
-        draft = Draft(text=text, account=owner or None, classification=CLASSIFICATIONS[level])
-        write(scratch, workspace, key, draft, datetime.now(UTC))
-        [(count,)] = scratch.execute("SELECT words FROM wa_entry")
-        return scratch.execute(_WORDS), count
