@@ -102,13 +102,16 @@ class TurnRequest:
     def caller(self) -> Caller:
         """The caller of its tasks: the member that it runs for, the conversation, the host's code, or a call.
 
-        A model has influenced the conversation, members, and what the messages of members ask for.
+        A model has influenced the conversation, members, and what the messages of members ask for. The policy and the
+        ceiling of a member's worker narrow its conversation, too. A task dispatches that worker, which adds itself.
         """
         origin = self.origin
         workers = () if origin is None else origin.workers
+        talks = self.kind not in ("task", "skill")
         if self.on_behalf_of != ROOT:
-            return Caller(self.on_behalf_of, model_influenced=True, workers=workers)
-        if self.kind not in ("task", "skill"):
+            own = (self.on_behalf_of,) if talks and self.on_behalf_of not in workers else ()
+            return Caller(self.on_behalf_of, model_influenced=True, workers=(*workers, *own))
+        if talks:
             return Caller(CONVERSATION, model_influenced=True, workers=workers)
         if origin is not None and origin.model_influenced:
             return Caller(origin.caller, model_influenced=True, workers=workers)

@@ -9,8 +9,9 @@ import pytest
 
 from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from support.leaks import watch
-from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent import Role, Roles, Tier, Worker, WorldAgent
 from worldagent.agent import Thread
+from worldagent.agent.thread import as_member
 from worldagent.core import Scope
 from worldagent.core.errors import (
     AgentClosed,
@@ -207,6 +208,18 @@ async def test_only_a_message_that_the_turns_account_said_on_this_thread_is_take
         assert "It failed (unknown_message): " in turn.text
         assert message_id in turn.text
         assert (await thread.converse("Well?")).role_tiers == ()
+
+
+@pytest.mark.requirement("R10", "C9")
+async def test_no_message_of_a_member_is_taken(tmp_path: Path) -> None:
+    ada = Worker("ada", "You help.", "helps", tools=("*",), offered=False)
+    async with opened(tmp_path, asking(), workers=[ada]) as agent:
+        turn = await as_member(agent.thread("t", account="ana"), "ada", sender="ben").converse(WORDS)
+        assert "It failed (unknown_message): " in turn.text
+        message_id = await id_of(agent.thread("t"), "message")
+        for account in ("ana", "ben"):  # an account can have the name of a member
+            with pytest.raises(UnknownMessage, match=message_id):
+                await agent.thread("t", account=account).task("thread_role", {"message_id": message_id})
 
 
 async def test_request_of_a_turn_that_lost_its_thread_is_refused(tmp_path: Path) -> None:

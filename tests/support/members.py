@@ -16,6 +16,8 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 _CRITIC = Worker("critic", "You judge.", "judges", tools=("look",))
 
+_ADA = Worker("ada", "You help.", "helps", tools=("*",), offered=False)
+
 DEPTHS = ("flow", "below flow", "handler", "module", "nested", "worker", "skill", "conversation")
 """Where code runs in a turn of the conversation before the model's last answer."""
 
@@ -113,7 +115,7 @@ def members_agent(home: Path, *, hang: bool = False, **more: Any) -> WorldAgent:
         "lm": ScriptedLM(answer),
         "tools": functions(home),
         "shapes": shapes(home),
-        "workers": [_CRITIC],
+        "workers": [_CRITIC, _ADA],
         **more,
     }
     return scripted_agent(home, given.pop("lm"), skills=[package(home).parent], queue=Queue(), **given)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from support.agents import calls, failure, open_pauses, scripted_agent, shape, streamed
+from support.agents import CRITIC, calls, failure, open_pauses, scripted_agent, shape, streamed
 from support.members import DEPTHS, die, members_agent, seen
 from support.processes import call_of, killed, lines, start_script
-from worldagent import Rule, WorldAgent
+from worldagent import Ceiling, Rule, Worker, WorldAgent
 from worldagent.agent import Thread
 from worldagent.agent.thread import as_member
 from worldagent.core.errors import InvalidArgument, KeyReused, ParamsInvalid
@@ -209,6 +209,23 @@ async def test_rules_about_a_caller_see_the_member_and_not_the_conversation(tmp_
         assert "conversation" not in seen(tmp_path)
         await agent.thread("t").converse("Go.")
         assert seen(tmp_path)["conversation"] == "root"
+
+
+@pytest.mark.requirement("H9")
+async def test_the_ceiling_of_a_members_worker_holds_in_its_turns(tmp_path: Path) -> None:
+    ceiling = Ceiling(functions=("look", "outer"))
+    ada = Worker("ada", "You help.", "helps", tools=("*",), ceiling=ceiling, offered=False)
+    async with members_agent(tmp_path, workers=[CRITIC, ada]) as agent:
+        await bobs(agent).converse("Go.")
+        assert set(seen(tmp_path)) == {"handler", "conversation"}  # `outer` cannot go on to `through`
+    lm = ScriptedLM([calls(("write", {"text": "hi"}), ("look", {"where": "worker"})), {"result": "Done."}])
+    async with members_agent(tmp_path, lm=lm, workers=[CRITIC, ada]) as agent:
+        assert (await bobs(agent).task("subagent", {"worker": "ada", "request": "Go."})).status == "done"
+        assert seen(tmp_path)["worker"] == "ada"
+    async with members_agent(tmp_path / "without", workers=[CRITIC]) as agent:
+        await bobs(agent).converse("Go.")
+        assert seen(tmp_path / "without") == {}
+    assert lines(tmp_path / "written") == []
 
 
 # --- events and traces ------------------------------------------------------------------------------------------------
