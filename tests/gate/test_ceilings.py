@@ -1,5 +1,6 @@
 """A worker's ceiling holds for all that it calls, at any depth, and only narrows what is decided (H9, A9)."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ import pytest
 from support.agents import Nothing, Said, calls, scripted_agent, streamed, told
 from support.mcp_tools import stdio
 from support.processes import call_of, killed, start_script, wait_for_kill
+from support.submissions import queued_agent
 from worldagent import Ceiling, Policy, Rule, Shape, Worker, WorldAgent
+from worldagent.agent.submitting import Submission
 from worldagent.core.errors import CallRefused, FunctionInvalid, PolicyInvalid
 from worldagent.core.events import CallDecided
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import map_shape
 from worldagent.harness import CallContext, Function, flow, tool
+from worldagent.scheduling import QueueWorker, StartTask
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = [pytest.mark.requirement("H9", "A9"), pytest.mark.timeout(120)]
@@ -347,6 +351,26 @@ async def test_a_turn_begun_below_a_worker_that_no_longer_exists_can_call_nothin
         await agent.thread("u").resume({pause.id: Approve()})
     assert shop.paid == []
     assert "it is made for 'buyer', which no longer exists" in told(lm.calls[0])[0]
+
+
+async def test_it_holds_for_a_turn_that_a_function_below_the_worker_submits(tmp_path: Path) -> None:
+    shop, agents, submitted = Shop(), list[WorldAgent](), list[Submission]()
+
+    @tool(risk="read_only")
+    async def later() -> str:
+        start = StartTask("subagent", {"worker": "clerk", "request": "Go."})
+        submitted.append(await agents[0].submit(start, thread=agents[0].thread("u")))
+        return "submitted"
+
+    lm = ScriptedLM([calls(("later", {})), LAST, asks_inner(), LAST])
+    workers = [buyer(ceiling=Ceiling(functions=("later", "clerk", "inner"))), buyer("clerk")]
+    async with queued_agent(tmp_path, lm, workers=workers, tools=[*shop.functions, later], policy=APPROVED) as agent:
+        agents.append(agent)
+        await agent.call("buyer", {"request": "Go."})
+        async with QueueWorker(agent).running(drain=0):
+            turn = await asyncio.wait_for(submitted[0].wait(), 60)
+    assert (turn.status, shop.paid) == ("done", [])
+    assert "'inner' is under the ceiling of 'buyer'" in told(lm.calls[3])[0]
 
 
 @pytest.mark.parametrize(

@@ -26,22 +26,23 @@ DECISIONS = ("approve", "ask", "refuse")
 
 EXAMPLES = (settings.default or settings()).max_examples
 CHAIN = ("w0", "w1", "w2", "w3")
-GLOBS = st.sampled_from(["*", "pay", "p*", "look", "money", "mail", "n?", "n*"])
-RISKS = st.lists(st.sampled_from(get_args(Risk)), max_size=3).map(tuple)
+GLOBS = st.sampled_from(["*", "p*", "pay", "look", "money", "n*"])
+ALL = get_args(Risk)
+RISKS: st.SearchStrategy[Any] = st.sampled_from([ALL, ALL, ("write", "network"), ("write",), ("network",), ()])
 
 
 def ceilings(parents: st.SearchStrategy[Ceiling | None]) -> st.SearchStrategy[Ceiling | None]:
     return st.none() | st.builds(
         Ceiling,
-        functions=st.just(("*",)) | st.lists(GLOBS, max_size=3).map(tuple),
-        risk=st.just(get_args(Risk)) | RISKS,
+        functions=st.sampled_from([("*",), ("*",), ("p*", "n*"), ("pay", "n1"), ()]),
+        risk=RISKS,
         authority=st.none() | st.dictionaries(GLOBS, st.sampled_from(get_args(Authority)), max_size=3),
         parent=parents,
     )
 
 
 CEILINGS = ceilings(ceilings(st.none()))
-CHAINS = st.lists(CEILINGS, min_size=1, max_size=len(CHAIN))
+CHAINS = st.lists(CEILINGS, min_size=1, max_size=len(CHAIN) + 1)
 
 
 @tool(name="pay")
@@ -49,34 +50,37 @@ async def pay() -> str:
     return "paid"
 
 
-def callee(name: str, risk: Sequence[Risk], capabilities: Sequence[str], *, approval: bool) -> Function:
-    known = ("read_only",) if "read_only" in risk or not risk else tuple(risk)
-    return replace(pay, name=name, risk=known, capabilities=tuple(capabilities), approval=approval)
+def callee(name: str, risk: tuple[Risk, ...], *, money: bool, approval: bool) -> Function:
+    return replace(pay, name=name, risk=risk, capabilities=("money",) if money else (), approval=approval)
 
 
 CALLEES = st.builds(
     callee,
-    st.sampled_from(["pay", "look"]),
-    RISKS,
-    st.lists(st.sampled_from(["money", "mail"])),
+    st.sampled_from(["pay", "pay", "look"]),
+    st.sampled_from([("write",), ("write", "network"), ("network",), ("destructive",), ("read_only",)]),
+    money=st.booleans(),
     approval=st.booleans(),
 )
+APPROVED = Policy(rules=(Rule(decision="approve", function="*"),))
 RULES = st.lists(
     st.builds(lambda decision, glob: Rule(decision=decision, function=glob), st.sampled_from(DECISIONS), GLOBS),
     max_size=2,
     unique_by=lambda rule: rule.function,
 ).filter(lambda rules: all(rule.function != ("*",) for rule in rules[:-1]))
-POLICIES = st.builds(lambda rules, default: Policy(rules=rules, default=default), RULES, st.sampled_from(DECISIONS[1:]))
+POLICIES = st.sampled_from([APPROVED, Policy()]) | st.builds(
+    lambda rules, default: Policy(rules=rules, default=default), RULES, st.sampled_from(DECISIONS[1:])
+)
 MARKS = st.sampled_from([(), ("page",)])
 
 
 def decided(
     policy: Policy, chain: Sequence[Ceiling | None], function: Function, marks: Sequence[str], **more: Any
 ) -> Verdict:
-    """The verdict about a call that is made for a chain of workers with these ceilings."""
-    names = CHAIN[: len(chain)]
-    workers = {name: Worker(name, "Work.", ceiling=each) for name, each in zip(names, chain, strict=True)}
-    gate = Gate(policy, workers=workers, **more)
+    """The verdict about a call in a run with the first ceiling, made for workers with the others."""
+    member, *below = chain
+    names = CHAIN[: len(below)]
+    workers = {name: Worker(name, "Work.", ceiling=each) for name, each in zip(names, below, strict=True)}
+    gate = Gate(policy, workers=workers, ceiling=member, **more)
     gate.mark(*marks)
     return gate.decide(function, {}, Caller("inner", model_influenced=True, workers=names))
 
@@ -135,7 +139,7 @@ def test_a_further_ceiling_never_allows_more(
 ) -> None:
     before = decided(policy, chain, function, marks)
     if below:  # one more worker in the chain
-        narrower = [*chain[:at], more, *chain[at:]][: len(CHAIN)] if len(chain) < len(CHAIN) else chain
+        narrower = [*chain[: at + 1], more, *chain[at + 1 :]] if len(chain) <= len(CHAIN) else chain
     else:  # a parent of a ceiling that is there, or the first ceiling of a worker
         at %= len(chain)
         first = chain[at]
@@ -188,15 +192,35 @@ def test_trust_above_070_replaces_an_approval_where_the_ceiling_says_autonomous(
         asked.append((caller.workers[-1], function.name))
         return trust
 
-    chain = [Ceiling(), None, Ceiling(authority=authority)]
+    chain = [None, Ceiling(), None, Ceiling(authority=authority)]
     verdict = decided(Policy(), chain, replace(pay, risk=(risk,)), (), trust=trusted)
     assert verdict.decision == decision
     assert set(asked) <= {("w2", "pay")}
 
 
+@pytest.mark.requirement("A8")
+@pytest.mark.parametrize("asks", ["rule", "function", "worker", "untrusted text"])
+def test_no_trust_replaces_an_approval_that_something_asks_for(asks: str) -> None:
+    rule = Rule(decision="ask", function="pay")
+    workers = {"w": Worker("w", "Work.", policy=Policy(rules=(rule,)) if asks == "worker" else None)}
+    ceiling = Ceiling(authority={"pay": "autonomous"}, name="ada")
+    gate = Gate(Policy(rules=(rule,) if asks == "rule" else ()), workers=workers, ceiling=ceiling, trust=lambda *_: 1.0)
+    if asks == "untrusted text":
+        gate.mark("page")
+    function = replace(pay, approval=asks == "function")
+    verdict = gate.decide(function, {}, Caller("w", model_influenced=True, workers=("w",)))
+    assert verdict.decision == "ask"
+
+
+def test_the_ceiling_of_a_run_holds_where_no_worker_calls() -> None:
+    gate = Gate(APPROVED, ceiling=Ceiling(functions=(), name="ada"))
+    verdict = gate.decide(pay, {}, Caller("converse", model_influenced=True))
+    assert (verdict.decision, verdict.by) == ("refuse", "ceiling:ada")
+
+
 def test_a_worker_that_is_added_later_brings_its_ceiling() -> None:
     workers: dict[str, Worker] = {}
-    gate = Gate(Policy(rules=(Rule(decision="approve", function="*"),)), workers=workers)
+    gate = Gate(APPROVED, workers=workers)
     workers["child"] = Worker("child", "Work.", ceiling=Ceiling(functions=()))
     verdict = gate.decide(pay, {}, Caller("child", model_influenced=True, workers=("child",)))
     assert (verdict.decision, verdict.by) == ("refuse", "ceiling:child")
@@ -271,9 +295,8 @@ def test_chains_of_an_agent_do_what_all_ceilings_above_allow(nodes: list[tuple[s
     chain = Chain(nodes)
 
     async def run() -> None:
-        policy = Policy(rules=(Rule(decision="approve", function="*"),))
         with tempfile.TemporaryDirectory() as home:
-            async with scripted_agent(Path(home), ScriptedLM(chain.reply), policy=policy, **chain.parts()) as agent:
+            async with scripted_agent(Path(home), ScriptedLM(chain.reply), policy=APPROVED, **chain.parts()) as agent:
                 await agent.call("n0", {"request": "Go."})
 
     asyncio.run(run())
