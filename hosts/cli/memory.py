@@ -392,7 +392,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):
         try:
             found = json.loads(line) if line.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):  # the second is nested too deep
             found = None
         if not isinstance(found, dict):
             raise bad_usage(f"line {number} is not a JSON object", remedy="give a file of `memory export`")

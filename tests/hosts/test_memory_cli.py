@@ -84,7 +84,9 @@ async def test_what_cannot_be_done(run: Run, home: Path, words: tuple[str, ...],
 
 
 async def test_a_file_with_a_wrong_line_writes_nothing(run: Run, home: Path, tmp_path: Path) -> None:
-    for wrong, problem in (("[]", "line 2 is not a JSON object"), ('{"text": 3}', "the fields of entry 2")):
+    other = ("[]", "nan", f'{{"text": {"[" * 100_000}')
+    cases = {'{"text": 3}': "the fields of entry 2"} | dict.fromkeys(other, "line 2 is not a JSON object")
+    for wrong, problem in cases.items():
         file = tmp_path / "wrong.jsonl"
         file.write_text(f'{{"text": "fine"}}\n{wrong}\n')
         assert problem in (await refusal(run, "memory", "import", str(file)))["message"]

@@ -475,9 +475,10 @@ async def test_what_cannot_be_an_entry_is_refused_and_nothing_is_written(tmp_pat
         *({"text": NUTS, "key": "\ud800"}, {"text": NUTS, "tags": None}, {"text": NUTS, "kind": ["fact"]}),
     ]
     async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
-        for given in wrong:
+        for each in wrong:
+            given: dict[str, Any] = {"account": "ana", **each}
             with pytest.raises(InvalidArgument, match=r".; .") as caught:
-                await agent.memory.add(**{"account": "ana", **given})
+                await agent.memory.add(**given)
             assert len(str(caught.value)) < 500
         over = await agent.memory.add(NUTS, account="ana", expires=past)
         assert await agent.memory.list(account="ana") == ()
