@@ -223,12 +223,13 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     if stores.checkpoints.postgres:
         transaction.execute(_NO_NEW_BRANCH)  # no branch may begin at a message that is being removed
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
-    remove_of_thread(transaction, key)
     messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
     turns = _turns(transaction, key, messages)
     decisions = _drop_turns(transaction, [turn for some in turns.values() for turn in some])
-    ThreadTitles.drop(transaction, key)  # after the turns: a concurrent rename locks one of them
+    # After the turns, of which a concurrent rename and a transaction that writes notes lock one.
+    ThreadTitles.drop(transaction, key)
+    remove_of_thread(transaction, key)
     checkpoints = stores.checkpoints.remove(transaction, key) + sum(
         stores.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )

@@ -81,7 +81,8 @@ _ONE: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key=? AND workspace=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key IN ({{}})"
 _UPDATE: Final = "UPDATE wa_entry SET text=?, tags=?, expires=?, version=?, changed=? WHERE key=?"
 _DELETE: Final = "DELETE FROM wa_entry WHERE key=?"
-_RESTORE: Final = "SELECT key FROM wa_entry WHERE replaced=?"
+_ANY_REPLACED_BY: Final = "SELECT 1 FROM wa_entry WHERE replaced=? LIMIT 1"
+_REPLACED_BY: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE replaced=?"
 _LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner IN ({{}}) AND level <= ?
                      AND (CAST(? AS BIGINT)=1 OR replaced IS NULL)
                      AND (expires IS NULL OR expires > ?)
@@ -93,6 +94,7 @@ _EXPIRED: Final = "SELECT key FROM wa_entry WHERE expires <= ? ORDER BY expires 
 _OVER: Final = "status NOT IN ('running', 'paused', 'stopped')"
 _MARK: Final = "SELECT turn FROM wa_distilled WHERE thread=?"
 _UNREAD: Final = f"SELECT id, account FROM wa_turn WHERE thread=? AND id > ? AND {_OVER} ORDER BY id LIMIT ?"
+_TURN: Final = "SELECT id FROM wa_turn WHERE id=?"
 _FIRST_MARK: Final = "INSERT INTO wa_distilled(thread, turn) VALUES(?, '') ON CONFLICT DO NOTHING"
 _SET_MARK: Final = """INSERT INTO wa_distilled(thread, turn) VALUES(?, ?)
                       ON CONFLICT(thread) DO UPDATE SET turn=excluded.turn"""
@@ -416,11 +418,13 @@ class Entries:
             after: The turn up to which it is read now.
 
         Returns:
-            The new entries; none if another process has read the thread meanwhile.
+            The new entries; none if another process has read the thread meanwhile, or it was removed.
         """
         keys, now = [_key_of(workspace, None, None) for _ in made], self._clock.now()
 
         def work(transaction: Transaction) -> list[tuple[Any, ...]]:
+            if not transaction.hold(_TURN, (after,)):
+                return []
             transaction.execute(_FIRST_MARK, (thread,))
             [(mark,)] = transaction.hold(_MARK, (thread,), alone=True)
             if mark != before:
@@ -671,14 +675,15 @@ def mark_replaced(transaction: Transaction, row: Sequence[Any], by: int | None) 
 def delete(transaction: Transaction, key: int) -> None:
     """Delete an entry in a transaction. What it had replaced counts again, unless a still newer one had replaced it."""
     newer = None
-    for row in _some(transaction, [key]):
+    for row in transaction.hold(_SOME.format("?"), (key,), alone=True):
         stored = dict(zip(_COLUMNS.split(", "), row, strict=True))
         newer = stored["replaced"]
         unpost(transaction, _place(row), key, words_of(stored["text"]))
         drop_vector(transaction, key)
         transaction.execute(_DELETE, (key,))
-    for (older,) in transaction.execute(_RESTORE, (key,)):
-        for row in transaction.hold(_SOME.format("?"), (older,), alone=True):
+    # Again while there are some: another transaction that deletes one of them gives this entry what that had replaced.
+    while transaction.execute(_ANY_REPLACED_BY, (key,)):
+        for row in transaction.hold(_REPLACED_BY, (key,), alone=True):
             mark_replaced(transaction, row, newer)
 
 

@@ -2,19 +2,17 @@
 
 import asyncio
 import sqlite3
-import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from concurrent.futures import Future
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import pytest_asyncio
 
 from support.agents import CRITIC, Gate, Nothing, Said, answering, scripted_agent, shape, which
 from support.homes import WORDS, checkpoints_of, database_of, found, look, pay, rows, selected, word
+from support.overlaps import Between
 from support.postgres import new_database
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
@@ -23,7 +21,6 @@ from worldagent.core.errors import StorageUnavailable, ThreadBusy, ThreadPaused,
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.storage import postgres as database_module
 from worldagent.storage import sqlite as sqlite_module
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -281,41 +278,8 @@ async def test_rows_held_by_a_reader_are_pruned_later(tmp_path: Path, monkeypatc
         assert found(tmp_path / "home", [WORDS["message"], NAME]) == []
 
 
-_WAITS = "SELECT 1 FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
-_BOUND = 30.0
 Talked = tuple[str, WorldAgent, WorldAgent]
 """The address of a database, and two agents on it."""
-
-
-class Between:
-    """Begins work on the loop when a statement was run for the first time, and goes on once that is over or waits."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, url: str, statement: str, work: Coroutine[Any, Any, Any]) -> None:
-        self.future: Future[Any] | None = None
-        loop, execute = asyncio.get_running_loop(), database_module._PostgresTransaction.execute
-
-        def hooked(
-            transaction: database_module._PostgresTransaction, sql: str, params: Sequence[object] = ()
-        ) -> list[tuple[Any, ...]]:
-            rows = execute(transaction, sql, params)
-            if self.future is None and sql.startswith(statement):
-                self.future = asyncio.run_coroutine_threadsafe(work, loop)
-                self._wait(url)
-            return rows
-
-        patch.setattr(database_module._PostgresTransaction, "execute", hooked)
-
-    def _wait(self, url: str) -> None:
-        assert self.future is not None
-        until = time.monotonic() + _BOUND
-        with psycopg.connect(url, autocommit=True) as connection:
-            while time.monotonic() < until:
-                with suppress(TimeoutError):
-                    self.future.exception(timeout=0.02)
-                    return
-                if connection.execute(_WAITS).fetchone() is not None:
-                    return
-        raise AssertionError("it neither ended nor waits")
 
 
 @pytest_asyncio.fixture
