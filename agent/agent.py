@@ -373,6 +373,42 @@ class WorldAgent:
         """
         return self._runner.parts.engine.services.registry.find(capability)
 
+    def add_worker(self, worker: Worker) -> None:
+        """Add a worker while turns run. It lasts as long as this object, unless it is removed.
+
+        Conversations that begin or resume from now on are offered it, unless it is declared with `offered=False`. Code,
+        and workers that begin in a running turn, can call it at once.
+
+        Args:
+            worker: The worker.
+
+        Raises:
+            NameTaken: A function, worker, shape or Signature has its name.
+            ToolNotAllowed: The profile excludes it.
+            FunctionInvalid: It is not a worker, its Signature cannot be made, or none of its tools exists.
+            ModelNotConfigured: It names a model that cannot exist.
+            PolicyInvalid: Its policy names a function, a caller or an argument that does not exist.
+            AgentClosed: The agent is not open.
+        """
+        self._runner.parts.engine.add_worker(worker)
+
+    def remove_worker(self, name: str) -> None:
+        """Remove a worker while turns run. Its name can be used again.
+
+        What it does now goes on to its end, but the gate refuses further calls that it makes. New calls of it raise
+        `UnknownWorker`, also in turns that run. A turn that waits below it cannot resume: `resume()` raises
+        `GraphChanged` and takes no answer, until a worker with this name and these params is added again.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UnknownWorker: No worker has this name.
+            ToolNotAllowed: The profile excludes it.
+            AgentClosed: The agent is not open.
+        """
+        self._runner.parts.engine.remove_worker(name)
+
     @property
     def roles(self) -> StoredRoles:
         """The stored roles.

@@ -21,11 +21,12 @@ from ..core.errors import (
     StorageInvalid,
     UnknownMessage,
     UsageError,
+    WorldAgentError,
 )
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
-from ..harness import CallContext, Function
+from ..harness import CallContext, Function, Worker
 from ..harness.gate import CODE, Gate
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
@@ -210,6 +211,38 @@ class TurnEngine:
         predictors = self.services.predictors.copy()  # turns that run keep theirs
         predictors.use_programs({name: program})
         self.services = replace(self.services, predictors=predictors)
+
+    def add_worker(self, worker: Worker) -> None:
+        """Add a worker. Conversations that begin or resume from now on are offered it.
+
+        Raises:
+            NameTaken: A function, worker, shape or Signature has its name.
+            ToolNotAllowed: The profile excludes it.
+            FunctionInvalid: It is not a worker, its Signature cannot be made, or none of its tools exists.
+            ModelNotConfigured: It names a model that cannot exist.
+            PolicyInvalid: Its policy names a function, a caller or an argument that does not exist.
+        """
+        services = self.services
+        services.registry.add_worker(worker)
+        try:
+            if worker.policy is not None and services.registry.complete:
+                worker.policy.check(services.registry.declared)
+            self._subagents.add(worker, services.predictors, services.models)
+        except WorldAgentError:
+            services.registry.remove_worker(worker.name)
+            self._subagents.forget(worker.name)
+            raise
+
+    def remove_worker(self, name: str) -> None:
+        """Remove a worker.
+
+        Raises:
+            UnknownWorker: No worker has this name.
+            ToolNotAllowed: The profile excludes it.
+        """
+        self.services.registry.remove_worker(name)
+        self._subagents.forget(name)
+        self.services.predictors.remove(name)
 
     async def head(self, thread_key: str, *, lease: Lease | None = None) -> str | None:
         """The head of a thread's log, or None for a new thread."""
@@ -476,6 +509,9 @@ class TurnEngine:
         again = {record.id for record in records.values() if not record.over}
         own = {name: each for shape in services.shapes.shapes.values() for name, each in shape.own_functions.items()}
         for record in records.values():
+            above = records.get(record.parent)
+            if record.kind == "model" and above is not None and above.name == SUBAGENT and not above.over:
+                self._check_worker(record)
             if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
                 continue
             known = services.shapes.shapes if record.kind == "task" else services.registry.functions
@@ -493,6 +529,20 @@ class TurnEngine:
                     f"{record.name!r}, which the turn calls, is gone or has changed since the turn began",
                     remedy=_AS_BEFORE,
                 )
+
+    def _check_worker(self, record: CallRecord) -> None:
+        """Check that the worker of a recorded step still exists.
+
+        Raises:
+            GraphChanged: It does not.
+        """
+        try:
+            self.services.registry.worker(record.name)
+        except ModelFacing as error:
+            problem = error.problem
+        else:
+            return
+        raise GraphChanged(f"a task of the turn cannot run as it was dispatched: {problem}", remedy=_AS_BEFORE)
 
     def _check_open(self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord]) -> None:
         """Check the task, or the calls of the current step, of a turn.

@@ -16,7 +16,7 @@ Missing = Callable[[str], WorldAgentError | None]
 """Returns why a source does not have a function of this name now, or None if it never has one."""
 
 
-_GLOB: Final = frozenset("*?[")
+GLOB: Final = frozenset("*?[")
 MAX_LISTED_NAMES: Final = 20  # names that an error lists
 MAX_COMPARED_NAMES: Final = 2000  # names that are compared to find similar ones
 MAX_NAME_CHARACTERS: Final = 80  # characters that an error shows of an unknown name
@@ -70,11 +70,7 @@ class Registry:
                 self._place(self._functions, worker)
                 self._worker_replacements.add(worker.name)
                 continue
-            if not isinstance(worker, Worker):
-                raise FunctionInvalid(f"{worker!r} is not a worker", remedy="make it with Worker(name, instructions)")
-            self._claim(worker.name)
-            if self._place(self._tasks, worker.function):
-                self._workers[worker.name] = worker
+            self._add_worker(worker)
 
     @property
     def functions(self) -> Mapping[str, Function]:
@@ -183,6 +179,44 @@ class Registry:
             return True
         return self._place(self._tasks, function)
 
+    def add_worker(self, worker: Worker) -> None:
+        """Add a worker to those that the agent was created with.
+
+        Raises:
+            NameTaken: A function, worker or shape has its name.
+            ToolNotAllowed: `allow` excludes it.
+            FunctionInvalid: It is not a worker, or none of the tools that it names exists.
+        """
+        self._add_worker(worker)
+        try:
+            self.check_allowed(worker.name)
+            self._check_tools_of(self._tasks[worker.name])
+        except WorldAgentError:
+            self._discard_worker(worker.name)
+            raise
+        self._version += worker.offered
+
+    def remove_worker(self, name: str) -> None:
+        """Remove a worker. Its name can be used again.
+
+        Raises:
+            UnknownWorker: No worker has this name.
+            ToolNotAllowed: `allow` excludes it.
+        """
+        self._version += self.worker(name).offered
+        self._discard_worker(name)
+
+    def _add_worker(self, worker: object) -> None:
+        if not isinstance(worker, Worker):
+            raise FunctionInvalid(f"{worker!r} is not a worker", remedy="make it with Worker(name, instructions)")
+        self._claim(worker.name)
+        if self._place(self._tasks, worker.function):
+            self._workers[worker.name] = worker
+
+    def _discard_worker(self, name: str) -> None:
+        for where in (self._workers, self._tasks, self._barred):
+            where.pop(name, None)
+
     def replace_source(
         self, source: str, functions: Iterable[Function], *, missing: Missing | None = None, known: bool = True
     ) -> None:
@@ -223,15 +257,16 @@ class Registry:
         Raises:
             FunctionInvalid: None of the names exists, and none is a glob.
         """
-        if self._sources:
-            return
         for function in (*self._functions.values(), *self._tasks.values()):
-            named = function.tools or ("*",)
-            if not any(self._is_taken(name) or _GLOB.intersection(name) for name in named):
-                raise FunctionInvalid(
-                    f"{function.name!r} names {named[0][:MAX_NAME_CHARACTERS]!r} in its tools, which does not exist",
-                    remedy=_known("functions", self.names, named[0]),
-                )
+            self._check_tools_of(function)
+
+    def _check_tools_of(self, function: Function) -> None:
+        named = function.tools or ("*",)
+        if not self._sources and not any(self._is_taken(name) or GLOB.intersection(name) for name in named):
+            raise FunctionInvalid(
+                f"{function.name!r} names {named[0][:MAX_NAME_CHARACTERS]!r} in its tools, which does not exist",
+                remedy=_known("functions", self.names, named[0]),
+            )
 
     @property
     def complete(self) -> bool:

@@ -128,6 +128,7 @@ class PredictorPool:
 
     def __init__(self) -> None:
         self._made: dict[Signature, Predictor] = {}
+        self._named: dict[str, Signature] = {}  # the last variant
         self._varied: OrderedDict[tuple[Signature, str | None, tuple[str, ...]], Predictor] = OrderedDict()
 
     def add(self, *variants: Predictor | Signature) -> None:
@@ -143,15 +144,22 @@ class PredictorPool:
             if other is not None and other.signature is not predictor.signature:
                 raise NameTaken(f"two Signatures or workers are called {predictor.name!r}", remedy="rename one of them")
         self._made.update({predictor.signature: predictor for predictor in made})
+        self._named.update({predictor.name: predictor.signature for predictor in made})
+
+    def remove(self, name: str) -> None:
+        """Remove a Signature that has no variants, and its predictors."""
+        self._made.pop(self._named.pop(name))
+        for key in [key for key in self._varied if key[0].__name__ == name]:
+            del self._varied[key]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all Signatures."""
-        return tuple(dict.fromkeys(predictor.name for predictor in self._made.values()))
+        return tuple(self._named)
 
     def named(self, name: str) -> Predictor | None:
         """The predictor whose Signature is called `name`; the last one added if there are variants."""
-        return next((made for made in reversed(self._made.values()) if made.name == name), None)
+        return self._made[self._named[name]] if name in self._named else None
 
     def use_programs(self, programs: Mapping[str, dspy.Module | str | os.PathLike[str]]) -> None:
         """Replace predictors by optimised programs without a role (R12, D19).
@@ -167,12 +175,13 @@ class PredictorPool:
             if made is None:
                 known = ", ".join(self.names)
                 raise FunctionInvalid(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
-            self._made[made.signature] = made.optimised(program)
+            self._made[self._named[name]] = made.optimised(program)
 
     def copy(self) -> PredictorPool:
         """Another pool with the same predictors."""
         made = PredictorPool()
         made._made.update(self._made)
+        made._named.update(self._named)
         return made
 
     def get(self, signature: Signature, prompt: str | None = None, inputs: Iterable[str] = ()) -> Predictor:

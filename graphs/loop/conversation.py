@@ -315,7 +315,7 @@ class Conversation(Loop):
             error = {"code": outcome["code"], "message": outcome["problem"]}
             return Draft(name, "result", {**body, "status": "failed", "error": error})
         value = outcome["value"]
-        if self.calls.registry.is_worker(name):
+        if self.is_worker(name):
             value = {"worker": name, "text": value if isinstance(value, str) else canonical_json(value)}
         elif function is None or function.kind != "shape" or not is_plain_result(value):
             value = {"value": value}

@@ -36,7 +36,7 @@ from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Ste
 from ...harness.pipeline import Call, run_call
 from ...memory import Draft
 from ...memory.entries import Entry, Reader, Recall, as_passages
-from ...signatures import CallMade, Listener, ModelCaller, PastStep, StepMade, Thought
+from ...signatures import CallMade, Listener, ModelCaller, PastStep, Predictor, StepMade, Thought
 from ...signatures.calling import memory_fields
 from ..checkpoints.saver import DURABILITY, LEASE, apart, chain_callbacks
 from ..context import STOPPED, WAITING, TurnContext
@@ -147,8 +147,7 @@ class Loop:
     async def _ask_one(
         self, caller: ModelCaller, *, inputs: Mapping[str, Any], final: bool, notes: Sequence[str], listener: Listener
     ) -> Thought:
-        turn, tools, caller = self.turn, self.tools, self.tuned(caller)
-        predictor = turn.services.predictors.get(tools.signature, turn.prompt, inputs)
+        turn, tools, caller, predictor = self.turn, self.tools, self.tuned(caller), self.predictor(inputs)
         given, past = {**inputs, **tools.offered.inputs}, self.past(caller)
         answer = await predictor(
             given,
@@ -161,6 +160,10 @@ class Loop:
         self._own = None if answer.message is None else (caller.connection.name, answer.message)
         self._asked = given, past, answer.fields
         return Thought.of(answer, tools.signature, tools.offered, final=final)
+
+    def predictor(self, inputs: Mapping[str, Any]) -> Predictor:
+        """The predictor of its entry Signature for these inputs."""
+        return self.turn.services.predictors.get(self.tools.signature, self.turn.prompt, inputs)
 
     def keep_example(self) -> None:
         """Keep the last model call as an example, if those of the turn are kept, once its answer is accepted."""
@@ -299,9 +302,14 @@ class Loop:
         changed = None if record is None else (record.recorded_decision or {}).get("arguments")
         if changed is None:
             return {}
-        if self.calls.registry.is_worker(name):  # a worker is called by its name, and approved as a task for it
+        if self.is_worker(name):  # a worker is called by its name, and approved as a task for it
             changed = {key: value for key, value in changed.items() if key != "worker"}
         return {"arguments": changed}
+
+    def is_worker(self, name: str) -> bool:
+        """Whether a call of this name runs a worker, which can be removed meanwhile, or a function in its place."""
+        function = self.tools.functions.get(name)
+        return (function is not None and function.kind == "worker") or self.calls.registry.is_worker(name)
 
     async def _keep(self, call: Mapping[str, Any], call_id: str, failure: WorldAgentError) -> None:
         """Record a call that failed before it reached the journal, so that a replay reports the same failure."""

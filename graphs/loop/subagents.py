@@ -21,7 +21,7 @@ from ...core.validation import ClosedModel
 from ...harness import CallContext, Function, Registry, Worker
 from ...harness.journal import SUSPENDED, Step
 from ...harness.worker import REQUEST, gives_text, inputs_of, takes_text
-from ...signatures import ModelCaller, PredictorPool, Signature, Thought
+from ...signatures import ModelCaller, Predictor, PredictorPool, Signature, Thought
 from ...signatures.models import Models
 from ..context import TurnContext
 from ..shape import SUBAGENT, Shape, ShapeRegistry
@@ -46,6 +46,7 @@ class WorkerLoop(Loop):
         self._worker = worker
         self._inputs = inputs
         self._faults = 0
+        self._predictor: Predictor | None = None
 
     @property
     def models(self) -> Sequence[str | None]:
@@ -54,6 +55,11 @@ class WorkerLoop(Loop):
     def tuned(self, caller: ModelCaller) -> ModelCaller:
         own, models = self._worker.generation, self.turn.services.models
         return models.tuned(caller, name=self._worker.model, generation=own.sent(), headers=own.revealed_headers())
+
+    def predictor(self, inputs: Mapping[str, Any]) -> Predictor:
+        if self._predictor is None:  # its steps have the same one, even if the worker is removed meanwhile
+            self._predictor = super().predictor(inputs)
+        return self._predictor
 
     async def find(self) -> Node:
         """Restore the steps from the journal, and return the node to continue at."""
@@ -200,10 +206,18 @@ class Subagents(WorkerTasks):
             ModelNotConfigured: A worker names a model that cannot exist.
         """
         for worker in self.registry.workers.values():
-            for name in (worker.model, *worker.fallbacks):
-                if name is not None:
-                    models.check(name, who=f"the worker {worker.name!r}")
-            pool.add(self.tools(worker).signature)
+            self.add(worker, pool, models)
+
+    def add(self, worker: Worker, pool: PredictorPool, models: Models) -> None:
+        """Register the Signature of one worker; see `signatures`."""
+        for name in (worker.model, *worker.fallbacks):
+            if name is not None:
+                models.check(name, who=f"the worker {worker.name!r}")
+        pool.add(self.tools(worker).signature)
+
+    def forget(self, name: str) -> None:
+        """Forget the tools of a worker that was removed."""
+        self._tools.pop(name, None)
 
     def shape(self) -> Shape[SubagentParams, SubagentResult]:
         """The shape to register."""

@@ -15,6 +15,7 @@ from ...core.errors import ParamsInvalid, ResultInvalid
 from ...core.validation import json_of_value, read_model, read_value
 from ...harness import CONVERSATION, Function, Registry, Worker
 from ...harness.gate import Policy, is_like
+from ...harness.registry import GLOB
 from ...harness.worker import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
 from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
 from ..shape import SUBAGENT
@@ -154,7 +155,9 @@ def callable_by(worker: Worker, registry: Registry) -> tuple[Function, ...]:
     """The functions that a worker's globs name. The shape that runs workers must be named exactly."""
     if not worker.tools:
         return ()
-    names = [name for name in registry.names if is_like(name, worker.tools)]
+    exact = frozenset(worker.tools)  # an agent can have thousands of workers, and globs are slow
+    globs = [name for name in worker.tools if GLOB.intersection(name)]
+    names = [name for name in registry.names if name in exact or (globs and is_like(name, globs))]
     return tuple(registry.function(name) for name in names if name != SUBAGENT or SUBAGENT in worker.tools)
 
 
