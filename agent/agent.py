@@ -188,8 +188,9 @@ class WorldAgent:
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(builtin_tools, self.settings)
         check_kinds(memory=(memory, Memory))
-        chosen = memory if memory is not None or not self.settings.memory else Memory()
-        self._memory = chosen if self._profile.memory.long_term_memory else None
+        if memory is None and self.settings.memory:
+            memory = Memory(embedder=self.settings.memory_embedder)
+        self._memory = memory if self._profile.memory.long_term_memory else None
         self._memory_functions = MemoryFunctions(self._memory)
         own = (*all_tools(tools), *self._requests.functions, *self._memory_functions.functions)
         self._storage = self.settings.storage(storage)
