@@ -690,9 +690,9 @@ def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: 
     """Return a handle whose turns run for a member of the workspace. Only the host's own code can make one.
 
     The member is the caller of the turns' calls, which a model has influenced from the start. Its worker has the
-    member's id: its policy and ceiling narrow all calls of its turns. A turn that would ask a person pauses and notifies
-    them, unless its `unattended` says otherwise. A turn that is resumed, by anyone, keeps the member that it began with.
-    Edits and replays are a person's: their turns run for no member.
+    member's id: its policy and ceiling narrow all calls of its turns. A turn that would ask a person pauses and
+    notifies them, unless its `unattended` says otherwise. A turn that is resumed, by anyone, keeps the member that it
+    began with. Edits and replays are a person's: their turns run for no member.
 
     Args:
         thread: The member's thread.
