@@ -387,6 +387,20 @@ class Thread:
         """
         return await self._runner.parts.threads.rename(self.scope, title)
 
+    async def archive(self, archived: bool = True) -> None:
+        """Hide the thread in lists until its next turn, which a new message or an edit begins. Nothing is removed.
+
+        With `Memory(distil_after=...)` the thread is distilled soon, without waiting until it has been quiet. Resuming
+        a turn that waits leaves the thread archived.
+
+        Args:
+            archived: False shows the thread again.
+
+        Raises:
+            InvalidArgument: The thread has no turn yet, or `archived` is not a bool.
+        """
+        await self._runner.parts.threads.archive(self.scope, archived)
+
     async def pauses(self) -> tuple[Pause, ...]:
         """Return the pauses of the thread's turn; empty if there are none.
 

@@ -101,7 +101,8 @@ _SET_MARK: Final = """INSERT INTO wa_distilled(thread, turn) VALUES(?, ?)
                       ON CONFLICT(thread) DO UPDATE SET turn=excluded.turn"""
 _QUIET: Final = f"""SELECT t.name, t.id FROM wa_turn t LEFT JOIN wa_distilled d ON d.thread=t.thread
                     WHERE t.id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
-                      AND t.id > ? AND t.{_OVER} AND t.changed <= ? AND (d.turn IS NULL OR d.turn < t.id)
+                      AND t.id > ? AND t.{_OVER} AND (t.archived=1 OR t.changed <= ?)
+                      AND (d.turn IS NULL OR d.turn < t.id)
                     ORDER BY t.id LIMIT ?"""
 
 
@@ -382,6 +383,8 @@ class Entries:
 
     async def quiet(self, workspace: str, before: float, *, after: str = "", limit: int) -> list[tuple[str, str]]:
         """The ids of threads and of their newest turns, which ended before a time and were not distilled yet.
+
+        An archived thread is quiet whenever its newest turn ended.
 
         Args:
             workspace: The workspace.
