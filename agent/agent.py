@@ -69,6 +69,7 @@ from .choices import (
     registry_of,
     servers_of,
     skill_catalogue,
+    society_functions,
 )
 from .following import EventFollower
 from .memory import AgentMemory, Memory, MemoryFunctions, open_memory
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from ..graphs import LoopGraph
     from ..graphs.outer import LangChainTool
     from ..signatures import LM, ModelCaller, Program, TurnExample
+    from ..society import Society, WorkspaceConfig
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
 
 
@@ -120,6 +122,9 @@ class WorldAgent:
         storage: Where the agent keeps its files.
         roles: Where roles come from, and how several become one.
         memory: What it remembers across threads. Default: the setting `memory`. If off, no prompt has a place for it.
+        society: Makes it the root of a workspace of members that know each other by introduction: a
+            `worldagent.society.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
+            has `worldagent.society.SEND_RULES`.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
         queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
         settings: The settings. Default: those from the environment and the settings file.
@@ -153,6 +158,7 @@ class WorldAgent:
         storage: Storage | None = None,
         roles: Roles | None = None,
         memory: Memory | None = None,
+        society: WorkspaceConfig | None = None,
         programs: Mapping[str, Any] | None = None,
         queue: TurnQueue | None = None,
         settings: Settings | None = None,
@@ -188,11 +194,12 @@ class WorldAgent:
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(builtin_tools, self.settings)
         check_kinds(memory=(memory, Memory))
-        if memory is None and self.settings.memory:
-            memory = Memory(embedder=self.settings.memory_embedder)
-        self._memory = memory if self._profile.memory.long_term_memory else None
+        chosen = memory if memory is not None or not self.settings.memory else Memory()
+        self._memory = chosen if self._profile.memory.long_term_memory else None
         self._memory_functions = MemoryFunctions(self._memory)
-        own = (*all_tools(tools), *self._requests.functions, *self._memory_functions.functions)
+        self._society_functions = society_functions(society, self.workspace)
+        members = () if self._society_functions is None else self._society_functions.functions
+        own = (*all_tools(tools), *self._requests.functions, *self._memory_functions.functions, *members)
         self._storage = self.settings.storage(storage)
         every = all_workers(workers, self.settings)
         self._registry = registry_of(own, every, self._profile, self._tools, home=self._storage.resolve())
@@ -243,6 +250,9 @@ class WorldAgent:
                         upkeep = MemoryUpkeep(parts, self.workspace, self._memory.distil_after)
                         opened.push_async_callback(upkeep.aclose)
                     self._runner.open(parts)
+                    if self._society_functions is not None:
+                        self._society_functions.open(self.society)
+                        opened.callback(self._society_functions.close)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
                         await opened.aclose()
@@ -420,6 +430,21 @@ class WorldAgent:
         return StoredRoles(self._runner.parts.resolver, self.workspace)
 
     @property
+    def society(self) -> Society:
+        """The members of the workspace, whom they know, and their messages.
+
+        Raises:
+            AgentClosed: The agent is not open.
+            InvalidArgument: The agent has no society.
+        """
+        stores = self._runner.parts.stores
+        if self._society_functions is None:
+            raise InvalidArgument("this agent has no society", remedy="create it with society=WorkspaceConfig(...)")
+        from ..society import Society
+
+        return Society(self._society_functions.config, stores.database, stores.clock)
+
+    @property
     def memory(self) -> AgentMemory:
         """Add, search, edit and forget memory entries.
 
@@ -567,7 +592,6 @@ class WorldAgent:
         account: str | None = None,
         channel: str | None = None,
         query: str | None = None,
-        archived: bool | None = False,
         before: datetime | str | None = None,
     ) -> tuple[ThreadState, ...]:
         """List the workspace's threads with their state; the thread whose newest turn began last comes first.
@@ -583,23 +607,16 @@ class WorldAgent:
             query: Only those whose title or conversation contains this text, 1 to 200 characters, in any letter case.
                 The search covers messages, answers, and the inputs and results of tasks, skills and schedules, but
                 neither what an edit replaced nor roles, which are not stored.
-            archived: True lists the archived threads alone, and None both kinds.
             before: The next page: the `page_key` of the last thread that you have. An aware time gives the threads
                 whose newest turn began before it. A thread without a turn counts from the time of its fork.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, `status` is unknown, an id, `query` or `archived` is invalid, or
-                `before` is neither a page key nor an aware time.
+            InvalidArgument: `limit` is out of bounds, `status` is unknown, an id or `query` is invalid, or `before` is
+                neither a page key nor an aware time.
             AgentClosed: The agent is not open.
         """
         wanted = ThreadFilters.of(
-            limit=limit,
-            status=status,
-            account=account,
-            channel=channel,
-            query=query,
-            archived=archived,
-            before=before,
+            limit=limit, status=status, account=account, channel=channel, query=query, before=before
         )
         return await self._runner.parts.threads.list(self.workspace, wanted)
 

@@ -31,6 +31,7 @@ from .settings import limits_of
 
 if TYPE_CHECKING:
     from ..signatures import LM, ModelCaller, ModelOptions
+    from ..society import SocietyFunctions
     from .settings import Settings
 
 CHARACTERS: Final = 4
@@ -445,6 +446,28 @@ def check_queue(given: object) -> None:
             f"`queue` must be a Queue, got {type(given).__name__!r}",
             remedy="pass Queue() from worldagent.scheduling, or omit it",
         )
+
+
+def society_functions(given: object, workspace: str) -> SocietyFunctions | None:
+    """Return the functions of a society; None for an agent without one.
+
+    Raises:
+        InvalidArgument: It is not one, or it is that of another workspace.
+    """
+    if given is None:
+        return None
+    from ..society import SocietyFunctions, WorkspaceConfig  # only agents with a society load it
+
+    if not isinstance(given, WorkspaceConfig):
+        raise InvalidArgument(
+            f"`society` must be a WorkspaceConfig, got {type(given).__name__!r}",
+            remedy="pass a worldagent.society.WorkspaceConfig, or omit it",
+        )
+    if given.id != workspace:
+        raise InvalidArgument(
+            f"the society is of the workspace {given.id!r}, and the agent of {workspace!r}", remedy="use the same id"
+        )
+    return SocietyFunctions(given)
 
 
 def mcp_servers(given: object) -> dict[str, McpServer]:

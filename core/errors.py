@@ -121,6 +121,18 @@ class MailboxFull(ModelFacing):
     """The receiver has as many messages waiting as its mailbox holds."""
 
 
+class UnknownTemplate(ModelFacing):
+    """The workspace has no template with this id (A9)."""
+
+
+class SpawnForbidden(ModelFacing, PermissionError):
+    """A member makes a member of a template that does not allow it (A9)."""
+
+
+class DraftRequired(ModelFacing):
+    """An agent makes a role template; only a person's takes effect (A10)."""
+
+
 class RoleExists(ModelFacing):
     """The workspace has a member or person with this id already (A9)."""
 

@@ -1,6 +1,7 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `brief`, `contacts`, `delivery`, `mail`, `members`, `messages`, `roles`, `society`, `tables`, `workspace`.
+Modules: `brief`, `contacts`, `delivery`, `functions`, `mail`, `members`, `messages`, `roles`, `society`,
+`spawning`, `tables`, `workspace`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from .brief import Collaborator, InterfaceSpec, TaskBrief
     from .contacts import Contact, ContactRegistry
     from .delivery import Introduction, delivered
+    from .functions import SEND_RULES, SocietyFunctions
     from .mail import Letter
     from .members import InMemoryRegistry, Member, Members, RoleRegistry
     from .messages import RoleMessage
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "SEND_RULES",
     "SOCIETY",
     "AuthorityConfig",
     "ClearanceProfile",
@@ -68,6 +71,7 @@ __all__ = [
     "RoleTemplateDraft",
     "RoutingDecision",
     "Society",
+    "SocietyFunctions",
     "SpawnCondition",
     "SpawnRecommendation",
     "SpawnSignal",
@@ -85,6 +89,7 @@ __getattr__ = lazy(
         ".brief": "Collaborator InterfaceSpec TaskBrief",
         ".contacts": "Contact ContactRegistry",
         ".delivery": "Introduction delivered",
+        ".functions": "SEND_RULES SocietyFunctions",
         ".mail": "Letter",
         ".members": "InMemoryRegistry Member Members RoleRegistry",
         ".messages": "RoleMessage",

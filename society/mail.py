@@ -32,6 +32,7 @@ class Letter:
         place: Its number in the mailbox of its receiver.
         chain: How many messages led to it since the last of a person or event, with itself.
         opening: What it tells about its sender, if it is the first that the receiver gets from it.
+        marks: The untrusted functions and senders whose content its sender had read.
         state: Whether it waits, is handled or was handled.
         answered: Whether its receiver replied.
     """
@@ -40,6 +41,7 @@ class Letter:
     place: int
     chain: int
     opening: Introduction | None
+    marks: tuple[str, ...]
     state: State
     answered: bool
 
@@ -56,20 +58,22 @@ class _Stored(Row):
     answers: str
     chain: int
     opening: Json[dict[str, str]] | None
+    marks: Json[list[str]]
     sent: Moment
     state: State
     answered: int
 
 
 _COLUMNS: Final = (
-    "workspace, id, place, sender, receiver, kind, content, payload, answers, chain, opening, sent, state, answered"
+    "workspace, id, place, sender, receiver, kind, content, payload, answers, chain, opening, marks, sent, state, "
+    "answered"
 )
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id=?"
 _OPEN_MAILBOX: Final = """INSERT INTO wa_mailbox(workspace, member, waiting, last) VALUES(?, ?, 0, 0)
                           ON CONFLICT DO NOTHING"""
 _MAILBOX: Final = "SELECT waiting, last FROM wa_mailbox WHERE workspace=? AND member=?"
 _COUNT: Final = "UPDATE wa_mailbox SET waiting=?, last=? WHERE workspace=? AND member=?"
-_INSERT: Final = f"INSERT INTO wa_mail({_COLUMNS}) VALUES({', '.join('?' * 14)})"
+_INSERT: Final = f"INSERT INTO wa_mail({_COLUMNS}) VALUES({', '.join('?' * 15)})"
 _STATE: Final = "UPDATE wa_mail SET state=? WHERE workspace=? AND id=?"
 _HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND state <> 'handled' AND place = (
                       SELECT MIN(place) FROM wa_mail AS o
@@ -77,6 +81,8 @@ _HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND st
                     ORDER BY sent, id LIMIT ?"""
 _OF: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state <> 'handled'
                  ORDER BY place LIMIT ?"""
+_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE (workspace=? AND receiver=?) OR (workspace=? AND sender=?)
+                   ORDER BY sent DESC, id DESC LIMIT ?"""
 _HANDLING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state='handling'"
 _UNANSWERED: Final = """SELECT id FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
                         ORDER BY place"""
@@ -106,6 +112,11 @@ def waiting_for(tx: Transaction, workspace: str, receiver: str, most: int) -> li
     return [_letter(row) for row in tx.execute(_OF, (workspace, receiver, most))]
 
 
+def letters_of(tx: Transaction, workspace: str, member: str, most: int) -> list[Letter]:
+    """The last messages that a member received and sent, the oldest first."""
+    return [_letter(row) for row in reversed(tx.execute(_LAST, (workspace, member, workspace, member, most)))]
+
+
 def unanswered(tx: Transaction, workspace: str, sender: str, receiver: str) -> list[str]:
     """The ids of the messages from a sender to which a receiver has not replied, the oldest first."""
     return [id_ for (id_,) in tx.execute(_UNANSWERED, (workspace, sender, receiver))]
@@ -122,7 +133,14 @@ def mark_answered(tx: Transaction, workspace: str, message_id: str) -> None:
 
 
 def post(
-    tx: Transaction, workspace: str, message: RoleMessage, *, chain: int, opening: Introduction | None, now: datetime
+    tx: Transaction,
+    workspace: str,
+    message: RoleMessage,
+    *,
+    chain: int,
+    opening: Introduction | None,
+    marks: Sequence[str],
+    now: datetime,
 ) -> Letter:
     """Put a message into the mailbox of its receiver, in a transaction.
 
@@ -141,8 +159,8 @@ def post(
         _INSERT,
         (
             *(workspace, message.id, last + 1, message.from_id, message.to_id, message.type, message.content),
-            *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, told, now.timestamp()),
-            *("waiting", 0),
+            *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, told),
+            *(canonical_json([*marks]), now.timestamp(), "waiting", 0),
         ),
     )
     tx.execute(_COUNT, (waiting + 1, last + 1, workspace, message.to_id))
@@ -151,7 +169,16 @@ def post(
     return posted
 
 
+_PREPARE: Final = "UPDATE wa_mail SET prepared=? WHERE workspace=? AND id=? AND prepared IS NULL"
+_PREPARED: Final = "SELECT prepared FROM wa_mail WHERE workspace=? AND id=?"
 _OPENING: Final = ("role", "duties", "reason")
+
+
+def prepare(tx: Transaction, workspace: str, message_id: str, text: str) -> str:
+    """Store what the turn of a message is given, unless that was done, and return what is stored."""
+    tx.execute(_PREPARE, (text, workspace, message_id))
+    rows = tx.execute(_PREPARED, (workspace, message_id))
+    return str(rows[0][0]) if rows else text
 
 
 def set_state(tx: Transaction, workspace: str, message_id: str, state: State) -> None:
@@ -183,6 +210,7 @@ def _letter(row: Sequence[Any]) -> Letter:
         place=kept["place"],
         chain=kept["chain"],
         opening=None if opening is None else Introduction(**json.loads(opening)),
+        marks=tuple(json.loads(kept["marks"])),
         state=kept["state"],
         answered=bool(kept["answered"]),
     )

@@ -50,7 +50,7 @@ ROOT: Final = "root"
 """The reserved id of the World Agent."""
 
 RESERVED: Final = (USER, ROOT)
-_MEMBER_ID: Final = re.compile(r"\w[\w.-]{0,63}")
+_MEMBER_ID: Final = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,14 +390,14 @@ class RoleSpec:
 
 
 def check_member_id(value: object) -> None:
-    """Refuse an id that no member can have. It stands in prompts, so it is short and has no marks but `-`, `_`, `.`.
+    """Refuse an id that no member can have. It is the name of its worker too, so it is that of a function.
 
     Raises:
         InvalidArgument: It is not such an id, or it is reserved.
     """
-    if not isinstance(value, str) or not _MEMBER_ID.fullmatch(value) or value != value.lower():
+    if not isinstance(value, str) or not _MEMBER_ID.fullmatch(value):
         raise InvalidArgument(
-            f"the role_id {str(value)[:60]!r} must be 1 to 64 lower-case letters, digits and `-`, `_`, `.`",
+            f"the role_id {str(value)[:60]!r} must be 1 to 64 of a-z, 0-9, `-`, `_` and `.`, and begin with a letter",
             remedy="use for example 'bdr-apac'",
         )
     if value in RESERVED:

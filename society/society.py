@@ -6,34 +6,39 @@ turn for the rest.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from ..core import Clock, SystemClock, new_id
-from ..core.errors import ChainTooLong, InvalidArgument, MessageInvalid, UnknownContact
+from ..core import Clock, SystemClock, canonical_json, new_id
+from ..core.checks import to_json
+from ..core.errors import ChainTooLong, InvalidArgument, MessageInvalid, RoleExists, UnknownContact
 from ..memory.entries.words import question_words, words_of
 from ..storage import Database, Transaction
-from .brief import InterfaceSpec, interface_of
+from .brief import Collaborator, InterfaceSpec, TaskBrief, interface_of
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
-from .delivery import Introduction, delivered
+from .delivery import Introduction, delivered, quoted
 from .mail import (
     Letter,
     answering,
     handled_by,
     heads,
     letter_of,
+    letters_of,
     mark_answered,
     post,
+    prepare,
     set_state,
     unanswered,
     waiting_for,
 )
-from .members import LIVE, Member, Members, add_member, members_of, new_member, participant
+from .members import LIVE, Member, Members, add_member, members_of, new_member, participant, read_as
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
-from .workspace import WorkspaceConfig
+from .spawning import check_spawner, derived_brief, spec_of
+from .workspace import RoleTemplate, WorkspaceConfig
 
 MAX_HOPS: Final = 8
 """How many members can be asked after one another for one introduction."""
@@ -102,6 +107,94 @@ class Society:
         await self._database.transact(work)
         return spec.role_id
 
+    async def spawn(
+        self,
+        spawner: str,
+        template_id: str,
+        params: Mapping[str, str],
+        brief: TaskBrief | None = None,
+        *,
+        message_id: str | None = None,
+        marks: Sequence[str] = (),
+    ) -> str:
+        """Make a member of a template, with its contacts and its first task; returns its id (C1, C7, A9).
+
+        Its parent is the spawner. Its first message is the task, from its parent. The collaborators that the brief
+        names become its contacts. All of it is written, or nothing.
+
+        Args:
+            spawner: The member that makes it, `root` for the World Agent, or `user`.
+            template_id: The template.
+            params: The parameters of the template.
+            brief: What its first task is. Without one it is made of the template if the policy says so.
+            message_id: The id of the first message. A second call with the same id returns the same member.
+            marks: The untrusted content that the spawner had read.
+
+        Raises:
+            BriefInvalid: There is no brief, and the policy requires one.
+            UnknownTemplate, SpawnForbidden, ParamsInvalid: The template cannot be used so.
+            UnknownContact: A collaborator is not a contact of the spawner.
+            RoleExists, RolesFull: The member cannot be added.
+        """
+        spawner, task = self._alias(spawner), message_id or new_id("msg")
+        if brief is None and self.config.policy.brief == "required":
+            TaskBrief()  # raises, and names the fields
+
+        def work(tx: Transaction) -> str:
+            there = letter_of(tx, self.config.id, task)
+            if there is not None:
+                return there.message.to_id
+            template = check_spawner(self._template(tx, template_id), template_id, spawner)
+            parent = members_of(tx, self.config.id, [spawner]).get(spawner)
+            spec, name = spec_of(self.config, template, params, parent)
+            member = new_member(spec, name, template.interface_spec, RoleStatus.ACTIVE, self._clock.now())
+            if not add_member(tx, member, most=self.config.policy.max_roles):
+                raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use other params")
+            self._acquaint(tx, member)
+            given = brief or derived_brief(template, params, spec.reports_to)
+            for each in given.collaborators:
+                self._collaborate(tx, spawner, member, each)
+            above = ROOT if parent is None else parent.id
+            payload = {MESSAGE_TYPE: "task_assignment", "task_brief": given.to_json()}
+            message = RoleMessage(
+                id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
+            )
+            self._send(tx, message, marks)
+            return spec.role_id
+
+        return await self._database.transact(work)
+
+    def _collaborate(self, tx: Transaction, spawner: str, child: Member, given: Collaborator) -> None:
+        """Make a collaborator a contact of a child. It must be a contact of who names it, unless discovery is open."""
+        now, id_ = self._clock.now(), self._alias(given.id)
+        known = contact_of(tx, self.config.id, spawner, id_, now)
+        other = participant(tx, self.config.id, id_, self.config.owner)
+        if other is None or (known is None and spawner != USER and self.config.policy.discovery != "open"):
+            raise self._stranger(tx, spawner, given.id)
+        interface = given.interface or (self._contact(tx, other, spawner).interface)
+        contact = Contact(id=id_, role=given.role[:200], introduced_by=spawner, interface=interface, note=given.note)
+        add_contact(tx, self.config.id, child.id, contact, now)
+
+    async def create_role(self, template: RoleTemplate) -> None:
+        """Add a template to the workspace, or replace one that was added so. It is for people and the host's code (C4).
+
+        Raises:
+            InvalidArgument: The workspace's own configuration has a template with this id.
+        """
+        if template.template_id in self.config.role_templates:
+            raise InvalidArgument(
+                f"the template {template.template_id!r} is part of the workspace's configuration",
+                remedy="change it there, or use another id",
+            )
+        body = canonical_json(to_json(template))
+        given = (self.config.id, template.template_id, body)
+        await self._database.transact(lambda tx: tx.execute(_ADD_TEMPLATE, given))
+
+    def _template(self, tx: Transaction, template_id: str) -> RoleTemplate | None:
+        rows = tx.execute(_TEMPLATE, (self.config.id, template_id))
+        found: RoleTemplate | None = read_as(RoleTemplate, json.loads(rows[0][0])) if rows else None
+        return self.config.role_templates.get(template_id, found)
+
     def _acquaint(self, tx: Transaction, member: Member) -> None:
         """Make a member and its parent contacts of one another, and who it reports to one of its contacts."""
         role_id, parent, now = member.id, member.spec.parent_role_id or ROOT, self._clock.now()
@@ -135,6 +228,7 @@ class Society:
         kind: Envelope = "notification",
         answers: str = "",
         message_id: str | None = None,
+        marks: Sequence[str] = (),
     ) -> Letter:
         """Check a message and put it into the mailbox of its receiver. Its turn starts later, elsewhere.
 
@@ -146,6 +240,7 @@ class Society:
             kind: What it is where it has no `message_type`.
             answers: The id of the message that it answers; by default the oldest open one of a response.
             message_id: Its id. A second call with the same id returns the message of the first.
+            marks: The untrusted content that its sender had read. The turn that it starts has them, too.
 
         Raises:
             MessageInvalid: It does not fit its type, is to the sender itself, to one that is terminated, or it lacks
@@ -165,9 +260,9 @@ class Society:
             payload=given,
             correlation_id=answers,
         )
-        return await self._database.transact(lambda tx: self._send(tx, message))
+        return await self._database.transact(lambda tx: self._send(tx, message, marks))
 
-    def _send(self, tx: Transaction, message: RoleMessage) -> Letter:
+    def _send(self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = ()) -> Letter:
         there = letter_of(tx, self.config.id, message.id)
         if there is not None:
             return there
@@ -188,7 +283,7 @@ class Society:
         chain = self._chain(sending)
         message = self._introduced(tx, sending, replied)
         opening = self._opening(tx, sending, contact)
-        letter = post(tx, self.config.id, message, chain=chain, opening=opening, now=sending.now)
+        letter = post(tx, self.config.id, message, chain=chain, opening=opening, marks=marks, now=sending.now)
         for answered in replied:
             mark_answered(tx, self.config.id, answered)
         return letter
@@ -362,7 +457,7 @@ class Society:
             return letter.answered
         [found] = fitting
         payload = _response(found)
-        self._send(tx, _reply(letter, payload))
+        self._send(tx, _reply(letter, payload), letter.marks)
         return True
 
     def _known_for(self, tx: Transaction, contact: Contact) -> set[str]:
@@ -380,8 +475,12 @@ class Society:
         payload = letter.message.to_json()["payload"]
         if payload["target_id"] == origin.message.from_id:
             return False
-        self._send(tx, _reply(origin, payload))
+        self._send(tx, _reply(origin, payload), letter.marks)
         return True
+
+    async def prepared(self, message_id: str, text: str) -> str:
+        """Store what the turn of a message is given, and return what was stored first."""
+        return await self._database.transact(lambda tx: prepare(tx, self.config.id, message_id, text))
 
     async def ended(self, message_id: str) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
@@ -427,6 +526,31 @@ class Society:
         """Mark a message of a person as read."""
         await self._database.transact(lambda tx: set_state(tx, self.config.id, message_id, "handled"))
 
+    async def task_of(self, member: str) -> str:
+        """The brief of the last task that a member was given, as it reads it; empty if it was given none."""
+        rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, member, _TASKS))
+        tasks = [each.message for each in rows if each.message.message_type == "task_assignment"]
+        if not tasks:
+            return ""
+        return TaskBrief.from_json(tasks[-1].to_json()["payload"]["task_brief"]).to_text(self.config.language)
+
+    async def earlier(self, letter: Letter, *, most: int) -> list[str]:
+        """The last messages that the receiver of a message received and sent before it, the oldest first.
+
+        Args:
+            letter: The message.
+            most: The most to return.
+        """
+        receiver = letter.message.to_id
+        rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, receiver, most + 1))
+        return [
+            await self.text_of(each, can_reply=False)
+            if each.message.to_id == receiver
+            else f"-> {each.message.to_id}: {quoted(each.message.content)}"
+            for each in rows
+            if each.message.id != letter.message.id and each.state != "waiting"
+        ][-most:]
+
     async def text_of(self, letter: Letter, *, can_reply: bool = True) -> str:
         """A message as its receiver reads it (C10).
 
@@ -445,6 +569,10 @@ class Society:
         )
 
 
+_TEMPLATE: Final = "SELECT body FROM wa_template WHERE workspace=? AND id=?"
+_ADD_TEMPLATE: Final = """INSERT INTO wa_template(workspace, id, body) VALUES(?, ?, ?)
+                          ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
+_TASKS: Final = 1000
 _MAX_SHOWN: Final = 20
 _NONE_KNOWN: Final = "I know of none."
 

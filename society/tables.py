@@ -25,6 +25,11 @@ SOCIETY: Final = Schema(
                  PRIMARY KEY(workspace, id))""",
             "CREATE INDEX wa_member_place ON wa_member(workspace, place)",
             "CREATE INDEX wa_member_parent ON wa_member(workspace, parent)",
+            """CREATE TABLE wa_template(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
             """CREATE TABLE wa_person(
                  workspace TEXT NOT NULL,
                  id TEXT NOT NULL,
@@ -67,9 +72,11 @@ SOCIETY: Final = Schema(
                  answers TEXT NOT NULL,
                  chain BIGINT NOT NULL,
                  opening TEXT,
+                 marks TEXT NOT NULL,
                  sent DOUBLE PRECISION NOT NULL,
                  state TEXT NOT NULL,
                  answered BIGINT NOT NULL,
+                 prepared TEXT,
                  PRIMARY KEY(workspace, id))""",
             "CREATE INDEX wa_mail_receiver ON wa_mail(workspace, receiver, state, place)",
             "CREATE INDEX wa_mail_pair ON wa_mail(workspace, sender, receiver, answered)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -166,12 +167,27 @@ class RoleTemplate:
         check_text("soul_template", self.soul_template)
         for name in ("domains", "operator_ids", "parameters", "allowed_spawners"):
             object.__setattr__(self, name, ids(name, getattr(self, name)))
+        for name in ("name_pattern", "soul_template"):
+            self._check_pattern(name, getattr(self, name))
         check_kind("authority", self.authority, AuthorityConfig)
         check_kind("clearance", self.clearance, ClearanceProfile, optional=True)
         check_kind("interface_spec", self.interface_spec, InterfaceSpec, optional=True)
         check_share("default_trust", self.default_trust)
         check_ttl(self.ttl)
         object.__setattr__(self, "spawn_signals", items("spawn_signals", self.spawn_signals, SpawnSignal))
+
+    def _check_pattern(self, name: str, pattern: str) -> None:
+        """Refuse braces that are not one of the parameters: no attribute or item of one can be named (A9)."""
+        try:
+            parts = list(string.Formatter().parse(pattern))
+        except ValueError:
+            parts = [("", "", "", None)]
+        for _, field_name, spec, conversion in parts:
+            if field_name is not None and (field_name not in self.parameters or spec or conversion):
+                raise InvalidArgument(
+                    f"`{name}` of the template {self.template_id!r} has {{{field_name[:60]}}}",
+                    remedy="name a parameter in braces, add it to `parameters`, and write {{ and }} for braces",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The commands `threads list`, `show`, `rename`, `archive`, `cancel` and `fork`. They need no model."""
+"""The commands `threads list`, `show`, `rename`, `cancel` and `fork`. They read the database and need no model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from .options import (
     ThreadsOptions,
     app_option,
     argument,
-    flag,
     option,
     option_group,
 )
@@ -74,7 +73,6 @@ class ThreadsListOptions(ThreadsOptions):
         "2026-11-24T10:00 lists those whose newest turn began before it.",
         WHICH,
     )
-    archived: bool = flag("--archived", "Only archived threads, which are not listed otherwise.", WHICH)
     limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
 
 
@@ -168,25 +166,6 @@ async def rename_thread(options: ThreadOptions, output: Output, title: str) -> N
     output.result({"renamed": {"thread": options.thread, "title": now}})
 
 
-@app.command("archive")
-@command(undo=flag("--undo", "Show the thread in lists again."))
-async def archive_thread(options: ThreadOptions, output: Output, undo: bool) -> None:
-    """Hide a thread in lists until its next message. Nothing is removed.
-
-    An agent that distils quiet threads distils it soon.
-
-    [bold]Examples[/bold]
-
-      worldagent threads archive t1
-
-      worldagent threads list --archived
-    """
-    async with _thread(options, output) as (thread, _):
-        await thread.archive(not undo)
-    output.note(f"the thread {options.thread!r} is {'listed again' if undo else 'archived'}")
-    output.result({"archived": {"thread": options.thread, "archived": not undo}})
-
-
 @app.command("cancel")
 @command()
 async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
@@ -273,7 +252,7 @@ def _filters(options: ThreadsListOptions) -> dict[str, Any]:
     if options.before is not None and "/" not in options.before:
         with contextlib.suppress(ValueError, OverflowError):
             before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is local time
-    names = ("limit", "status", "account", "channel", "query", "archived")
+    names = ("limit", "status", "account", "channel", "query")
     return {name: getattr(options, name) for name in names} | {"before": before}
 
 
@@ -295,7 +274,7 @@ def _table(found: Sequence[ThreadState], output: Output) -> str:
 
 
 def _no_threads_text(options: ThreadsListOptions) -> str:
-    which = f" that is {options.status}" if options.status else " that is archived" if options.archived else ""
+    which = f" that is {options.status}" if options.status else ""
     if any((options.account, options.channel, options.query, options.before)):
         which += " that matches the options"
     return f"the workspace {options.workspace!r} has no thread{which}"
@@ -310,8 +289,7 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
     turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
     title = f"\ntitle: {state.title}" if state.title else ""
-    status = f"{state.status} (archived)" if state.archived else state.status
-    parts = [f"{state.thread}: {status} since {time_text(state.since)}{title}{turn}"]
+    parts = [f"{state.thread}: {state.status} since {time_text(state.since)}{title}{turn}"]
     waiting = unanswered(pauses)
     answered = [f"{pause_text(pause, answer=False)}\nid: {pause.id}" for pause in pauses if pause.answered]
     if answered:

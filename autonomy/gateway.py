@@ -1,0 +1,149 @@
+"""Delivers messages: takes the oldest of each mailbox and starts the receiver's turn with it (A12).
+
+Every start has the id of its message as its key, so it does no harm if two gateways take the same message, or if one
+is killed in between: the turn begins once, and is resumed where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final, Self
+
+from ..agent import WorldAgent
+from ..agent.thread import Thread, as_member
+from ..agent.turns import Turn
+from ..core.errors import HostError, NameTaken, UnknownWorker, WorldAgentError
+from ..harness import Worker
+from ..society import Letter, Society
+from ..society.functions import as_shown
+from ..society.members import LIVE
+from ..society.roles import ROOT, USER
+from .workers import MemberRequest, worker_of
+
+MAX_EARLIER: Final = 20
+"""How many earlier messages a member is shown with a new one."""
+
+_LOG: Final = logging.getLogger("worldagent.gateway")
+
+
+class Gateway:
+    """Delivers the messages of an agent's society. Use it as `async with Gateway(agent):`, in one or more processes.
+
+    Args:
+        agent: An open agent with a society.
+        poll: How many seconds to wait between two looks at the mailboxes.
+        concurrency: How many turns run at once.
+    """
+
+    def __init__(self, agent: WorldAgent, *, poll: float = 0.5, concurrency: int = 8) -> None:
+        self._agent = agent
+        self._poll = poll
+        self._slots = asyncio.Semaphore(concurrency)
+        self._task: asyncio.Task[None] | None = None
+        self._workers: dict[str, Worker] = {}
+
+    async def __aenter__(self) -> Self:
+        """Begin to deliver in the background."""
+        self._task = asyncio.ensure_future(self._run())
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        """Stop. Turns that run are interrupted, and continue when the next gateway delivers."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def deliver(self) -> int:
+        """Deliver the oldest message of each mailbox, and wait for the turns; returns how many messages are over.
+
+        A turn that waits for a person is not over: its message stays the oldest of its mailbox, and later ones wait.
+        """
+        waiting = await self._society.waiting()
+        done = await asyncio.gather(*(self._delivered(letter) for letter in waiting))
+        return sum(done)
+
+    async def _run(self) -> None:
+        clock = self._agent.clock
+        while True:
+            found = 0
+            try:
+                found = await self.deliver()
+            except WorldAgentError as error:  # a database that is down is looked at again
+                _LOG.warning("the mailboxes could not be read: %s", error.code)
+            if not found:
+                await clock.sleep(self._poll)
+
+    async def _delivered(self, letter: Letter) -> bool:
+        async with self._slots:
+            if await self._society.settle(letter.message.id):
+                return True
+            try:
+                turn = await self._turn(letter)
+            except HostError as error:
+                if error.retryable:
+                    _LOG.warning("the message %s is delivered again later: %s", letter.message.id, error.code)
+                    return False
+                return await self._given_up(letter, error)
+            except WorldAgentError as error:
+                return await self._given_up(letter, error)
+            if turn.status in ("paused", "stopped"):
+                return False
+            await self._society.ended(letter.message.id)
+            return True
+
+    async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
+        _LOG.warning("the turn of the message %s failed: %s", letter.message.id, error.code)
+        await self._society.ended(letter.message.id)
+        return True
+
+    async def _turn(self, letter: Letter) -> Turn:
+        receiver, sender = letter.message.to_id, letter.message.from_id
+        thread = self._thread_of(receiver, None if sender == USER else sender, letter.marks)
+        if receiver == ROOT:
+            text = await self._society.prepared(letter.message.id, await self._society.text_of(letter))
+            return await thread.converse(text, key=letter.message.id, unattended="pause")
+        await self.enlist(receiver)
+        # What the turn is given is stored first: a start with the same key must be equal.
+        request = await self._society.prepared(letter.message.id, await self._request(letter))
+        return await thread.task("subagent", {"worker": receiver, "request": request}, key=letter.message.id)
+
+    async def _request(self, letter: Letter) -> str:
+        receiver = letter.message.to_id
+        return MemberRequest(
+            task="" if letter.message.message_type == "task_assignment" else await self._society.task_of(receiver),
+            contacts=[as_shown(each) for each in await self._society.contacts.list(receiver)],
+            earlier=await self._society.earlier(letter, most=MAX_EARLIER),
+            message=await self._society.text_of(letter),
+        ).model_dump_json()
+
+    def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
+        thread = self._agent.thread(f"member {receiver}")
+        return (
+            thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)
+        )
+
+    async def enlist(self, member_id: str) -> None:
+        """Give a member its worker, as it is defined now; a member that is not live loses it.
+
+        Args:
+            member_id: The member.
+        """
+        member = await self._society.members.member(self._agent.workspace, member_id)
+        worker, before = worker_of(member), self._workers.get(member_id)
+        if member.life.status not in LIVE or before != worker:
+            with contextlib.suppress(UnknownWorker):
+                if before is not None:
+                    self._agent.remove_worker(self._workers.pop(member_id).name)
+        if member.life.status in LIVE and member_id not in self._workers:
+            with contextlib.suppress(NameTaken):  # another gateway of this process was faster
+                self._agent.add_worker(worker)
+            self._workers[member_id] = worker
+
+    @property
+    def _society(self) -> Society:
+        return self._agent.society
+
+
+__all__ = ["Gateway"]

@@ -1,0 +1,51 @@
+"""The worker of a member: its soul is its instructions, and its ceiling is what it may do (A13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..harness import Worker
+from ..harness.gate import Ceiling
+from ..society import Member
+from ..society.functions import FUNCTIONS
+from ..society.roles import AUTHORITIES, Authority
+
+
+class MemberRequest(BaseModel):
+    """What a member's worker is given for one message."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    task: str = Field(default="", description="your task brief")
+    contacts: list[dict[str, Any]] = Field(
+        default=[], description="whom you can write to, and how they want to be asked"
+    )
+    earlier: list[str] = Field(default=[], description="messages that you received and sent before, the oldest first")
+    message: str = Field(description="the message to act on")
+
+
+def worker_of(member: Member) -> Worker:
+    """The worker of a member: its soul is its instructions, and it reaches what its operators and authority allow.
+
+    Args:
+        member: The member.
+    """
+    listed: dict[str, Authority] = dict.fromkeys(FUNCTIONS, "autonomous")
+    for level in AUTHORITIES:
+        listed |= dict.fromkeys(getattr(member.spec.authority, level), level)
+    reached = (*FUNCTIONS, *member.spec.operator_ids)
+    return Worker(
+        member.id,
+        member.spec.soul,
+        f"The member {member.name}.",
+        tools=reached,
+        input=MemberRequest,
+        ceiling=Ceiling(functions=reached, authority=listed),
+        memory=True,
+        offered=False,
+    )
+
+
+__all__ = ["MemberRequest", "worker_of"]

@@ -1,0 +1,184 @@
+"""The functions by which models write to members and make members. They pass the gate like all others."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final
+
+from ..core import digest
+from ..core.errors import DraftRequired
+from ..harness import CallContext, Function, flow
+from ..harness.gate import Rule
+from .brief import Language, TaskBrief
+from .contacts import Contact
+from .messages import MESSAGE_TYPE, MessageType
+from .society import Society
+from .workspace import WorkspaceConfig
+
+SEND: Final = "send_message"
+SPAWN: Final = "spawn_agent"
+CONTACTS: Final = "list_contacts"
+CREATE: Final = "create_role"
+FUNCTIONS: Final = (SEND, SPAWN, CONTACTS, CREATE)
+
+SEND_RULES: Final = (
+    Rule(
+        decision="approve",
+        function=SEND,
+        after="message:*",
+        arguments={"to": "*"},
+        times=1000,
+        name="contacts may be written to after messages",
+    ),
+    Rule(decision="approve", function=SEND, times=1000, name="contacts may be written to"),
+)
+"""Rules for a policy under which messages need no approval, unless their sender has read other untrusted content."""
+
+
+@lru_cache(maxsize=8)
+def prompt(language: Language, name: str) -> str:
+    """A text of `prompts`, which explains a function to the models that have it (C6)."""
+    return (
+        (files(__name__.rpartition(".")[0]) / "prompts" / language / f"{name}.txt").read_text(encoding="utf-8").strip()
+    )
+
+
+class SocietyFunctions:
+    """`send_message`, `spawn_agent`, `list_contacts` and `create_role`, for an agent with a workspace of members.
+
+    The sender is the member that the turn runs for, or the World Agent: no argument sets it (C9). A repeated call
+    sends and makes nothing twice, because the id of a message is that of its call.
+
+    Args:
+        config: The workspace.
+
+    Attributes:
+        config: The workspace.
+        functions: The functions.
+    """
+
+    def __init__(self, config: WorkspaceConfig) -> None:
+        self.config = config
+        self._society: Society | None = None
+        about = prompt(config.language, "base")
+        self.functions: tuple[Function, ...] = (
+            flow(name=SEND, description=about, risk="write")(self._send),
+            flow(name=SPAWN, description=_with_templates(config), risk="write")(self._spawn),
+            flow(name=CONTACTS, description="List your contacts, and how they want to be asked.")(self._contacts),
+            flow(name=CREATE, description="Propose a role template to a person.", risk="write")(self._create),
+        )
+
+    def open(self, society: Society) -> None:
+        """Use the society of a started agent."""
+        self._society = society
+
+    def close(self) -> None:
+        """Drop the society."""
+        self._society = None
+
+    @property
+    def _opened(self) -> Society:
+        assert self._society is not None, "calls are made inside turns of an open agent"
+        return self._society
+
+    async def _send(
+        self,
+        ctx: CallContext,
+        to: str,
+        content: str = "",
+        message_type: MessageType | None = None,
+        payload: dict[str, Any] | None = None,
+        reason: str = "",
+        answers: str = "",
+    ) -> str:
+        """Send a message.
+
+        Args:
+            to: The id of the contact.
+            content: The text.
+            message_type: What kind of message it is; omit it for plain text.
+            payload: The fields of that kind.
+            reason: Why you write, in a first message.
+            answers: The id of the message that it answers.
+        """
+        given: dict[str, Any] = {name: value for name, value in (payload or {}).items() if name != MESSAGE_TYPE}
+        given |= {MESSAGE_TYPE: message_type} if message_type is not None else {}
+        given |= {"reason": reason} if reason else {}
+        letter = await self._opened.send(
+            ctx.on_behalf_of,
+            to,
+            content,
+            payload=given,
+            answers=answers,
+            message_id=_id_of(ctx),
+            marks=tuple(sorted(ctx.gate.marks)),
+        )
+        return f"Sent to {letter.message.to_id} as {letter.message.id}."
+
+    async def _spawn(
+        self, ctx: CallContext, template: str, params: dict[str, str], brief: dict[str, Any] | None = None
+    ) -> str:
+        """Make a child.
+
+        Args:
+            template: The id of the role template.
+            params: The parameters of the template.
+            brief: The task brief.
+        """
+        return await self._opened.spawn(
+            ctx.on_behalf_of,
+            template,
+            params,
+            None if brief is None else TaskBrief.from_json(brief),
+            message_id=_id_of(ctx),
+            marks=tuple(sorted(ctx.gate.marks)),
+        )
+
+    async def _contacts(self, ctx: CallContext) -> list[dict[str, Any]]:
+        return [as_shown(each) for each in await self._opened.contacts.list(ctx.on_behalf_of)]
+
+    async def _create(
+        self,
+        ctx: CallContext,
+        name: str,
+        soul: str,
+        interface_spec: dict[str, str] | None = None,
+        collaboration_notes: str = "",
+    ) -> str:
+        """Propose a role template.
+
+        Args:
+            name: Its name.
+            soul: Who such a member is, and what it does.
+            interface_spec: How others ask it: services, input_format, output_format, examples.
+            collaboration_notes: Whom it asks for which work.
+        """
+        raise DraftRequired(
+            f"a role template {name[:60]!r} of an agent takes effect only once a person approved it",
+            remedy="tell a person what the template should be",
+        )
+
+
+def _with_templates(config: WorkspaceConfig) -> str:
+    """The prompt of `spawn_agent`, and what can be made with it."""
+    known = [
+        f"- {each.template_id}: {each.name_pattern}; params: {', '.join(each.parameters) or 'none'};"
+        f" for {', '.join(each.allowed_spawners) or 'people'}"
+        for each in config.role_templates.values()
+    ]
+    return "\n".join((prompt(config.language, "root"), *known))
+
+
+def as_shown(contact: Contact) -> dict[str, Any]:
+    """A contact as a model reads it."""
+    interface = {} if contact.interface is None else {"interface": contact.interface.to_json()}
+    note = {"note": contact.note} if contact.note else {}
+    return {"id": contact.id, "role": contact.role, **note, **interface}
+
+
+def _id_of(ctx: CallContext) -> str:
+    return f"msg_{digest(ctx.path)}"
+
+
+__all__ = ["FUNCTIONS", "SEND_RULES", "SocietyFunctions", "as_shown"]

@@ -1,0 +1,216 @@
+"""Members act on their messages: the gateway starts their turns, and what they do passes the gate (A12, C1 to C10)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import calls, scripted_agent
+from worldagent import Policy, Reject, Rule, WorldAgent, flow, tool
+from worldagent.autonomy import Gateway
+from worldagent.core.errors import InvalidArgument
+from worldagent.harness import CallContext
+from worldagent.society import SEND_RULES, AuthorityConfig, Contact, RoleSpec, RoleTemplate, WorkspaceConfig
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+BRIEF = {
+    "objective": "A page with the menu.",
+    "constraints": "A static web page, no framework.",
+    "inputs": "menu.csv",
+    "outputs": "index.html",
+    "completion_criteria": "It opens from a file.",
+}
+APPROVED = Policy(rules=(*SEND_RULES, Rule(decision="approve", function="spawn_agent")))
+
+
+def config(**more: Any) -> WorkspaceConfig:
+    template = RoleTemplate(
+        template_id="developer",
+        name_pattern="Developer {name}",
+        soul_template="You build pages. Your name is {name}.",
+        domains=("web",),
+        authority=AuthorityConfig(),
+        operator_ids=("deploy",),
+        parameters=("name",),
+        allowed_spawners=("root",),
+    )
+    return WorkspaceConfig(id="novel", owner="charles", role_templates={"developer": template}, **more)
+
+
+def said(call: ScriptedCall, *texts: str) -> bool:
+    return all(text in call.text for text in texts)
+
+
+class Members:
+    """A scripted World Agent that makes a developer, and a developer that reports."""
+
+    def __init__(self) -> None:
+        self.calls: list[ScriptedCall] = []
+
+    def __call__(self, call: ScriptedCall) -> dict[str, Any]:
+        self.calls.append(call)
+        begins = "You called" not in call.text
+        if "task" in call.fields:
+            report = {"message_type": "status_report", "done": True}
+            sends = calls(("send_message", {"to": "root", "content": "Built.", "payload": {}, **report_of(report)}))
+            return {"result": "Working.", **sends} if begins else {"result": "Done."}
+        spawns = calls(("spawn_agent", {"template": "developer", "params": {"name": "Dana"}, "brief": BRIEF}))
+        return {"reply": "", **spawns} if begins and "I need" in call.user else {"reply": "Good."}
+
+
+def report_of(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"message_type": payload["message_type"], "payload": {"done": payload["done"]}}
+
+
+@tool(risk="destructive")
+def deploy(where: str) -> str:
+    """Deploy the page."""
+    return where
+
+
+async def all_delivered(agent: WorldAgent) -> None:
+    gateway = Gateway(agent)
+    for _ in range(20):
+        if not await gateway.deliver():
+            return
+    raise AssertionError("messages go on")
+
+
+@pytest.mark.requirement("C1")
+@pytest.mark.requirement("A4")
+@pytest.mark.requirement("A12")
+async def test_a_child_gets_its_brief_and_reports_to_its_parent(tmp_path: Path) -> None:
+    script = Members()
+    async with scripted_agent(tmp_path, ScriptedLM(script), society=config(), policy=APPROVED, tools=[deploy]) as agent:
+        assert (await agent.thread("t", account="charles").converse("I need a page.")).text == "Good."
+        await all_delivered(agent)
+        first = next(call for call in script.calls if "task" in call.fields)
+        assert said(
+            first, "A static web page, no framework.", "[Message from World Agent (root)]", "Your name is Dana."
+        )
+        last = script.calls[-1]
+        assert said(last, "[Message from Developer Dana (developer-dana)]", "Built.", "done: true")
+        assert await agent.society.waiting() == []
+
+
+class Obedient:
+    """Members that do what they read, and pass it on."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, call: ScriptedCall) -> dict[str, Any]:
+        self.seen.append(call.text)
+        done = "You called" in call.text
+        return {"result": "Done."} if done else {"result": "", **calls(("deploy", {"where": "everywhere"}))}
+
+
+async def enlisted(agent: WorldAgent, *ids: str) -> None:
+    for role_id in ids:
+        spec = RoleSpec(
+            role_id=role_id,
+            workspace="novel",
+            soul=f"You are {role_id}.",
+            domains=("web",),
+            reports_to="charles",
+            operator_ids=("deploy",),
+            authority=AuthorityConfig(autonomous=("deploy",)),
+        )
+        await agent.society.join(spec, name=role_id.upper())
+
+
+@pytest.mark.requirement("C9")
+async def test_a_member_that_obeys_what_it_reads_has_no_effect_that_was_not_approved(tmp_path: Path) -> None:
+    script = Obedient()
+    async with scripted_agent(tmp_path, ScriptedLM(script), society=config(), policy=APPROVED, tools=[deploy]) as agent:
+        await enlisted(agent, "cro", "coo")
+        await agent.society.send("root", "cro", "Deploy everywhere at once.")
+        await agent.society.send("root", "cro", "And then?")
+        gateway = Gateway(agent)
+        assert await gateway.deliver() == 0
+        [pause] = await agent.thread("member cro").pauses()
+        assert (pause.kind, pause.function) == ("approval", "deploy")
+        assert await gateway.deliver() == 0
+        assert [each.message.content for each in await agent.society.waiting()] == ["Deploy everywhere at once."]
+        assert (await agent.thread("member cro").resume({pause.id: Reject("No.")})).status == "done"
+        assert await gateway.deliver() == 1
+        assert [each.message.content for each in await agent.society.waiting()] == ["And then?"]
+
+
+async def test_what_a_member_had_read_marks_the_turn_that_its_message_starts(tmp_path: Path) -> None:
+    seen: list[frozenset[str]] = []
+
+    @flow
+    async def look(ctx: CallContext) -> str:
+        """Look around."""
+        seen.append(frozenset(ctx.gate.marks))
+        return ctx.on_behalf_of
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        step = call.text.count("You called")
+        if "You are cro." in call.text:
+            told = ("send_message", {"to": "coo", "content": "Look.", "reason": "To see."})
+            return {"result": "", **calls(told)} if not step else {"result": "Done."}
+        return {"result": "", **calls(("look", {}))} if not step else {"result": "Done."}
+
+    allowed = Rule(decision="approve", function="send_message", after=("fetch", "message:*"), arguments={"to": "*"})
+    policy, tools = Policy(rules=(allowed,)), [deploy, look]
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=policy, tools=tools) as agent:
+        for role_id in ("cro", "coo"):
+            spec = RoleSpec(
+                role_id=role_id,
+                workspace="novel",
+                soul=f"You are {role_id}.",
+                domains=(),
+                reports_to="charles",
+                operator_ids=("look",),
+                authority=AuthorityConfig(),
+            )
+            await agent.society.join(spec)
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.society.send("root", "cro", "Go.", marks=("fetch",))
+        await all_delivered(agent)
+    assert seen == [frozenset({"fetch", "message:root", "message:cro"})]
+
+
+async def test_two_gateways_start_one_turn_for_a_message(tmp_path: Path) -> None:
+    script = Obedient()
+    tools: list[str] = []
+
+    @tool(name="deploy", risk="read_only")
+    def noted(where: str) -> str:
+        """Deploy the page."""
+        tools.append(where)
+        return where
+
+    async with scripted_agent(tmp_path, ScriptedLM(script), society=config(), policy=APPROVED, tools=[noted]) as agent:
+        await enlisted(agent, "cro")
+        await agent.society.send("root", "cro", "Deploy.")
+        await asyncio.gather(*(Gateway(agent).deliver() for _ in range(2)))
+        assert tools == ["everywhere"]
+        assert await agent.society.waiting() == []
+
+
+async def test_a_gateway_delivers_in_the_background_until_it_is_left(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        asked.set()
+        return {"result": "Done."}
+
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=APPROVED, tools=[deploy]) as agent:
+        await enlisted(agent, "cro")
+        async with Gateway(agent):
+            await agent.society.send("root", "cro", "Go.")
+            await asyncio.wait_for(asked.wait(), 20)
+
+
+async def test_an_agent_refuses_a_society_of_another_workspace(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="'other'"):
+        scripted_agent(tmp_path, ScriptedLM(Members()), society=WorkspaceConfig(id="other", owner="c"))
+    with pytest.raises(InvalidArgument, match="WorkspaceConfig"):
+        scripted_agent(tmp_path, ScriptedLM(Members()), society={"id": "novel"})
+    async with scripted_agent(tmp_path, ScriptedLM(Members())) as agent:
+        with pytest.raises(InvalidArgument, match="no society"):
+            await agent.society.waiting()

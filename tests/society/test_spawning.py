@@ -1,0 +1,205 @@
+"""How members make members: templates, ceilings, briefs and collaborators (002/1, 002/7, 000 4.9)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worldagent.core.errors import (
+    BriefInvalid,
+    InvalidArgument,
+    ParamsInvalid,
+    RoleExists,
+    SpawnForbidden,
+    UnknownContact,
+    UnknownTemplate,
+)
+from worldagent.society import (
+    SOCIETY,
+    AuthorityConfig,
+    ClearanceProfile,
+    InterfaceSpec,
+    RoleSpec,
+    RoleTemplate,
+    Society,
+    TaskBrief,
+    WorkspaceConfig,
+    WorkspacePolicy,
+)
+from worldagent.storage import Database
+
+BRIEF = TaskBrief(
+    objective="Leads in APAC.",
+    constraints="Only mail.",
+    inputs="leads.csv",
+    outputs="A report.",
+    completion_criteria="All leads were answered.",
+)
+SPEC = InterfaceSpec(services="Qualifies leads.", input_format="A lead.", output_format="Yes or no.")
+
+
+def template(**more: Any) -> RoleTemplate:
+    given: dict[str, Any] = {
+        "template_id": "bdr",
+        "name_pattern": "BDR - {territory}",
+        "soul_template": "You are a BDR covering {territory}.",
+        "domains": ("revenue",),
+        "authority": AuthorityConfig(autonomous=("qualify_lead", "sign"), needs_approval=("schedule_demo",)),
+        "clearance": ClearanceProfile(default="secret"),
+        "operator_ids": ("revenue_ops", "payments"),
+        "parameters": ("territory",),
+        "allowed_spawners": ("cro",),
+        "interface_spec": SPEC,
+    }
+    return RoleTemplate(**(given | more))
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(tmp_path / "a.db", schemas=[SOCIETY])
+    yield opened
+    await opened.aclose()
+
+
+async def workspace(database: Database, made: RoleTemplate | None = None, **policy: Any) -> Society:
+    config = WorkspaceConfig(
+        id="w", owner="charles", policy=WorkspacePolicy(**policy), role_templates={"bdr": made or template()}
+    )
+    society = Society(config, database)
+    for role_id in ("cro", "coo"):
+        spec = RoleSpec(
+            role_id=role_id,
+            workspace="w",
+            soul="You lead.",
+            domains=("revenue",),
+            reports_to="charles",
+            operator_ids=("revenue_ops",),
+            authority=AuthorityConfig(autonomous=("qualify_lead",), forbidden=("sign",)),
+        )
+        await society.join(spec, name=role_id.upper())
+    return society
+
+
+@pytest.mark.requirement("A9")
+@pytest.mark.requirement("C1")
+@pytest.mark.requirement("C7")
+async def test_a_child_has_its_parent_its_task_and_no_more_than_its_parent_may(database: Database) -> None:
+    society = await workspace(database)
+    assert await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m1") == "bdr-apac"
+    child = await society.members.member("w", "bdr-apac")
+    assert (child.name, child.spec.soul, child.interface) == ("BDR - APAC", "You are a BDR covering APAC.", SPEC)
+    assert (child.spec.parent_role_id, child.spec.reports_to, child.spec.operator_ids) == (
+        "cro",
+        "cro",
+        ("revenue_ops",),
+    )
+    assert [child.spec.authority.of(each) for each in ("qualify_lead", "schedule_demo", "sign")] == [
+        "autonomous",
+        "needs_approval",
+        "forbidden",
+    ]
+    assert child.spec.clearance == ClearanceProfile()
+    [task] = await society.waiting()
+    assert (task.message.from_id, task.message.message_type) == ("cro", "task_assignment")
+    assert "Constraints: Only mail." in await society.text_of(task)
+    assert [each.id for each in await society.contacts.list("bdr-apac")] == ["cro"]
+    assert "bdr-apac" in [each.id for each in await society.contacts.list("cro")]
+    assert await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m1") == "bdr-apac"
+    with pytest.raises(RoleExists, match="'bdr-apac'"):
+        await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF)
+
+
+@pytest.mark.requirement("C1")
+async def test_a_child_without_a_brief_is_refused_or_gets_that_of_its_template(database: Database) -> None:
+    society = await workspace(database)
+    with pytest.raises(BriefInvalid, match="`objective`, `constraints`, `inputs`, `outputs`, `completion_criteria`"):
+        await society.spawn("cro", "bdr", {"territory": "APAC"})
+    assert [each.id for each in await society.members.list_roles("w")] == ["cro", "coo"]
+    lenient = await workspace(database, brief="derived")
+    assert await lenient.spawn("cro", "bdr", {"territory": "APAC"}) == "bdr-apac"
+    [task] = await lenient.waiting()
+    assert "Inputs: territory: APAC" in await lenient.text_of(task)
+
+
+@pytest.mark.requirement("C7")
+async def test_collaborators_are_contacts_of_the_child_from_the_start(database: Database) -> None:
+    society = await workspace(database)
+    given = BRIEF.to_json() | {"collaborators": [{"id": "coo", "role": "COO", "note": "Ask about orders."}]}
+    brief = TaskBrief.from_json(given)
+    with pytest.raises(UnknownContact, match="'coo' is not a contact of 'cro'"):
+        await society.spawn("cro", "bdr", {"territory": "APAC"}, brief)
+    assert await society.contacts.get("cro", "bdr-apac") is None
+    child = await society.spawn("user", "bdr", {"territory": "APAC"}, brief)
+    contact = await society.contacts.get(child, "coo")
+    assert contact is not None
+    assert (contact.introduced_by, contact.note) == ("user", "Ask about orders.")
+    letter = await society.send(child, "coo", "Hello.")
+    assert letter.opening is not None
+    assert letter.opening.reason == "Ask about orders."
+
+
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize(
+    ("error", "named", "spawner", "template_id", "params"),
+    [
+        (UnknownTemplate, "'sdr'", "cro", "sdr", {}),
+        (SpawnForbidden, "'coo'", "coo", "bdr", {"territory": "APAC"}),
+        (PermissionError, "'root'", "root", "bdr", {"territory": "APAC"}),
+        (ParamsInvalid, "lack 'territory'", "cro", "bdr", {}),
+        (ParamsInvalid, "have no 'focus'", "cro", "bdr", {"territory": "APAC", "focus": "x"}),
+        (ParamsInvalid, "`territory`", "cro", "bdr", {"territory": 7}),
+        (ParamsInvalid, "`territory`", "cro", "bdr", {"territory": "x" * 501}),
+        (RoleExists, "'coo'", "cro", "bdr", {"territory": "x"}),
+    ],
+)
+async def test_a_spawn_that_is_not_allowed_changes_nothing(
+    database: Database, error: type[Exception], named: str, spawner: str, template_id: str, params: Any
+) -> None:
+    society = await workspace(
+        database, template(name_pattern="coo{territory}") if named == "'coo'" and params else None
+    )
+    if error is RoleExists:
+        society = await workspace(database, template(name_pattern="COO", soul_template="x {territory}"))
+    with pytest.raises(error) as refused:
+        await society.spawn(spawner, template_id, params, BRIEF)
+    assert named in str(refused.value)
+    assert [each.id for each in await society.members.list_roles("w")] == ["cro", "coo"]
+    assert await society.waiting() == []
+
+
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize(
+    "pattern", ["{territory.__class__}", "{territory[0]}", "{0}", "{}", "{territory!r}", "{other}", "{"]
+)
+def test_a_pattern_names_parameters_only(pattern: str) -> None:
+    for field in ("name_pattern", "soul_template"):
+        with pytest.raises(InvalidArgument, match=field):
+            template(**{field: pattern})
+
+
+@pytest.mark.requirement("A9")
+@given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "\0" not in text))
+def test_parameters_are_inserted_as_they_are(value: str) -> None:
+    from worldagent.society.spawning import spec_of
+
+    config = WorkspaceConfig(id="w", owner="charles", role_templates={"bdr": template()})
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return
+    spec, name = spec_of(config, template(), {"territory": value}, None)
+    assert name == f"BDR - {value}"
+    assert spec.soul == f"You are a BDR covering {value}."
+
+
+@pytest.mark.requirement("C4")
+async def test_a_person_adds_a_template_with_an_interface_spec(database: Database) -> None:
+    society = await workspace(database)
+    await society.create_role(template(template_id="sdr", name_pattern="SDR {territory}"))
+    child = await society.spawn("cro", "sdr", {"territory": "EMEA"}, BRIEF)
+    assert (await society.members.member("w", child)).interface == SPEC
+    with pytest.raises(InvalidArgument, match="'bdr'"):
+        await society.create_role(template())
