@@ -174,12 +174,21 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
     return {"reply": "", **calls(("forget", {"entry_id": entry}) if entry else ("remember", {"text": NUTS}))}
 
 
+class _Lengths:
+    """An embedder."""
+
+    name = "lengths"
+
+    async def __call__(self, texts: list[str], /) -> list[list[float]]:
+        return [[float(len(text)), 1.0] for text in texts]
+
+
 def agent_of(home: Path) -> WorldAgent:
     notes = home / "notes"
     return WorldAgent(
         "novel",
         lm=ScriptedLM(_reply),
-        memory=Memory(files=(notes,) if notes.exists() else ()),
+        memory=Memory(files=(notes,) if notes.exists() else (), embedder=_Lengths()),
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),
     )
