@@ -1,13 +1,18 @@
 """Writes of memory entries in a killed process that are done again: nothing is half there, twice or left (M1, M4)."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.agents import answering, scripted_agent
 from support.databases import Engine, on_every_database
+from support.homes import change, database_of
 from support.kill_memory import CASES
+from support.memory_tables import problems
 from support.processes import run_program
+from worldagent import Memory
 
 pytestmark = pytest.mark.requirement("M1", "M4", "T5")
 
@@ -31,6 +36,28 @@ def test_killed_writes_of_entries_are_done_again(engine: Engine) -> None:
     assert len(kills) == len(CASES) * sample
     for kill in kills:
         check(kill, seed)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM wa_entry_word WHERE words=3",
+        "DELETE FROM wa_entry WHERE replaced IS NULL",
+        "UPDATE wa_entry SET text='Ana sings'",
+        "UPDATE wa_entry SET replaced=5 WHERE replaced IS NOT NULL",
+        "UPDATE wa_entry_count SET words=words + 1",
+        "INSERT INTO wa_distilled(thread, turn) VALUES('novel/t', 'turn_1')",
+        "INSERT INTO wa_entry_vector(entry, place, vector) VALUES(5, 5, '')",
+        'UPDATE wa_entry SET thread=\'novel/t\', source=\'{"by": "model", "turn": "turn_1"}\'',
+    ],
+)
+async def test_tables_that_do_not_agree_are_found(tmp_path: Path, statement: str) -> None:
+    async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
+        older, newer = await agent.memory.add("Ana"), await agent.memory.add("Ana eats nuts")
+        await agent._runner.parts.stores.entries.replace("novel", older.id, newer.id)
+        assert await database_of(agent).read(lambda transaction: problems(transaction.execute)) == []
+        await change(agent, statement, ())
+        assert await database_of(agent).read(lambda transaction: problems(transaction.execute))
 
 
 @pytest.mark.soak
