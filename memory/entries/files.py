@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from ...core import digest
-from ...core.errors import InvalidArgument
+from ...core.errors import InvalidArgument, UnknownEntry
 from ...core.files import read_limited
 from .entry import MAX_ENTRY_CHARACTERS, Draft, Reader, Source
 from .store import Entries, EntryFilter
@@ -31,13 +32,19 @@ async def follow_files(entries: Entries, workspace: str, places: Sequence[Path])
     """
     drafts = [draft for name, path in _files(places) for draft in _drafts(name, path)]
     made = {entry.id for entry in await entries.add(workspace, drafts)} if drafts else set()
+    while gone := [entry_id for entry_id in await _ids(entries, workspace) if entry_id not in made]:
+        with contextlib.suppress(UnknownEntry):  # another process that opens has deleted some of them
+            await entries.forget(workspace, gone)
+
+
+async def _ids(entries: Entries, workspace: str) -> list[str]:
+    """The ids of all entries that are of files."""
     wanted = EntryFilter(where=lambda entry: entry.source.by == "file")
-    reader, last, gone = Reader(workspace=workspace), None, list[str]()
+    reader, last, found = Reader(workspace=workspace), None, list[str]()
     while page := await entries.list(reader, wanted, limit=1000, before=last):
-        gone += [entry.id for entry in page if entry.id not in made]
+        found += [entry.id for entry in page]
         last = page[-1]
-    if gone:
-        await entries.forget(workspace, gone)
+    return found
 
 
 def _files(places: Sequence[Path]) -> list[tuple[str, Path]]:

@@ -1,5 +1,6 @@
 """Files as memory entries: they follow the files (M1)."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,16 @@ async def test_files_that_cannot_be_read_are_refused(tmp_path: Path, content: by
 def test_only_paths_are_taken(given: Any) -> None:
     with pytest.raises(InvalidArgument, match="`files` must be a tuple of paths"):
         Memory(files=given)
+
+
+@pytest.mark.on_every_database
+async def test_agents_that_open_at_once_after_a_change_all_have_the_new_entries(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+
+    async def texts() -> list[str]:
+        async with scripted_agent(tmp_path / "home", answering(), memory=Memory(files=(file,))) as agent:
+            return [entry.text for entry in await agent.memory.list()]
+
+    for text in ("The ferry is red.", "The ferry is blue.", "The ferry is green."):
+        file.write_text(text)
+        assert await asyncio.gather(*(texts() for _ in range(4))) == [[text]] * 4
