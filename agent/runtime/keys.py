@@ -44,12 +44,14 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
         UnknownShape, StorageInvalid: The turn's result cannot be read.
     """
     shown = await _usage_events(parts, record)
+    recalled = [event for event in shown if isinstance(event, ev.MemoryRecalled) and event.call_id == record.id]
     given: dict[str, Any] = {
         "id": record.id,
         "thread": record.scope.thread or "",
         "role_tiers": record.sent_tiers,
         "skipped_tiers": tuple(event.tier for event in shown if isinstance(event, ev.RoleTierSkipped)),
         "usage": _usage(shown),
+        "recalled": recalled[0].entries if recalled else (),
     }
     match record.status:
         case "done":
@@ -70,12 +72,12 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
 
 
 async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[Event]:
-    """Read the turn's events that report its usage and its skipped tiers; empty once the events have been removed."""
+    """Read the turn's events that its outcome is made of; empty once the events have been removed."""
     follower = EventFollower(parts.recorder, record.id, workspace=record.scope.workspace)
     found: list[Event] = []
     try:
         async for event in follower:
-            if isinstance(event, ev.Usage | ev.RoleTierSkipped):
+            if isinstance(event, ev.Usage | ev.RoleTierSkipped | ev.MemoryRecalled):
                 found.append(event)
     except EventsGone:
         pass

@@ -454,6 +454,16 @@ async def test_invalid_context_is_refused(tmp_path: Path, context: Any) -> None:
     assert lm.calls == []
 
 
+@pytest.mark.requirement("M2")
+async def test_a_repeated_start_with_its_key_names_what_the_turn_recalled(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, memory=Memory()) as agent:
+        entry = await agent.memory.add(NUTS, account="ana")
+        turns = [await agent.thread("t", account="ana").converse("Any nuts?", key="k") for _ in range(2)]
+    assert [turn.recalled for turn in turns] == [(entry.id,)] * 2
+    assert len(lm.calls) == 1
+
+
 BAD_TEXTS = {
     "too long": "x" * 4001,
     "blank": " \n\t\u3000",
