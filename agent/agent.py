@@ -194,8 +194,9 @@ class WorldAgent:
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(builtin_tools, self.settings)
         check_kinds(memory=(memory, Memory))
-        chosen = memory if memory is not None or not self.settings.memory else Memory()
-        self._memory = chosen if self._profile.memory.long_term_memory else None
+        if memory is None and self.settings.memory:
+            memory = Memory(embedder=self.settings.memory_embedder)
+        self._memory = memory if self._profile.memory.long_term_memory else None
         self._memory_functions = MemoryFunctions(self._memory)
         self._society_functions = society_functions(society, self.workspace)
         members = () if self._society_functions is None else self._society_functions.functions
@@ -592,6 +593,7 @@ class WorldAgent:
         account: str | None = None,
         channel: str | None = None,
         query: str | None = None,
+        archived: bool | None = False,
         before: datetime | str | None = None,
     ) -> tuple[ThreadState, ...]:
         """List the workspace's threads with their state; the thread whose newest turn began last comes first.
@@ -607,16 +609,23 @@ class WorldAgent:
             query: Only those whose title or conversation contains this text, 1 to 200 characters, in any letter case.
                 The search covers messages, answers, and the inputs and results of tasks, skills and schedules, but
                 neither what an edit replaced nor roles, which are not stored.
+            archived: True lists the archived threads alone, and None both kinds.
             before: The next page: the `page_key` of the last thread that you have. An aware time gives the threads
                 whose newest turn began before it. A thread without a turn counts from the time of its fork.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, `status` is unknown, an id or `query` is invalid, or `before` is
-                neither a page key nor an aware time.
+            InvalidArgument: `limit` is out of bounds, `status` is unknown, an id, `query` or `archived` is invalid, or
+                `before` is neither a page key nor an aware time.
             AgentClosed: The agent is not open.
         """
         wanted = ThreadFilters.of(
-            limit=limit, status=status, account=account, channel=channel, query=query, before=before
+            limit=limit,
+            status=status,
+            account=account,
+            channel=channel,
+            query=query,
+            archived=archived,
+            before=before,
         )
         return await self._runner.parts.threads.list(self.workspace, wanted)
 

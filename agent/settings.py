@@ -233,6 +233,9 @@ class Settings(BaseSettings):
         default=2_592_000.0, ge=0, le=AGE_LIMIT, description="seconds after which a trace is removed; none means never"
     )
     memory: bool = Field(default=False, description="whether agents recall memory entries across threads")
+    memory_embedder: str | None = Field(
+        default=None, description="with `memory`, the model of embeddings that also searches entries by vectors"
+    )
     examples: Literal["off", "asked", "all"] = Field(
         default="off",
         description="which turns are kept as examples, without roles: none, those that are begun with example=True, or "

@@ -387,6 +387,20 @@ class Thread:
         """
         return await self._runner.parts.threads.rename(self.scope, title)
 
+    async def archive(self, archived: bool = True) -> None:
+        """Hide the thread in lists until its next turn, which a new message or an edit begins. Nothing is removed.
+
+        With `Memory(distil_after=...)` the thread is distilled soon, without waiting until it has been quiet. Resuming
+        a turn that waits leaves the thread archived.
+
+        Args:
+            archived: False shows the thread again.
+
+        Raises:
+            InvalidArgument: The thread has no turn yet, or `archived` is not a bool.
+        """
+        await self._runner.parts.threads.archive(self.scope, archived)
+
     async def pauses(self) -> tuple[Pause, ...]:
         """Return the pauses of the thread's turn; empty if there are none.
 
@@ -690,9 +704,9 @@ def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: 
     """Return a handle whose turns run for a member of the workspace. Only the host's own code can make one.
 
     The member is the caller of the turns' calls, which a model has influenced from the start. Its worker has the
-    member's id: its policy and ceiling narrow the calls of its conversations, as the worker does in a task. A turn that
-    would ask a person pauses and notifies them, unless its `unattended` says otherwise. A turn that is resumed, by
-    anyone, keeps the member that it began with. Edits and replays are a person's: their turns run for no member.
+    member's id: its policy and ceiling narrow all calls of its turns. A turn that would ask a person pauses and
+    notifies them, unless its `unattended` says otherwise. A turn that is resumed, by anyone, keeps the member that it
+    began with. Edits and replays are a person's: their turns run for no member.
 
     Args:
         thread: The member's thread.

@@ -19,7 +19,7 @@ from ..memory import thread_key
 from ..memory.attachments import AttachmentSource
 from ..role_resolution import ResolvedRole
 from ..storage import Lease, Transaction
-from .shape import Work
+from .shape import SUBAGENT, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,19 +103,23 @@ class TurnRequest:
         """The caller of its tasks: the member that it runs for, the conversation, the host's code, or a call.
 
         A model has influenced the conversation, members, and what the messages of members ask for. The policy and the
-        ceiling of a member's worker narrow its conversation, too. A task dispatches that worker, which adds itself.
+        ceiling of a member's worker narrow all calls of its turns. If a task runs that worker, it adds itself.
         """
-        origin = self.origin
+        origin, member = self.origin, self.on_behalf_of
         workers = () if origin is None else origin.workers
-        talks = self.kind not in ("task", "skill")
-        if self.on_behalf_of != ROOT:
-            own = (self.on_behalf_of,) if talks and self.on_behalf_of not in workers else ()
-            return Caller(self.on_behalf_of, model_influenced=True, workers=(*workers, *own))
-        if talks:
+        if member != ROOT:
+            own = () if member in workers or self._runs(member) else (member,)
+            return Caller(member, model_influenced=True, workers=(*workers, *own))
+        if self.kind not in ("task", "skill"):
             return Caller(CONVERSATION, model_influenced=True, workers=workers)
         if origin is not None and origin.model_influenced:
             return Caller(origin.caller, model_influenced=True, workers=workers)
         return replace(CODE, model_influenced=True) if self.body.get("untrusted") else CODE
+
+    def _runs(self, worker: str) -> bool:
+        """Whether its task is a run of this worker."""
+        work = self.work
+        return work is not None and work["shape"] == SUBAGENT and work["params"].get("worker") == worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,6 +210,7 @@ class StoredTurn(Row):
     unattended: UnattendedMode | None
     example: bool | None
     on_behalf_of: _ScopeId | None
+    archived: bool | None
 
 
 def _object(text: object) -> object:

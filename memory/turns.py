@@ -22,7 +22,7 @@ from .conversation import OPEN, StoredTurn, TurnStatus
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
-_FIRST_COLUMNS = ", ".join(_NAMES[:-5])  # those of the first version of the table
+_FIRST_COLUMNS = ", ".join(_NAMES[:-6])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -54,6 +54,7 @@ TURNS = Schema(
         ("ALTER TABLE wa_turn ADD COLUMN unattended TEXT",),
         ("ALTER TABLE wa_turn ADD COLUMN example BIGINT",),
         ("ALTER TABLE wa_turn ADD COLUMN on_behalf_of TEXT",),
+        ("ALTER TABLE wa_turn ADD COLUMN archived BIGINT",),
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
@@ -63,6 +64,8 @@ _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 's
                ELSE ? END, code=?, changed=?, role=COALESCE(?, role) WHERE id=? RETURNING status"""
 _NOTE_ROLE = "UPDATE wa_turn SET role=? WHERE id=?"
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
+# A thread is archived if its newest turn says so, so a new turn brings it back.
+_ARCHIVE = "UPDATE wa_turn SET archived=? WHERE id=(SELECT MAX(id) FROM wa_turn WHERE thread=?) RETURNING id"
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
 # Only the first columns: a database that is read without being migrated can have an earlier version.
 _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
@@ -82,6 +85,7 @@ _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
                  AND (CAST(? AS TEXT) IS NULL OR channel=?)
                  AND (CAST(? AS TEXT) IS NULL OR EXISTS(
                    SELECT 1 FROM wa_turn own WHERE own.thread=wa_turn.thread AND own.account=?))
+                 AND (CAST(? AS BIGINT) IS NULL OR COALESCE(archived, 0)=?)
                  AND (CAST(? AS DOUBLE PRECISION) IS NULL OR began < ? OR (began=? AND id < ?))
                ORDER BY began DESC, id DESC LIMIT ?"""
 
@@ -109,6 +113,7 @@ class TurnRecord:
         origin: The call that began or resumed it, as JSON; None if the host's code did.
         unattended: What happens when a call requires approval; None asks a person, as turns of earlier versions do.
         example: Whether its model steps are kept as examples.
+        archived: Whether its thread is archived, if it is the newest turn.
         on_behalf_of: The member that it runs for; `root` if it is a turn of no member.
     """
 
@@ -129,6 +134,7 @@ class TurnRecord:
     origin: Mapping[str, Any] | None = None
     unattended: UnattendedMode | None = None
     example: bool = False
+    archived: bool = False
     on_behalf_of: str = ROOT
 
     @property
@@ -266,6 +272,7 @@ class TurnRegister:
         status: TurnStatus | None = None,
         channel: str | None = None,
         account: str | None = None,
+        archived: bool | None = None,
         before: tuple[datetime, str] | None = None,
     ) -> tuple[TurnRecord, ...]:
         """The newest turn of each thread of a workspace, newest first.
@@ -276,10 +283,12 @@ class TurnRegister:
             status: Only turns with this status.
             channel: Only turns of this channel.
             account: Only turns of threads on which a turn ran for this account.
+            archived: Only turns of threads that are archived, or that are not; None is both.
             before: Only turns that began before this time, or at this time with a lower id.
         """
         began, turn = (None, "") if before is None else (before[0].timestamp(), before[1])
-        kept = (status, status, channel, channel, account, account)
+        hidden = None if archived is None else int(archived)
+        kept = (status, status, channel, channel, account, account, hidden, hidden)
         given = (*keys_of(workspace), *kept, began, began, began, turn, limit)
         rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
         return tuple(_record(row, self._database.name) for row in rows)
@@ -303,6 +312,11 @@ class TurnRegister:
             database: Its name, for errors.
         """
         return tuple(_record(row, database) for row in transaction.execute(_ONGOING))
+
+    async def archive(self, thread: str, archived: bool) -> bool:
+        """Mark a thread as archived, or take the mark away; False if it has no turn."""
+        given = (1 if archived else None, thread)
+        return bool(await self._database.transact(lambda tx: tx.execute(_ARCHIVE, given)))
 
     async def ask_to_cancel(self, turn_id: str) -> bool:
         """Ask a turn's owner, in any process, to cancel it; False if the turn is over."""
@@ -341,6 +355,7 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         "model": canonical_json(list(model)) if model else None,
         "origin": None if origin is None else canonical_json(origin),
         "example": 1 if record.example else None,
+        "archived": 1 if record.archived else None,
         "on_behalf_of": None if record.on_behalf_of == ROOT else record.on_behalf_of,
     }
     return tuple([stored[name] if name in stored else getattr(record, name) for name in _NAMES])
@@ -353,7 +368,7 @@ def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
     kept["role"] = json.loads(kept["role"])
     kept["model"] = tuple(json.loads(kept["model"] or "[]"))
     kept["origin"] = json.loads(kept["origin"] or "null")
-    kept["example"] = bool(kept["example"])
+    kept["example"], kept["archived"] = bool(kept["example"]), bool(kept["archived"])
     kept["on_behalf_of"] = kept["on_behalf_of"] or ROOT
     for name in ("began", "changed"):
         kept[name] = datetime.fromtimestamp(kept[name], UTC)

@@ -49,6 +49,7 @@ class ThreadState:
         unattended: What the turn does if a person would be asked; None asks them.
         role_tiers: The tiers whose roles reached a model.
         page_key: The position of the thread in a listing: `agent.threads(before=state.page_key)` gives the next page.
+        archived: Whether the thread is archived.
     """
 
     thread: str
@@ -65,6 +66,7 @@ class ThreadState:
     needs: tuple[Literal["role", "skill"], ...] = ()
     unattended: UnattendedMode | None = None
     page_key: str = ""
+    archived: bool = False
     role_tiers: tuple[Tier, ...] = ()
 
     @property
@@ -141,6 +143,7 @@ class ThreadFilters:
     account: str | None
     channel: str | None
     query: str | None
+    archived: bool | None
     before: Place | None
 
     @classmethod
@@ -152,6 +155,7 @@ class ThreadFilters:
         account: str | None = None,
         channel: str | None = None,
         query: str | None = None,
+        archived: bool | None = False,
         before: datetime | str | None = None,
     ) -> Self:
         """Validate the arguments of a listing.
@@ -169,6 +173,7 @@ class ThreadFilters:
             account=None if account is None else check_id("account", account),
             channel=None if channel is None else check_id("channel", channel),
             query=None if query is None else check_query(query),
+            archived=_flag(archived),
             before=None if before is None else Place.parse(before),
         )
 
@@ -187,6 +192,12 @@ class ThreadFilters:
                 raise AssertionError("a forked thread has no turn")
             case status:
                 return status
+
+
+def _flag(archived: object) -> bool | None:
+    if archived is not None and not isinstance(archived, bool):
+        raise InvalidArgument("`archived` must be a bool or None", remedy="pass None for both kinds of threads")
+    return archived
 
 
 MAX_RUNNING_TURNS: Final = 1000
@@ -252,6 +263,17 @@ class ThreadRegister:
         if not await self._stores.titles.rename(key, title):
             raise InvalidArgument(f"thread {scope.thread!r} does not exist yet", remedy="send a message on it first")
         return (await self._stores.titles.of([key])).get(key)
+
+    async def archive(self, scope: Scope, archived: bool) -> None:
+        """Hide a thread in lists until its next turn, or show it again.
+
+        Raises:
+            InvalidArgument: The thread has no turn, or `archived` is not a bool.
+        """
+        if not isinstance(archived, bool):
+            raise InvalidArgument("`archived` must be a bool", remedy="pass True or False")
+        if not await self._stores.turns.archive(thread_key(scope), archived):
+            raise InvalidArgument(f"thread {scope.thread!r} has no turn yet", remedy="send a message on it first")
 
     async def find(self, scope: Scope) -> ThreadState | None:
         """Return the state of one thread; None if it does not exist."""
@@ -325,9 +347,10 @@ class ThreadRegister:
                 status=wanted.of_turns,
                 channel=wanted.channel,
                 account=wanted.account,
+                archived=wanted.archived,
                 before=None if before is None else before.for_turns,
             )
-        if wanted.status in (None, "forked") and wanted.channel is None:
+        if wanted.status in (None, "forked") and wanted.channel is None and not wanted.archived:
             bound = None if before is None else before.for_branches
             branches = await self._stores.branches.of_workspace(workspace, limit=size, before=bound)
         page: list[_Listed] = [*records, *branches]
@@ -406,6 +429,7 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
         needs=_needs(record),
         role_tiers=record.sent_tiers,
         unattended=record.unattended,
+        archived=record.archived,
     )
 
 

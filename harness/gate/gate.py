@@ -124,7 +124,6 @@ class Gate:
         approver: Is asked first, before the turn pauses.
         clock: The clock.
         workers: The workers by name, whose policies and ceilings narrow the calls that are made for them.
-        ceiling: Narrows all calls of the run, such as that of the member that the turn runs for; None narrows none.
         trust: Approves calls that `write` or use the `network` where the agent's policy has no rule for them, if every
             ceiling that sets authorities has them as `autonomous`, and it returns more than `MIN_TRUST` (A8).
 
@@ -132,18 +131,7 @@ class Gate:
         marks: The untrusted functions whose results the turn has read.
     """
 
-    __slots__ = (
-        "_ceiling",
-        "_clock",
-        "_first",
-        "_granted",
-        "_trust",
-        "_used",
-        "_workers",
-        "approver",
-        "marks",
-        "policy",
-    )
+    __slots__ = ("_clock", "_first", "_granted", "_trust", "_used", "_workers", "approver", "marks", "policy")
 
     def __init__(
         self,
@@ -152,12 +140,11 @@ class Gate:
         approver: Approver | None = None,
         clock: Clock | None = None,
         workers: Mapping[str, Worker] | None = None,
-        ceiling: Ceiling | None = None,
         trust: Trust | None = None,
     ) -> None:
         self.policy = policy if policy is not None else Policy()
         self._workers = {} if workers is None else workers  # the agent's own mapping, which sees workers added later
-        self._ceiling, self._trust = ceiling, trust
+        self._trust = trust
         self.approver = approver
         self.marks: set[str] = set()
         self._clock = clock or SystemClock()
@@ -241,7 +228,7 @@ class Gate:
         verdict = self._by_agent(callee, arguments, caller)
         if shape is not None:
             verdict = _stricter(verdict, self.by_policy(shape, arguments, caller))
-        if not caller.workers and self._ceiling is None:
+        if not caller.workers:
             return verdict
         verdicts = [verdict, *(self._by_worker(name, callee, arguments, caller) for name in caller.workers)]
         verdicts += [_by_ceiling(ceiling, callee, caller) for ceiling in self._ceilings(caller)]
@@ -264,8 +251,6 @@ class Gate:
         return Verdict(rule.decision, f"worker:{name}:{rule.name}", reason, expires=rule.expires)
 
     def _ceilings(self, caller: Caller) -> Iterator[Ceiling]:
-        if self._ceiling is not None:
-            yield from self._ceiling.lineage()
         for name in caller.workers:
             worker = self._workers.get(name)
             if worker is not None and worker.ceiling is not None:

@@ -1,4 +1,4 @@
-"""The commands `threads list`, `show`, `rename`, `cancel` and `fork`. They read the database and need no model."""
+"""The commands `threads list`, `show`, `rename`, `archive`, `cancel` and `fork`. They need no model."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from .options import (
     ThreadsOptions,
     app_option,
     argument,
+    flag,
     option,
     option_group,
 )
@@ -73,6 +74,7 @@ class ThreadsListOptions(ThreadsOptions):
         "2026-11-24T10:00 lists those whose newest turn began before it.",
         WHICH,
     )
+    archived: bool = flag("--archived", "Only archived threads, which are not listed otherwise.", WHICH)
     limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
 
 
@@ -166,6 +168,25 @@ async def rename_thread(options: ThreadOptions, output: Output, title: str) -> N
     output.result({"renamed": {"thread": options.thread, "title": now}})
 
 
+@app.command("archive")
+@command(undo=flag("--undo", "Show the thread in lists again."))
+async def archive_thread(options: ThreadOptions, output: Output, undo: bool) -> None:
+    """Hide a thread in lists until its next message. Nothing is removed.
+
+    An agent that distils quiet threads distils it soon.
+
+    [bold]Examples[/bold]
+
+      worldagent threads archive t1
+
+      worldagent threads list --archived
+    """
+    async with _thread(options, output) as (thread, _):
+        await thread.archive(not undo)
+    output.note(f"the thread {options.thread!r} is {'listed again' if undo else 'archived'}")
+    output.result({"archived": {"thread": options.thread, "archived": not undo}})
+
+
 @app.command("cancel")
 @command()
 async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
@@ -252,7 +273,7 @@ def _filters(options: ThreadsListOptions) -> dict[str, Any]:
     if options.before is not None and "/" not in options.before:
         with contextlib.suppress(ValueError, OverflowError):
             before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is local time
-    names = ("limit", "status", "account", "channel", "query")
+    names = ("limit", "status", "account", "channel", "query", "archived")
     return {name: getattr(options, name) for name in names} | {"before": before}
 
 
@@ -274,7 +295,7 @@ def _table(found: Sequence[ThreadState], output: Output) -> str:
 
 
 def _no_threads_text(options: ThreadsListOptions) -> str:
-    which = f" that is {options.status}" if options.status else ""
+    which = f" that is {options.status}" if options.status else " that is archived" if options.archived else ""
     if any((options.account, options.channel, options.query, options.before)):
         which += " that matches the options"
     return f"the workspace {options.workspace!r} has no thread{which}"
@@ -289,7 +310,8 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
     turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
     title = f"\ntitle: {state.title}" if state.title else ""
-    parts = [f"{state.thread}: {state.status} since {time_text(state.since)}{title}{turn}"]
+    status = f"{state.status} (archived)" if state.archived else state.status
+    parts = [f"{state.thread}: {status} since {time_text(state.since)}{title}{turn}"]
     waiting = unanswered(pauses)
     answered = [f"{pause_text(pause, answer=False)}\nid: {pause.id}" for pause in pauses if pause.answered]
     if answered:

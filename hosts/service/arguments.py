@@ -284,9 +284,16 @@ class ThreadsArguments(WorkspaceArguments):
     query: Words | None = Field(
         default=None, max_length=200, description="only those whose title or messages say this, in capitals or not"
     )
+    archived: bool | None = Field(default=False, description="true: only archived threads; null: both kinds")
     before: Words | None = Field(
         default=None, max_length=1000, description="the next page: the `page_key` of the last thread that you have"
     )
+
+
+class ArchiveArguments(ThreadArguments):
+    """Arguments of `thread_archive`."""
+
+    archived: bool = Field(default=True, description="false shows the thread in lists again")
 
 
 class RenameArguments(ThreadArguments):

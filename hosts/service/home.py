@@ -45,11 +45,18 @@ class HomeThreads:
         account: str | None = None,
         channel: str | None = None,
         query: str | None = None,
+        archived: bool | None = False,
         before: datetime | str | None = None,
     ) -> tuple[ThreadState, ...]:
         """As `WorldAgent.threads`."""
         wanted = ThreadFilters.of(
-            limit=limit, status=status, account=account, channel=channel, query=query, before=before
+            limit=limit,
+            status=status,
+            account=account,
+            channel=channel,
+            query=query,
+            archived=archived,
+            before=before,
         )
         return await ThreadRegister(self.stores).list(self.workspace, wanted)
 
@@ -62,7 +69,7 @@ class HomeThreads:
         found: dict[str, ThreadState] = {}  # a thread can change its status in between
         cut: list[ThreadStatus] = []
         for status in STATUSES_WITH_PAUSES:
-            listed = await self.threads(limit=MAX_SEARCHED_THREADS, status=status)
+            listed = await self.threads(limit=MAX_SEARCHED_THREADS, status=status, archived=None)
             found |= {state.thread: state for state in listed}
             if len(listed) == MAX_SEARCHED_THREADS:
                 cut.append(status)
@@ -104,6 +111,10 @@ class HomeThread:
     async def rename(self, title: str | None) -> str | None:
         """As `Thread.rename`."""
         return await ThreadRegister(self.stores).rename(self.scope, title)
+
+    async def archive(self, archived: bool = True) -> None:
+        """As `Thread.archive`."""
+        await ThreadRegister(self.stores).archive(self.scope, archived)
 
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """As `Thread.history`."""

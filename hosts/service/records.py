@@ -184,12 +184,19 @@ class ThreadRecord(Wire):
     answers: int
     resumable: bool
     page_key: str = Field(description="`before` takes it: the threads behind this one")
+    archived: bool
 
 
 class RenameAnswer(Answer):
     """Answer of `thread_rename`."""
 
     title: str | None = Field(description="what the thread is called now; null without messages")
+
+
+class ArchiveAnswer(Answer):
+    """Answer of `thread_archive`."""
+
+    archived: bool = Field(description="whether the thread is archived now")
 
 
 class ThreadsAnswer(Answer):

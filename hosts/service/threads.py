@@ -16,6 +16,7 @@ from ...role_resolution import Role
 from . import records
 from .answers import pause_record
 from .arguments import (
+    ArchiveArguments,
     ExplainArguments,
     ForkArguments,
     HistoryArguments,
@@ -90,6 +91,12 @@ async def thread_rename(call: Call[RenameArguments], workspace: Threads) -> reco
     return records.RenameAnswer(title=await _thread(call, workspace).rename(call.given.title))
 
 
+async def thread_archive(call: Call[ArchiveArguments], workspace: Threads) -> records.ArchiveAnswer:
+    """Hide a thread in lists until its next turn, or show it again."""
+    await _thread(call, workspace).archive(call.given.archived)
+    return records.ArchiveAnswer(archived=call.given.archived)
+
+
 async def pauses(call: Call[ThreadArguments], workspace: Threads) -> records.PausesAnswer:
     """Return a thread's status and what its turn waits for."""
     thread = _thread(call, workspace)
@@ -126,6 +133,7 @@ async def threads(call: Call[ThreadsArguments], workspace: Threads) -> records.T
             account=given.of_account,
             channel=given.channel,
             query=given.query,
+            archived=given.archived,
             before=before,
         )
         reached += [state for state in found if grant.allows_thread(state.thread)]

@@ -147,6 +147,13 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "Set what a thread is called in lists; no model sees it.",
         effect="changes",
     ),
+    "thread_archive": _tool(
+        "Archive a thread",
+        threads.thread_archive,
+        "Hide a thread in lists until its next turn, or show it again. Where the agent distils threads, an archived "
+        "one is distilled soon.",
+        effect="changes",
+    ),
     "thread_role_set": _tool(
         "Set the thread's role",
         _thread_role_set,

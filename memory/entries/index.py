@@ -75,8 +75,26 @@ _FIRST: Final = "ORDER BY word, entry LIMIT ?"
 
 def hash_of(*parts: object) -> int:
     """A hash of some values that a BIGINT holds."""
-    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big") & MASK
+    return _number(_hashed(parts))
+
+
+def _hashed(parts: Sequence[object]) -> blake2b:
+    text = json.dumps(parts, ensure_ascii=False)
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8)
+
+
+def _number(hashed: blake2b) -> int:
+    return int.from_bytes(hashed.digest(), "big") & MASK
+
+
+def _hashes(place: Place, words: Iterable[str]) -> list[int]:
+    """The hashes of words in a place, in their order."""
+    begun, hashes = _hashed(place), list[int]()
+    for word in words:
+        hashed = begun.copy()
+        hashed.update(word.encode(errors="surrogatepass"))
+        hashes.append(_number(hashed))
+    return hashes
 
 
 def post(transaction: Transaction, entries: Iterable[tuple[Place, int, Counter[str]]]) -> None:
@@ -89,9 +107,11 @@ def post(transaction: Transaction, entries: Iterable[tuple[Place, int, Counter[s
     added: dict[Place, list[int]] = defaultdict(list)
     rows: list[tuple[int, int, int, int]] = []
     for place, key, counts in entries:
-        if counts:
-            added[place].append(counts.total())
-            rows += [(hash_of(*place, word), key, times, counts.total()) for word, times in counts.items()]
+        if total := counts.total():
+            added[place].append(total)
+            rows += [
+                (word, key, times, total) for word, times in zip(_hashes(place, counts), counts.values(), strict=True)
+            ]
     rows.sort()
     for start in range(0, len(rows), _PAGE):
         some = rows[start : start + _PAGE]
@@ -111,7 +131,7 @@ def unpost(transaction: Transaction, place: Place, key: int, words: Iterable[str
         words: Its words.
     """
     found: list[tuple[int]] = []
-    for marks, some in portions(sorted({hash_of(*place, word) for word in words}), _PAGE):
+    for marks, some in portions(sorted({*_hashes(place, words)}), _PAGE):
         found += transaction.execute(_UNPOST.format(marks), (key, *some))
     if found and transaction.execute(_SUBTRACT, (*found[0], *place)) == [(0,)]:
         transaction.execute(_EMPTY, place)  # it names an account
@@ -154,7 +174,7 @@ def _having(transaction: Transaction, places: Sequence[Place], words: Sequence[s
 
     A word that more than `MAX_POSTINGS` entries have is counted to its end only if all of the words are so frequent.
     """
-    word_of = {hash_of(*place, word): word for place in places for word in words}
+    word_of = {hashed: word for place in places for hashed, word in zip(_hashes(place, words), words, strict=True)}
     marks = ", ".join(["(CAST(? AS BIGINT))"] * len(word_of))
     having: dict[str, Counter[int]] = {}
     if not word_of:

@@ -89,8 +89,9 @@ _LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner I
                      AND (CAST(? AS TEXT) IS NULL OR kind=?)
                      AND (created < ? OR (created=? AND key < ?))
                    ORDER BY created DESC, key DESC LIMIT ?"""
-_OF_THREAD: Final = "SELECT key FROM wa_entry WHERE thread=? ORDER BY key"
-_EXPIRED: Final = "SELECT key FROM wa_entry WHERE expires <= ? ORDER BY expires LIMIT ?"
+# Deletions go by places, as `post` does, so that two writers do not wait for each other.
+_OF_THREAD: Final = "SELECT key FROM wa_entry WHERE thread=? ORDER BY workspace, owner, level, key"
+_EXPIRED: Final = "SELECT workspace, owner, level, key FROM wa_entry WHERE expires <= ? ORDER BY expires LIMIT ?"
 _OVER: Final = "status NOT IN ('running', 'paused', 'stopped')"
 _MARK: Final = "SELECT turn FROM wa_distilled WHERE thread=?"
 _UNREAD: Final = f"SELECT id, account FROM wa_turn WHERE thread=? AND id > ? AND {_OVER} ORDER BY id LIMIT ?"
@@ -100,7 +101,8 @@ _SET_MARK: Final = """INSERT INTO wa_distilled(thread, turn) VALUES(?, ?)
                       ON CONFLICT(thread) DO UPDATE SET turn=excluded.turn"""
 _QUIET: Final = f"""SELECT t.name, t.id FROM wa_turn t LEFT JOIN wa_distilled d ON d.thread=t.thread
                     WHERE t.id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
-                      AND t.id > ? AND t.{_OVER} AND t.changed <= ? AND (d.turn IS NULL OR d.turn < t.id)
+                      AND t.id > ? AND t.{_OVER} AND (t.archived=1 OR t.changed <= ?)
+                      AND (d.turn IS NULL OR d.turn < t.id)
                     ORDER BY t.id LIMIT ?"""
 
 
@@ -319,7 +321,7 @@ class Entries:
                 if not rows or not _visible(rows[0], reader):
                     return entry_id
                 held.append((_place(rows[0]), key))
-            for _, key in sorted(held):  # by places, as `post` does, so that two writers do not wait for each other
+            for _, key in sorted(held):
                 delete(transaction, key)
             _rewrite_is_due(transaction)
             return ""
@@ -346,11 +348,11 @@ class Entries:
         given, count = (self._clock.now().timestamp(), _PAGE), 0
 
         def work(transaction: Transaction) -> int:
-            keys = [key for (key,) in transaction.execute(_EXPIRED, given)]
-            for key in keys:
+            rows = sorted(transaction.execute(_EXPIRED, given))
+            for *_, key in rows:
                 delete(transaction, key)
             _rewrite_is_due(transaction)
-            return len(keys)
+            return len(rows)
 
         # Mostly there are none, and a read does not wait for writers.
         while await self._database.read(lambda tx: tx.execute(_EXPIRED, given)):
@@ -381,6 +383,8 @@ class Entries:
 
     async def quiet(self, workspace: str, before: float, *, after: str = "", limit: int) -> list[tuple[str, str]]:
         """The ids of threads and of their newest turns, which ended before a time and were not distilled yet.
+
+        An archived thread is quiet whenever its newest turn ended.
 
         Args:
             workspace: The workspace.

@@ -28,7 +28,7 @@ VECTOR_TABLES: Final = (
     # 0 is no embedder; otherwise the one that made the vector of this version.
     "ALTER TABLE wa_entry ADD COLUMN embedder BIGINT NOT NULL DEFAULT 0",
     "CREATE INDEX wa_entry_embedder ON wa_entry(workspace, embedder) WHERE replaced IS NULL",
-    # On SQLite a vector is a BLOB, see `packed`. `place` is the hash of embedder, workspace, owner and classification.
+    # On SQLite a vector is a BLOB, see `packed`. `place` hashes embedder, dimension, workspace, owner and level.
     """CREATE TABLE wa_entry_vector(
          entry BIGINT PRIMARY KEY,
          place BIGINT NOT NULL,
@@ -70,14 +70,21 @@ _DROP: Final = "DELETE FROM wa_entry_vector WHERE entry=?"
 _UNMAKE: Final = "UPDATE wa_entry SET embedder=0 WHERE key=?"
 _NOT_EXPIRED: Final = "entry NOT IN (SELECT key FROM wa_entry WHERE expires <= ?)"
 _IN_FILE: Final = f"""SELECT entry, vector FROM wa_entry_vector
-                      WHERE place=? AND entry > ? AND length(vector)=? AND {_NOT_EXPIRED}
+                      WHERE place=? AND entry > ? AND {_NOT_EXPIRED}
                       ORDER BY entry LIMIT {_PAGE}"""
-_ON_SERVER: Final = f"""SELECT entry, -(vector::vector <#> ?::vector) FROM wa_entry_vector
-                        WHERE place IN ({{}}) AND cardinality(vector)=? AND {_NOT_EXPIRED}
+_ON_SERVER: Final = f"""SELECT entry, -(near <#> ?::vector) FROM wa_entry_vector
+                        WHERE place IN ({{}}) AND {_NOT_EXPIRED}
                         ORDER BY 2 DESC, entry LIMIT {MAX_NEIGHBOURS}"""
 PGVECTOR: Final = """SELECT to_regtype('vector') IS NOT NULL,
                             (SELECT default_version FROM pg_available_extensions WHERE name='vector')"""
 """Whether a server can search vectors now, and the version that it has or could create."""
+
+_HAS_NEAR: Final = """SELECT EXISTS(SELECT 1 FROM pg_attribute
+                        WHERE attrelid=to_regclass('wa_entry_vector') AND attname='near' AND NOT attisdropped)"""
+# A cast in the search would take five times as long as the search itself.
+_ADD_NEAR: Final = """ALTER TABLE wa_entry_vector
+                      ADD COLUMN IF NOT EXISTS near vector GENERATED ALWAYS AS (vector::vector) STORED"""
+_ONE_AT_A_TIME: Final = "SELECT pg_advisory_xact_lock(hashtextextended('worldagent schema', 0))"
 
 Ranked = Sequence[tuple[int, float]]
 """Keys of entries with their scores, the best first."""
@@ -226,7 +233,7 @@ class Vectors:
             return False
         vectors = await self.embed([text for _, _, text in rows])
         made = [(key, version, vector) for (key, version, _), vector in zip(rows, vectors, strict=True)]
-        await self._database.transact(lambda tx: self._write(tx, workspace, made))
+        await self._database.transact(lambda tx: self._write(tx, workspace, made), synced=False)  # if lost, made again
         return True
 
     def _write(self, transaction: Transaction, workspace: str, made: Sequence[tuple[int, int, list[float]]]) -> None:
@@ -234,7 +241,7 @@ class Vectors:
         self._check_dimension(transaction, workspace, made[0][2])
         for key, version, vector in made:
             for owner, level in transaction.execute(_MADE, (self._id, key, version)):
-                transaction.execute(_STORE, (key, self._place(workspace, owner, level), self._packed(vector)))
+                transaction.execute(_STORE, (key, self._place(vector, workspace, owner, level), self._packed(vector)))
 
     def _check_dimension(self, transaction: Transaction, workspace: str, vector: Sequence[float]) -> None:
         for (stored,) in transaction.execute(_STORED, (workspace, self._id)):
@@ -272,8 +279,8 @@ class Vectors:
     def _packed(self, vector: Sequence[float]) -> object:
         return packed(vector) if self._np else [*vector]
 
-    def _place(self, workspace: str, owner: str, level: int) -> int:
-        return _number("place", self._name, workspace, owner, level)
+    def _place(self, vector: Sequence[float], workspace: str, owner: str, level: int) -> int:
+        return _number("place", self._name, len(vector), workspace, owner, level)
 
     # --- searching --------------------------------------------------------------------------------------------------
 
@@ -292,7 +299,9 @@ class Vectors:
                 raise
             _log_words_alone(error)
             return ()
-        places = [self._place(reader.workspace, owner, level) for owner in reader.owners for level in reader.levels]
+        places = [
+            self._place(question, reader.workspace, owner, level) for owner in reader.owners for level in reader.levels
+        ]
         rank = self._rank_in_file if self._np else self._rank_on_server
         found = rank(transaction, places, question, now.timestamp())
         near = [(key, round(similarity, _SIMILARITY_DIGITS)) for key, similarity in found]
@@ -303,7 +312,7 @@ class Vectors:
         self, transaction: Transaction, places: Sequence[int], question: Sequence[float], now: float
     ) -> Ranked:
         marks, shown = ", ".join("?" * len(places)), f"[{','.join(map(repr, question))}]"
-        found = transaction.execute(_ON_SERVER.format(marks), (shown, *places, len(question), now))
+        found = transaction.execute(_ON_SERVER.format(marks), (shown, *places, now))
         return [(key, similarity) for key, similarity in found]
 
     def _rank_in_file(
@@ -313,7 +322,7 @@ class Vectors:
         asked = np.asarray(question, dtype="<f4")
         for place in places:
             last = -1
-            while rows := transaction.execute(_IN_FILE, (place, last, 4 * len(question), now)):
+            while rows := transaction.execute(_IN_FILE, (place, last, now)):
                 last = rows[-1][0]
                 vectors = np.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4").reshape(len(rows), -1)
                 near = vectors @ asked
@@ -362,20 +371,24 @@ def _numpy() -> Any:
 
 
 async def _enable_pgvector(database: Database) -> bool:
-    """Whether a server can search vectors. An extension that it has, and that is not created yet, is created."""
-    [(there, available)] = await database.read(lambda tx: tx.execute(PGVECTOR))
-    if not there and available:
+    """Whether a server can search vectors. What it needs is created first, if the user of the url is allowed to."""
 
-        def create(transaction: Transaction) -> None:
-            transaction.execute("SELECT pg_advisory_xact_lock(hashtextextended('worldagent schema', 0))")
+    def create(transaction: Transaction) -> bool:
+        transaction.execute(_ONE_AT_A_TIME)
+        [(there, newest)] = transaction.execute(PGVECTOR)
+        if not there and newest is not None:
             transaction.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            [(there, _)] = transaction.execute(PGVECTOR)  # it can be in a schema that the search path does not have
+        if there:
+            transaction.execute(_ADD_NEAR)
+        return bool(there)
 
-        try:
-            await database.transact(create)
-        except StorageUnavailable:  # the user of the url is not allowed to
-            return False
-        [(there, _)] = await database.read(lambda tx: tx.execute(PGVECTOR))
-    return bool(there)
+    if (await database.read(lambda tx: tx.execute(_HAS_NEAR))) == [(True,)]:
+        return True
+    try:
+        return await database.transact(create)
+    except StorageUnavailable:
+        return False
 
 
 __all__ = ["MAX_TEXTS", "VECTOR_TABLES", "Vectors", "drop_vector", "fused"]

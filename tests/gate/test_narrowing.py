@@ -42,7 +42,7 @@ def ceilings(parents: st.SearchStrategy[Ceiling | None]) -> st.SearchStrategy[Ce
 
 
 CEILINGS = ceilings(ceilings(st.none()))
-CHAINS = st.lists(CEILINGS, min_size=1, max_size=len(CHAIN) + 1)
+CHAINS = st.lists(CEILINGS, min_size=1, max_size=len(CHAIN))
 
 
 @tool(name="pay")
@@ -76,11 +76,10 @@ MARKS = st.sampled_from([(), ("page",)])
 def decided(
     policy: Policy, chain: Sequence[Ceiling | None], function: Function, marks: Sequence[str], **more: Any
 ) -> Verdict:
-    """The verdict about a call in a run with the first ceiling, made for workers with the others."""
-    member, *below = chain
-    names = CHAIN[: len(below)]
-    workers = {name: Worker(name, "Work.", ceiling=each) for name, each in zip(names, below, strict=True)}
-    gate = Gate(policy, workers=workers, ceiling=member, **more)
+    """The verdict about a call that is made for a chain of workers with these ceilings."""
+    names = CHAIN[: len(chain)]
+    workers = {name: Worker(name, "Work.", ceiling=each) for name, each in zip(names, chain, strict=True)}
+    gate = Gate(policy, workers=workers, **more)
     gate.mark(*marks)
     return gate.decide(function, {}, Caller("inner", model_influenced=True, workers=names))
 
@@ -139,7 +138,7 @@ def test_a_further_ceiling_never_allows_more(
 ) -> None:
     before = decided(policy, chain, function, marks)
     if below:  # one more worker in the chain
-        narrower = [*chain[: at + 1], more, *chain[at + 1 :]] if len(chain) <= len(CHAIN) else chain
+        narrower = [*chain[:at], more, *chain[at:]] if len(chain) < len(CHAIN) else chain
     else:  # a parent of a ceiling that is there, or the first ceiling of a worker
         at %= len(chain)
         first = chain[at]
@@ -192,7 +191,7 @@ def test_trust_above_070_replaces_an_approval_where_the_ceiling_says_autonomous(
         asked.append((caller.workers[-1], function.name))
         return trust
 
-    chain = [None, Ceiling(), None, Ceiling(authority=authority)]
+    chain = [Ceiling(), None, Ceiling(authority=authority)]
     verdict = decided(Policy(), chain, replace(pay, risk=(risk,)), (), trust=trusted)
     assert verdict.decision == decision
     assert set(asked) <= {("w2", "pay")}
@@ -202,20 +201,15 @@ def test_trust_above_070_replaces_an_approval_where_the_ceiling_says_autonomous(
 @pytest.mark.parametrize("asks", ["rule", "function", "worker", "untrusted text"])
 def test_no_trust_replaces_an_approval_that_something_asks_for(asks: str) -> None:
     rule = Rule(decision="ask", function="pay")
-    workers = {"w": Worker("w", "Work.", policy=Policy(rules=(rule,)) if asks == "worker" else None)}
-    ceiling = Ceiling(authority={"pay": "autonomous"}, name="ada")
-    gate = Gate(Policy(rules=(rule,) if asks == "rule" else ()), workers=workers, ceiling=ceiling, trust=lambda *_: 1.0)
+    policy = Policy(rules=(rule,)) if asks == "worker" else None
+    worker = Worker("w", "Work.", policy=policy, ceiling=Ceiling(authority={"pay": "autonomous"}))
+    rules = (rule,) if asks == "rule" else ()
+    gate = Gate(Policy(rules=rules), workers={"w": worker}, trust=lambda *_: 1.0)
     if asks == "untrusted text":
         gate.mark("page")
     function = replace(pay, approval=asks == "function")
     verdict = gate.decide(function, {}, Caller("w", model_influenced=True, workers=("w",)))
     assert verdict.decision == "ask"
-
-
-def test_the_ceiling_of_a_run_holds_where_no_worker_calls() -> None:
-    gate = Gate(APPROVED, ceiling=Ceiling(functions=(), name="ada"))
-    verdict = gate.decide(pay, {}, Caller("converse", model_influenced=True))
-    assert (verdict.decision, verdict.by) == ("refuse", "ceiling:ada")
 
 
 def test_a_worker_that_is_added_later_brings_its_ceiling() -> None:

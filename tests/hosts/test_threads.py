@@ -12,6 +12,7 @@ from support.command_line import APP, Run, home, refusal, run
 from support.hat_shop import agent, effects
 from worldagent.hosts.service import threads as calls
 from worldagent.hosts.service.arguments import (
+    ArchiveArguments,
     ForkArguments,
     HistoryArguments,
     RenameArguments,
@@ -65,6 +66,7 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
         "answers": 0,
         "unattended": None,
         "page_key": found[0]["page_key"],
+        "archived": False,
     }
     [talk] = (await as_json(run, "threads", "list", "--status", "done"))["threads"]
     assert talk["thread"] == "talk"
@@ -184,6 +186,21 @@ async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: 
     assert (await run("threads", "rename", "t1", "", *SHOP)).exit_code == 0
     [state] = (await as_json(run, "threads", "list"))["threads"]
     assert state["title"] == "Where is the Sarn?"
+
+
+async def test_thread_is_archived_and_shown_again(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        for thread in ("t1", "t2"):
+            await shop.thread(thread).converse("Where is the Sarn?")
+    assert await as_json(run, "threads", "archive", "t1") == {"archived": {"thread": "t1", "archived": True}}
+
+    async def listed(*words: str) -> list[str]:
+        return [state["thread"] for state in (await as_json(run, "threads", "list", *words))["threads"]]
+
+    assert (await listed(), await listed("--archived")) == (["t2"], ["t1"])
+    assert "t1: done (archived)" in (await run("threads", "show", "t1", *SHOP)).stdout
+    assert (await run("threads", "archive", "t1", "--undo", *SHOP)).exit_code == 0
+    assert await listed() == ["t2", "t1"]
 
 
 # --- moving and removing ----------------------------------------------------------------------------------------------
@@ -307,3 +324,8 @@ async def test_a_home_without_an_agent_answers_as_the_agent_does(home: Path) -> 
         assert (asked.status, len(asked.pauses), asked.next) == ("paused", 2, [])  # it is another account's
         renamed = await calls.thread_rename(call(RenameArguments(thread="talk", title="Hats")), opened)
         assert renamed.title == "Hats"
+        for archived, shown in ((True, ["talk"]), (False, [])):
+            given = ArchiveArguments(thread="talk", archived=archived)
+            assert (await calls.thread_archive(call(given), opened)).archived == archived
+            found = (await calls.threads(call(ThreadsArguments(archived=True)), opened)).threads
+            assert [each.thread for each in found if each.archived] == shown

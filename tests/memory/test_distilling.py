@@ -87,6 +87,18 @@ async def test_a_thread_that_is_quiet_long_enough_is_distilled_once(tmp_path: Pa
         assert len(await agent.memory.list(account="ana")) == 1
 
 
+async def test_an_archived_thread_is_distilled_soon(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with scripted_agent(tmp_path, ScriptedLM(noting), memory=Memory(distil_after=86_400), clock=clock) as agent:
+        for account in ("ana", "ben"):
+            await agent.thread(account, account=account).converse("I live in Bonn.")
+        await agent.thread("ana").archive()
+        async with asyncio.timeout(30):
+            while not await agent.memory.list(account="ana"):
+                await clock.advance(60)
+        assert await agent.memory.list(account="ben") == ()
+
+
 async def test_threads_that_fail_do_not_keep_others_from_being_distilled(tmp_path: Path) -> None:
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if "I break" in call.fields.get("conversation", ""):

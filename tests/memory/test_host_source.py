@@ -1,5 +1,6 @@
 """Memory entries in a store of the host's: what it gives is used, and what it must not give is refused (M4)."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ import pytest
 
 from support.agents import answering, calls, scripted_agent
 from worldagent import Memory, Policy, Rule
-from worldagent.core.errors import MemorySourceFailed, UnknownEntry
+from worldagent.core.errors import MemorySourceFailed, TurnTimeout, UnknownEntry
 from worldagent.memory.entries import Change, Draft, Entry, EntryFilter, Reader, Source
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -165,3 +166,58 @@ async def test_more_than_was_asked_for_is_left_out_and_a_list_without_end_is_ref
     async with scripted_agent(tmp_path, lm, memory=Memory(source=endless)) as agent:
         with pytest.raises(MemorySourceFailed, match="listed an entry again"):
             await agent.memory.forget_all(account="ana")
+
+
+class Slow(Shelf):
+    """A store whose searches take until they may end; `asked` is set once one has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    async def search(self, reader: Reader, text: str, /, *, limit: int = 10) -> Sequence[tuple[Entry, float]]:
+        self.asked.set()
+        await self.may.wait()
+        return await super().search(reader, text, limit=limit)
+
+
+@pytest.mark.requirement("M2")
+async def test_a_turn_that_waits_for_a_slow_store_can_be_cancelled(tmp_path: Path) -> None:
+    shelf, lm = Slow(), answering()
+    nuts = shelf.put("no nuts", "ana")
+    async with scripted_agent(tmp_path, lm, memory=Memory(source=shelf)) as agent:
+        thread = agent.thread("t", account="ana")
+        running = asyncio.create_task(thread.converse("nuts"))
+        await asyncio.wait_for(shelf.asked.wait(), 30)
+        assert await thread.cancel()
+        assert (await asyncio.wait_for(running, 30)).status == "cancelled"
+        shelf.may.set()
+        assert (await thread.converse("nuts")).recalled == (nuts.id,)
+    assert len(lm.calls) == 1
+
+
+@pytest.mark.requirement("M2")
+async def test_turn_timeout_bounds_a_slow_store_and_the_turn_resumes(tmp_path: Path) -> None:
+    shelf, lm, settings = Slow(), answering(), {"turn_timeout": 0.2}
+    nuts = shelf.put("no nuts", "ana")
+    async with scripted_agent(tmp_path, lm, memory=Memory(source=shelf), settings=settings) as agent:
+        with pytest.raises(TurnTimeout):
+            await asyncio.wait_for(agent.thread("t", account="ana").converse("nuts"), 30)
+    assert lm.calls == []
+    shelf.may.set()
+    async with scripted_agent(tmp_path, lm, memory=Memory(source=shelf)) as agent:
+        turn = await agent.thread("t", account="ana").resume()
+    assert (turn.status, turn.recalled, "no nuts" in lm.calls[0].user) == ("done", (nuts.id,), True)
+
+
+@pytest.mark.requirement("M2")
+async def test_a_thread_goes_on_after_a_turn_that_a_store_failed(tmp_path: Path) -> None:
+    down, lm = Shelf(fail), answering()
+    async with scripted_agent(tmp_path, lm, memory=Memory(source=down)) as agent:
+        with pytest.raises(MemorySourceFailed, match="failed with RuntimeError"):
+            await agent.thread("t", account="ana").converse("nuts")
+    up = Shelf()
+    nuts = up.put("no nuts", "ana")
+    async with scripted_agent(tmp_path, lm, memory=Memory(source=up)) as agent:
+        turn = await agent.thread("t", account="ana").converse("nuts")
+    assert (turn.status, turn.recalled) == ("done", (nuts.id,))

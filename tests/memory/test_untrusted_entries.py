@@ -128,16 +128,28 @@ async def test_a_model_that_obeys_an_entry_from_a_page_pays_nothing(tmp_path: Pa
     assert till.paid == []
 
 
-async def test_a_worker_that_resumes_has_the_marks_of_what_it_recalled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("surface", ["converse", "worker", "skill"])
+async def test_a_turn_that_resumes_has_the_marks_of_what_it_recalled(tmp_path: Path, surface: str) -> None:
     till, home = Till(), tmp_path / "home"
     async with opened(home, obeying("settle", {}), till) as agent:
         entry = await agent.memory.add(ORDER, account="ana", untrusted=True)
-        asked = await SURFACES["worker"](agent.thread("t", account="ana"))
+        asked = await SURFACES[surface](agent.thread("t", account="ana"))
         [question] = asked.pauses
         assert question.kind == "question"
         await agent.memory.forget(entry.id, account="ana")
     async with opened(home, obeying("settle", {}), till) as agent:
         turn = await agent.thread("t", account="ana").resume({question.id: Answer("Monday")})
+        assert [pause.function for pause in turn.pauses if not pause.answered] == ["pay"]
+    assert till.paid == []
+
+
+async def test_a_turn_that_resumes_has_the_mark_of_passages_of_the_host(tmp_path: Path) -> None:
+    till, home = Till(), tmp_path / "home"
+    async with opened(home, obeying("settle", {}), till) as agent:
+        asked = await agent.thread("t").converse("What now?", context=[ORDER])
+        [question] = asked.pauses
+    async with opened(home, obeying("settle", {}), till) as agent:
+        turn = await agent.thread("t").resume({question.id: Answer("Monday")}, context=[ORDER])
         assert [pause.function for pause in turn.pauses if not pause.answered] == ["pay"]
     assert till.paid == []
 

@@ -5,6 +5,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from worldagent.agent.copying import copy_storage
 from worldagent.core import Embedder
 from worldagent.core.errors import EmbedderFailed, InvalidArgument, MissingExtra, ModelNotConfigured
 from worldagent.memory.entries import vectors
+from worldagent.storage.schema import packed
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("M3")
@@ -34,6 +36,7 @@ class Meanings:
 
     Attributes:
         seen: All texts that it got.
+        contexts: How many context variables there were.
         fail: Replaces the vectors.
     """
 
@@ -41,10 +44,12 @@ class Meanings:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.contexts: set[int] = set()
         self.fail: Callable[[list[list[float]]], Any] | None = None
 
     async def __call__(self, texts: list[str], /) -> Any:
         self.seen += texts
+        self.contexts.add(len(copy_context()))
         vectors = [[float(any(word in text.lower() for word in words)) for words in MEANINGS] for text in texts]
         return vectors if self.fail is None else self.fail(vectors)
 
@@ -212,6 +217,34 @@ async def test_vectors_of_another_length_are_not_mixed_with_those_that_are_store
             await agent.memory.search("boat")
 
 
+async def test_an_embedder_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "MAX_EMBED_SECONDS", 0.01)
+
+    async def hangs(texts: list[str]) -> list[list[float]]:
+        await asyncio.Event().wait()
+        return []
+
+    async with scripted_agent(tmp_path, answering(), memory=Memory(embedder=hangs)) as agent:
+        assert (await agent.memory.add(NUTS)).text == NUTS
+        with pytest.raises(EmbedderFailed, match=r"hangs' did not answer within 0.01 s; check its service"):
+            await agent.memory.search("nuts")
+
+
+async def test_a_forgotten_vector_is_in_no_file(tmp_path: Path) -> None:
+    embedder = Meanings()
+    embedder.fail = lambda rows: [[0.6, 0.64, 0.48] for _ in rows]
+    trace = packed([0.6, 0.64, 0.48])
+
+    def kept() -> bool:
+        return any(trace in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+    async with scripted_agent(tmp_path, answering(), memory=Memory(embedder=embedder)) as agent:
+        entry = await agent.memory.add(NUTS)
+        assert kept()
+        await agent.memory.forget(entry.id)
+        assert not kept()
+
+
 async def test_a_function_that_is_not_async_is_refused_at_its_first_call(tmp_path: Path) -> None:
     def plain(texts: list[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]
@@ -296,9 +329,9 @@ async def test_a_server_without_pgvector_is_searched_by_words_alone(
 async def test_a_model_string_asks_its_service_for_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     async with openai_stub() as stub:
-        settings = {"api_base": stub.url, "model_attempts": 2}
-        memory = Memory(embedder="openai/embedding-small")
-        async with scripted_agent(tmp_path, answering(), memory=memory, settings=settings) as agent:
+        settings = {"api_base": stub.url, "model_attempts": 2, "memory": True}
+        settings |= {"memory_embedder": "openai/embedding-small"}
+        async with scripted_agent(tmp_path, answering(), settings=settings) as agent:
             await agent.memory.add(NUTS)
             await agent.memory.add(BOAT)
             stub.limits, stub.retry_after = 1, "0"
@@ -358,6 +391,7 @@ async def test_no_role_reaches_an_embedder(tmp_path: Path) -> None:
         assert turn.status == "done"
     assert {"Remember it.", NUTS, "almonds"} <= {*embedder.seen}
     assert not any("lighthouse" in text for text in embedder.seen)
+    assert embedder.contexts == {0}  # a connection that it keeps holds no turn
 
 
 def test_an_embedder_is_a_protocol_of_the_core() -> None:

@@ -218,6 +218,9 @@ async def test_the_ceiling_of_a_members_worker_holds_in_its_turns(tmp_path: Path
     async with members_agent(tmp_path, workers=[CRITIC, ada]) as agent:
         await bobs(agent).converse("Go.")
         assert set(seen(tmp_path)) == {"handler", "conversation"}  # `outer` cannot go on to `through`
+        error = await failure(bobs(agent).task("writes", {}))
+        assert "the call of 'writes' is refused: 'ada' is under the ceiling of 'ada'" in str(error)
+        assert "the call of 'through' is refused" in str(await failure(bobs(agent).task("outer", {})))
     lm = ScriptedLM([calls(("write", {"text": "hi"}), ("look", {"where": "worker"})), {"result": "Done."}])
     async with members_agent(tmp_path, lm=lm, workers=[CRITIC, ada]) as agent:
         assert (await bobs(agent).task("subagent", {"worker": "ada", "request": "Go."})).status == "done"

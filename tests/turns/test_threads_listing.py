@@ -192,6 +192,31 @@ async def test_rename_sets_the_title_and_none_gives_the_first_words_back(tmp_pat
         assert await titles(agent) == {"t1": "Who rules Vell?"}
 
 
+@pytest.mark.on_every_database
+async def test_an_archived_thread_is_hidden_until_its_next_turn(agent: WorldAgent) -> None:
+    async def listed(**which: Any) -> list[str]:
+        return [state.thread for state in await agent.threads(**which)]
+
+    old = agent.thread("old")
+    for thread in (old, agent.thread("new")):
+        await thread.converse("Who rules Vell?")
+    await agent.thread("new").fork(to="fork")
+    await old.archive()
+    assert (await listed(), await listed(archived=True)) == (["fork", "new"], ["old"])
+    assert await listed(archived=None, query="vell") == ["fork", "new", "old"]
+    assert [state.archived for state in await agent.threads(archived=None)] == [False, False, True]
+    await old.archive(False)
+    assert "old" in await listed()
+    await old.archive()
+    await old.converse("Who ruled it before?")
+    assert (await listed(limit=1), await listed(archived=True)) == (["old"], [])
+    with pytest.raises(InvalidArgument, match="thread 'fork' has no turn yet; send a message on it first"):
+        await agent.thread("fork").archive()
+    for wrong in (old.archive("yes"), agent.threads(archived="yes")):  # type: ignore[arg-type]  # no bool
+        with pytest.raises(InvalidArgument, match="`archived` must be a bool"):
+            await wrong
+
+
 async def test_what_cannot_be_a_title_is_refused_with_a_remedy(agent: WorldAgent) -> None:
     await agent.thread("t1").converse("Hello")
     for title in ("  ", "x" * 121, "two\nlines", "half \ud800", 5):
