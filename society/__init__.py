@@ -1,6 +1,6 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `brief`, `contacts`, `delivery`, `functions`, `mail`, `members`, `messages`, `roles`, `society`,
+Modules: `brief`, `contacts`, `delivery`, `functions`, `graph`, `mail`, `members`, `messages`, `roles`, `society`,
 `spawning`, `tables`, `workspace`.
 """
 

@@ -20,6 +20,7 @@ from . import (
     schedule,
     serve,
     skills,
+    society,
     storage,
     threads,
     trace,
@@ -86,6 +87,7 @@ app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")
 app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(memory.app, name="memory", rich_help_panel="Conversations")
+app.add_typer(society.app, name="society", rich_help_panel="Conversations")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
 app.add_typer(skills.app, name="skills", rich_help_panel="Configuration")
 app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")

@@ -1,0 +1,144 @@
+"""The commands of `society`: members, whom they know, and the messages that wait for people. None needs a model."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from .command import command, storage_of
+from .options import WHICH, ThreadsOptions, argument, flag, option, option_group
+from .output import Output, table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ...society import Letter, Society
+
+_MEMBERS: Final = ("ID", "ROLE", "STATUS", "PARENT")
+_CONTACTS: Final = ("ID", "ROLE", "INTRODUCED BY", "NOTE")
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _society() -> None:
+    """Members of a workspace: who they are, whom they know, and what they write to people.
+
+    Agents have members if your own agent has society=WorkspaceConfig(...).
+
+    [bold]Example[/bold]
+
+      worldagent society inbox
+    """
+
+
+@option_group
+class PersonOptions(ThreadsOptions):
+    """The options of `society inbox`."""
+
+    person: str = option("ID", "The person whose messages they are.", WHICH, default="user")
+    limit: int = option("N", "How many to show, the oldest first.", WHICH, default=100)
+
+
+@app.command("members")
+@command()
+async def members(options: ThreadsOptions, output: Output) -> None:
+    """List the members that are not terminated, in the order in which they joined.
+
+    [bold]Example[/bold]
+
+      worldagent society members --workspace studio
+    """
+    from ...society.graph import graph_of
+
+    async with _open(options) as society:
+        found = (await graph_of(society))["members"]
+    rows = [tuple(each[name] for name in ("id", "role", "status", "parent")) for each in found]
+    output.result({"members": found}, table(_MEMBERS, rows) if rows else "there are no members")
+
+
+@app.command("contacts")
+@command(id=argument("MEMBER", "The id of the member, or user or root."))
+async def contacts(options: ThreadsOptions, output: Output, id: str) -> None:
+    """List whom a member can write to, and who introduced them.
+
+    [bold]Example[/bold]
+
+      worldagent society contacts cro
+    """
+    from ...core.checks import to_json
+
+    async with _open(options) as society:
+        found = await society.contacts.list(id)
+    rows = [(each.id, each.role, each.introduced_by, each.note) for each in found]
+    output.result({"contacts": to_json(found)}, table(_CONTACTS, rows) if rows else "there are no contacts")
+
+
+@app.command("graph")
+@command()
+async def graph(options: ThreadsOptions, output: Output) -> None:
+    """Draw who knows whom, and by whose introduction, as a Mermaid flowchart; with --json as data.
+
+    [bold]Example[/bold]
+
+      worldagent society graph > who-knows-whom.mmd
+    """
+    from ...society.graph import as_mermaid, graph_of
+
+    async with _open(options) as society:
+        found = await graph_of(society)
+    output.result(found, as_mermaid(found))
+
+
+@app.command("inbox")
+@command(read=flag("--read", "Mark the messages as read.", WHICH))
+async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
+    """Show the messages that members wrote to a person and that are not marked as read.
+
+    [bold]Example[/bold]
+
+      worldagent society inbox --read
+    """
+    async with _open(options) as society:
+        found = await society.inbox(options.person, most=options.limit)
+        shown = [f"{each.message.id}\n{await society.text_of(each, can_reply=False)}" for each in found]
+        for letter in found if read else ():
+            await society.read(letter.message.id)
+    output.result({"messages": [_record(each) for each in found]}, "\n\n".join(shown) or "there are no messages")
+
+
+@app.command("send")
+@command(
+    to=argument("MEMBER", "The id of the member, or root for the World Agent."),
+    text=argument("TEXT", "What to write."),
+)
+async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> None:
+    """Write to a member as the owner of the workspace. Its turn starts where a gateway runs.
+
+    The owner knows the World Agent, and members that wrote first.
+
+    [bold]Example[/bold]
+
+      worldagent society send root 'Please have the contract checked.'
+    """
+    async with _open(options) as society:
+        letter = await society.send("user", to, text)
+    output.result({"message": _record(letter)}, f"sent as {letter.message.id}")
+
+
+@asynccontextmanager
+async def _open(options: ThreadsOptions) -> AsyncGenerator[Society]:
+    from contextlib import aclosing
+
+    from ...agent.stores import Stores
+    from ...society import Society, WorkspaceConfig
+
+    config = WorkspaceConfig(id=options.workspace, owner="user")
+    async with aclosing(await Stores.open(storage_of(options.home))) as stores:
+        yield Society(config, stores.database, stores.clock)
+
+
+def _record(letter: Letter) -> dict[str, Any]:
+    return {**letter.message.to_json(), "state": letter.state, "untrusted": [*letter.marks]}

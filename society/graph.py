@@ -1,0 +1,49 @@
+"""Who knows whom, and by whose introduction: as JSON, and as a Mermaid drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.checks import to_json
+from .contacts import BIRTH
+from .roles import ROOT, USER
+from .society import Society
+
+
+async def graph_of(society: Society) -> dict[str, Any]:
+    """The members of a workspace, and each contact with who has it and who introduced it, as JSON."""
+    members = [
+        {"id": each.id, "role": each.name, "status": each.life.status.value, "parent": each.spec.parent_role_id or ROOT}
+        for each in await society.members.members(society.config.id)
+    ]
+    contacts = [
+        {"owner": owner, **{name: value for name, value in to_json(contact).items() if name != "interface"}}
+        for owner, contact in await society.contacts.every()
+    ]
+    return {"members": members, "contacts": contacts}
+
+
+def as_mermaid(graph: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """A graph of `graph_of` as a Mermaid flowchart: an arrow leads to whom one knows; its label says by whom.
+
+    Contacts from birth are drawn without a label.
+    """
+    roles = {USER: "the user", ROOT: "World Agent"} | {each["id"]: each["role"] for each in graph["members"]}
+    for contact in graph["contacts"]:
+        roles.setdefault(contact["id"], contact["role"])
+    names = {id_: f"n{number}" for number, id_ in enumerate(roles)}
+    lines = ["flowchart LR", *(f'  {names[id_]}["{_text(f"{role} ({id_})")}"]' for id_, role in roles.items())]
+    for contact in graph["contacts"]:
+        by = contact["introduced_by"]
+        label = "" if by == BIRTH else f'|"{_text(by)}"|'
+        lines.append(f"  {names[contact['owner']]} -->{label} {names[contact['id']]}")
+    return "\n".join(lines)
+
+
+def _text(value: str) -> str:
+    """A text for a label: Mermaid reads quotation marks, brackets and `#` as its own."""
+    return "".join(each if each.isalnum() or each in " -_.,()" else f"#{ord(each)};" for each in value)
+
+
+__all__ = ["as_mermaid", "graph_of"]

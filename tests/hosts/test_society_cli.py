@@ -1,0 +1,69 @@
+"""`worldagent society members`, `contacts`, `graph`, `inbox` and `send`."""
+
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from support.command_line import Run, as_json, home, refusal, run
+from worldagent import Storage
+from worldagent.agent.stores import Stores
+from worldagent.society import AuthorityConfig, Contact, RoleSpec, Society, WorkspaceConfig
+from worldagent.society.graph import as_mermaid
+
+__all__ = ["home", "run"]  # fixtures
+
+pytestmark = pytest.mark.requirement("C2")
+
+
+async def peopled(home: Path) -> None:
+    """A CRO and a BDR of it; the BDR knows the owner by the CRO, and has written to it."""
+    async with aclosing(await Stores.open(Storage(home=home))) as stores:
+        society = Society(WorkspaceConfig(id="default", owner="charles"), stores.database)
+        for role_id, parent in (("cro", ""), ("bdr", "cro")):
+            spec = RoleSpec(
+                role_id=role_id,
+                workspace="default",
+                soul="You sell.",
+                domains=("revenue",),
+                reports_to=parent,
+                operator_ids=(),
+                authority=AuthorityConfig(),
+                parent_role_id=parent,
+            )
+            await society.join(spec, name=f'{role_id.upper()} "x"')
+        await society.contacts.add("bdr", Contact(id="user", role="the owner", introduced_by="cro"))
+        await society.send("bdr", "user", "The quarter\nis over.")
+
+
+async def test_members_contacts_and_messages_are_shown(run: Run, home: Path) -> None:
+    assert (await run("society", "members")).stdout == "there are no members\n"
+    await peopled(home)
+    assert [each["id"] for each in (await as_json(run, "society", "members"))["members"]] == ["cro", "bdr"]
+    found = (await as_json(run, "society", "contacts", "bdr"))["contacts"]
+    assert [(each["id"], each["introduced_by"]) for each in found] == [("cro", "birth"), ("user", "cro")]
+    shown = (await run("society", "inbox")).stdout.splitlines()
+    assert shown[1:] == ['[Message from BDR "x" (bdr)]', "The quarter", "is over."]
+    [message] = (await as_json(run, "society", "inbox", "--read"))["messages"]
+    assert (message["from"], message["to"], message["content"]) == ("bdr", "user", "The quarter\nis over.")
+    assert (await run("society", "inbox")).stdout == "there are no messages\n"
+
+
+async def test_a_graph_shows_who_knows_whom_by_whose_introduction(run: Run, home: Path) -> None:
+    await peopled(home)
+    drawn = (await run("society", "graph")).stdout
+    assert drawn.splitlines()[0] == "flowchart LR"
+    assert 'n3["BDR #34;x#34; (bdr)"]' in drawn
+    assert '  n3 -->|"cro"| n0' in drawn
+    graph = await as_json(run, "society", "graph")
+    assert as_mermaid(graph) == drawn.rstrip("\n")
+    known = [(each["owner"], each["id"], each["introduced_by"]) for each in graph["contacts"]]
+    assert ("bdr", "user", "cro") in known
+
+
+async def test_the_owner_writes_to_whom_it_knows(run: Run, home: Path) -> None:
+    await peopled(home)
+    sent = (await as_json(run, "society", "send", "bdr", "Thank you."))["message"]
+    assert (sent["from"], sent["to"], sent["state"]) == ("user", "bdr", "waiting")
+    error = await refusal(run, "society", "send", "cro", "Hello.")
+    assert (error["code"], "'cro' is not a contact of 'user'" in error["message"]) == ("unknown_contact", True)
