@@ -3,6 +3,7 @@
 It needs no engine and no model, and loads neither dspy nor langgraph. `threads` has the state of threads.
 """
 
+from .accounts import RemovedAccount
 from .backup import Backup, back_up
 from .by_age import PrunedByAge
 from .exchange import Exported, Imported
@@ -18,6 +19,7 @@ __all__ = [
     "Pruned",
     "PrunedByAge",
     "Removed",
+    "RemovedAccount",
     "Retention",
     "Upkeep",
     "back_up",

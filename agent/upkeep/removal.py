@@ -161,21 +161,26 @@ async def remove(stores: Stores, scope: Scope, *, cancel: bool) -> Removed | Non
         StorageUnavailable: The database or the chat's history fails, and nothing is removed; or all rows are removed
             and their bytes are still in a file, as the text says.
     """
+    removed = await remove_without_scrub(stores, scope, cancel=cancel)
+    if removed is None:
+        return None
+    try:
+        dropped = await stores.attachments.drop_unreferenced()
+    finally:  # each cleans up what it can, even if the other fails
+        await _scrub(stores, thread_key(scope))
+    return replace(removed, attachments=len(dropped))
+
+
+async def remove_without_scrub(stores: Stores, scope: Scope, *, cancel: bool) -> Removed | None:
+    """As `remove`, but leave attachments, and what remains in files, to the caller."""
     key = thread_key(scope)
     latest = await stores.turns.latest(key)
     if cancel and latest is not None:
         await stores.turns.ask_to_cancel(latest.id)
     async with stores.leases.hold(key, wait=stores.wait if cancel else RELEASE_WAIT_SECONDS, last=True) as lease:
         if not cancel:
-            await _check_over(stores, key)
-        removed = await remove_rows(stores, scope, lease, "" if latest is None else latest.id)
-    if removed is None:
-        return None
-    try:
-        dropped = await stores.attachments.drop_unreferenced()
-    finally:  # each cleans up what it can, even if the other fails
-        await _scrub(stores, key)
-    return replace(removed, attachments=len(dropped))
+            await check_over(stores, key)
+        return await remove_rows(stores, scope, lease, "" if latest is None else latest.id)
 
 
 async def remove_rows(stores: Stores, scope: Scope, lease: Lease, latest: str) -> Removed | None:
@@ -199,7 +204,12 @@ async def remove_rows(stores: Stores, scope: Scope, lease: Lease, latest: str) -
     return removed
 
 
-async def _check_over(stores: Stores, key: str) -> None:
+async def check_over(stores: Stores, key: str) -> None:
+    """Refuse to remove a thread with a turn that can be resumed.
+
+    Raises:
+        ThreadPaused: It has one.
+    """
     for turn, status in await stores.database.read(lambda tx: open_turns(tx, key)):
         state = "was interrupted" if status == "running" else f"is {status}"
         raise ThreadPaused(

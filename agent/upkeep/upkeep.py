@@ -8,6 +8,7 @@ from typing import IO
 
 from ...core import Scope, check_id
 from ..stores import Stores
+from .accounts import RemovedAccount, remove_account
 from .backup import Backup, back_up
 from .by_age import PrunedByAge, PruneProgress, prune_by_age
 from .exchange import Exported, Imported, export, import_thread
@@ -47,6 +48,29 @@ class Upkeep:
                 removed and their bytes are still in a file, as the text says.
         """
         return await remove(self._stores, self._scope(thread), cancel=cancel)
+
+    async def remove_account(self, account: str, *, cancel: bool = False) -> RemovedAccount:
+        """Remove an account from the workspace: its schedules, its threads as `remove` does, and its memory entries.
+
+        A thread on which another account has a turn is kept, and named in the result: remove it by itself. Three more
+        things are kept. Numbers of usage name the account and the day, so that removing it does not reset a limit, and
+        go after two days. A stored role serves all workspaces: see `agent.roles.delete`. What a store of the host's has
+        (`Memory(source=...)`) is up to that store.
+
+        Args:
+            account: The account's id.
+            cancel: Whether to cancel its running or resumable turns first.
+
+        Returns:
+            The counts of what was removed. Repeating the call removes what an interrupted one left.
+
+        Raises:
+            InvalidArgument: `account` is not a valid id.
+            ThreadBusy: A turn of it runs and `cancel` is False, or a turn did not end within the setting `thread_wait`.
+            ThreadPaused: A turn of it can be resumed, and `cancel` is False.
+            StorageUnavailable: As for `remove`.
+        """
+        return await remove_account(self._stores, self._workspace, check_id("account", account), cancel=cancel)
 
     async def export(self, thread: str, file: Path | IO[bytes]) -> Exported:
         """Write a thread's conversation to a file as it is now: messages, attachments, and marks of kept messages.

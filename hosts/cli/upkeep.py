@@ -1,4 +1,4 @@
-"""The commands `backup`, and `threads rm`, `export`, `import` and `prune`. They maintain a home and need no model."""
+"""The commands `backup`, `accounts rm`, and `threads rm`, `export`, `import` and `prune`. They need no model."""
 
 from __future__ import annotations
 
@@ -26,6 +26,53 @@ if TYPE_CHECKING:
 _STREAM: Final = "-"  # standard output or input instead of a file
 
 app = typer.Typer()
+accounts_app = typer.Typer(no_args_is_help=True)
+app.add_typer(accounts_app, name="accounts", rich_help_panel="Data")
+
+
+@accounts_app.callback()
+def _accounts() -> None:
+    """Remove what a workspace holds of an account. No model is needed.
+
+    [bold]Example[/bold]
+
+      worldagent accounts rm ana --workspace novel
+    """
+
+
+@accounts_app.command("rm")
+@command(
+    account=argument("ACCOUNT", "The account."),
+    yes=flag("--yes", "Remove it without asking.", WHICH, "-y"),
+    cancel=flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
+)
+def remove_account(options: ThreadsOptions, output: Output, account: str, yes: bool, cancel: bool) -> Work:
+    """Remove an account from a workspace: its schedules, its threads and its memory entries.
+
+    A thread on which another account has a turn is kept and named; [bold]threads rm[/bold] removes it. Numbers of usage
+    go by themselves after two days. The stored role of the account serves all workspaces: [bold]roles delete[/bold].
+
+    [bold]Example[/bold]
+
+      worldagent accounts rm ana --workspace novel --yes
+    """
+    check_ids(options)
+    asked = f"Remove the account {account!r} from the workspace {options.workspace!r} for good?"
+    if not (yes or confirmed(output, asked, problem=f"removing the account {account!r} must be confirmed")):
+        output.note("nothing was removed")
+        raise typer.Exit(FAILED)
+
+    async def work() -> None:
+        async with _upkeep(options, output) as (upkeep, _):
+            value = asdict(await upkeep.remove_account(account, cancel=cancel))
+        shared = value.pop("shared")
+        parts = [f"{count:,} {'memory entries' if key == 'entries' else key}" for key, count in value.items()]
+        output.note(f"removed of the account {account!r}: {', '.join(parts)}")
+        if shared:
+            output.note(f"kept, because another account has a turn on them: {', '.join(shared)}")
+        output.result({"removed": {"account": account, **value, "shared": [*shared]}})
+
+    return work()
 
 
 @threads_app.command("rm")

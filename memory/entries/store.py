@@ -92,6 +92,7 @@ _LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner I
 # Deletions go by places, as `post` does, so that two writers do not wait for each other.
 _OF_THREAD: Final = "SELECT key FROM wa_entry WHERE thread=? ORDER BY workspace, owner, level, key"
 _EXPIRED: Final = "SELECT workspace, owner, level, key FROM wa_entry WHERE expires <= ? ORDER BY expires LIMIT ?"
+_OF_ACCOUNT: Final = "SELECT key FROM wa_entry WHERE workspace=? AND owner=? ORDER BY level, key LIMIT ?"
 _OVER: Final = "status NOT IN ('running', 'paused', 'stopped')"
 _MARK: Final = "SELECT turn FROM wa_distilled WHERE thread=?"
 _UNREAD: Final = f"SELECT id, account FROM wa_turn WHERE thread=? AND id > ? AND {_OVER} ORDER BY id LIMIT ?"
@@ -332,6 +333,23 @@ class Entries:
             raise unknown_entry(missing)
         await self._embed(workspace, [])  # what they had replaced counts again
         return len(keys)
+
+    async def forget_account(self, workspace: str, account: str) -> int:
+        """Delete all entries of an account, so that no file holds them; returns how many."""
+        count = 0
+
+        def work(transaction: Transaction) -> int:
+            keys = [key for (key,) in transaction.execute(_OF_ACCOUNT, (workspace, account, _PAGE))]
+            for key in keys:
+                delete(transaction, key)
+            if keys:
+                _rewrite_is_due(transaction)
+            return len(keys)
+
+        while deleted := await self._database.transact(work):
+            count += deleted
+        await self.scrub()
+        return count
 
     async def forget_expired(self) -> int:
         """Delete the entries whose time is over, in all workspaces, so that no file holds them; returns how many.

@@ -203,6 +203,25 @@ async def test_thread_is_archived_and_shown_again(home: Path, run: Run) -> None:
     assert await listed() == ["t2", "t1"]
 
 
+@pytest.mark.requirement("M4")
+async def test_an_account_is_removed(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        await shop.thread("t1", account="ana").converse(SAID)
+        for account in ("ana", "bob"):
+            await shop.thread("t2", account=account).converse("Where is the Sarn?")
+    await as_json(run, "memory", "add", SAID, "--account", "ana", *SHOP)
+    assert "must be confirmed" in (await refusal(run, "accounts", "rm", "ana"))["message"]
+    removed = (await as_json(run, "accounts", "rm", "ana", "--yes", *SHOP))["removed"]
+    counts = {"threads": 1, "messages": 2, "turns": 1, "entries": 1, "schedules": 0}
+    assert removed == {"account": "ana", **counts, "shared": ["t2"]}
+    assert not [path for path in home.rglob("*") if path.is_file() and SAID.encode() in path.read_bytes()]
+    again = await run("accounts", "rm", "ana", "--yes", *SHOP)
+    assert again.stderr.splitlines() == [
+        "removed of the account 'ana': 0 threads, 0 messages, 0 turns, 0 memory entries, 0 schedules",
+        "kept, because another account has a turn on them: t2",
+    ]
+
+
 # --- moving and removing ----------------------------------------------------------------------------------------------
 
 
