@@ -18,7 +18,7 @@ from .clock import Clock
 from .scope import ROOT, Tier
 
 Risk = Literal["read_only", "write", "network", "destructive"]
-PauseKind = Literal["approval", "question", "uncertain"]
+PauseKind = Literal["approval", "question", "uncertain", "reply"]
 TurnKind = Literal["message", "task", "skill", "schedule"]
 
 
@@ -272,7 +272,7 @@ class Usage(_Event):
 
 
 class PauseOpened(_Event):
-    """A person must answer; the turn ends as `paused` once nothing else in it can run."""
+    """The turn waits for a person, or for a reply; it ends as `paused` once nothing else in it can run."""
 
     type: Literal["pause_opened"] = "pause_opened"
     pause_id: str
@@ -304,7 +304,7 @@ class PauseNotified(_Event):
 
 
 class PauseClosed(_Event):
-    """A person answered, and the turn continues."""
+    """The answer or the reply is there, and the turn continues."""
 
     type: Literal["pause_closed"] = "pause_closed"
     pause_id: str

@@ -86,9 +86,10 @@ class Pause:
 
     Attributes:
         id: The key of its answer in `resume()`. It fits a URL path segment and needs no quoting in a shell.
-        kind: `approval` of a call, a `question` of a function, or `uncertain` for an effect that may have happened.
+        kind: `approval` of a call, a `question` of a function, `uncertain` for an effect that may have happened, or
+            `reply` for a wait for the reply to a message, which no person can answer.
         function: The function that asks the question, or that is to be called.
-        arguments: The call's params; empty for a question.
+        arguments: The call's params; empty for a question. For a reply, the `message_id` that it is expected to.
         hash: A digest of function and arguments, so that the approved call is the one that runs.
         risk: The function's risk, for an approval.
         description: The function's description, for an approval; for an MCP tool, in the words of its server.

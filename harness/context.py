@@ -54,11 +54,7 @@ class Question:
             raise InvalidArgument("`options` must be a list of texts", remedy="pass a list of one or more texts")
         if options is not None and form is not None:
             raise InvalidArgument("a question cannot have both `options` and `form`", remedy="pass only one of them")
-        if seconds is not None and not _is_time(seconds):
-            raise InvalidArgument(
-                f"`seconds` must be above 0 and at most ten years, got {seconds!r}",
-                remedy="pass a number of seconds, or None to wait for ever",
-            )
+        _check_seconds(seconds)
         try:
             answer: TypeAdapter[Any] = TypeAdapter(str if form is None else form)
             schema = answer.json_schema()
@@ -70,8 +66,14 @@ class Question:
         raise InvalidArgument(f"the form has no JSON Schema ({problem})", remedy="use fields that JSON can hold")
 
 
-def _is_time(seconds: object) -> bool:
-    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_WAIT_SECONDS
+def _check_seconds(seconds: object) -> None:
+    if seconds is None:
+        return
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MAX_WAIT_SECONDS:
+        raise InvalidArgument(
+            f"`seconds` must be above 0 and at most ten years, got {seconds!r}",
+            remedy="pass a number of seconds, or None to wait for ever",
+        )
 
 
 async def ask_person(ctx: CallContext, question: Question, key: str | None) -> Any:
@@ -96,6 +98,45 @@ async def ask_person(ctx: CallContext, question: Question, key: str | None) -> A
     if frame.drive.refuses(call_id):
         _refuse(step, ctx)
     return read_value(question.answer, await frame.do(step), what=_ANSWER, error=AnswerInvalid)
+
+
+async def wait_for_reply(ctx: CallContext, message_id: str, *, seconds: float | None = None) -> Any:
+    """Wait for the reply to a message; the turn pauses until host code resumes it with a `Reply`, here or elsewhere.
+
+    Args:
+        ctx: The context of the call that waits: of a flow, a worker or a shape's handler.
+        message_id: The message. Two calls cannot wait for the same one at the same time.
+        seconds: How long to wait, from the first run of this call on; None waits for ever.
+
+    Returns:
+        The reply, as JSON. A model has influenced what the body calls after it.
+
+    Raises:
+        PauseExpired: The time is over, or host code said that no reply will come.
+        InvalidArgument: An argument is not valid.
+        FunctionInvalid: A leaf waits.
+        NobodyToAsk: The call runs outside of any turn.
+    """
+    if not isinstance(message_id, str) or not is_text(message_id):
+        raise InvalidArgument("`message_id` must be a text that is not empty", remedy="pass the id of the message")
+    _check_seconds(seconds)
+    frame, asked = ctx.frame, {"message_id": message_id}
+
+    async def read(value: Any) -> Any:
+        return value
+
+    step = Step(
+        id=await frame.child("wait_for_reply", asked),
+        parent=frame.path,
+        name="wait_for_reply",
+        kind="reply",
+        input=asked,
+        body=read,
+        ask=Ask(kind="reply", seconds=seconds, caller=ctx.caller.name),
+    )
+    reply = await frame.do(step)
+    frame.mark_model_influenced()
+    return reply
 
 
 def _refuse(step: Step, ctx: CallContext) -> None:

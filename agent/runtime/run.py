@@ -266,11 +266,12 @@ class TurnPath:
         return record
 
     async def _notify(self, begun: Begun, outcome: TurnOutcome) -> None:
-        """Notify the person that an unattended turn waits for, once for each new pause."""
+        """Notify the person that an unattended turn waits for, once for each new pause that a person can answer."""
         if begun.record.unattended is None:
             return
         parts = self.parts
-        self._new_pauses = tuple(pause for pause in outcome.pauses if pause.id not in begun.announced)
+        mine = (pause for pause in outcome.pauses if pause.kind != "reply")
+        self._new_pauses = tuple(pause for pause in mine if pause.id not in begun.announced)
         on_error = parts.engine.services.on_error
         await notify(parts.notifier, self._new_pauses, clock=parts.stores.clock, on_error=on_error)
 

@@ -2,8 +2,8 @@
 
 from .drive import ABOUT_THE_TURN, UNATTENDED, Drive
 from .frame import Frame
-from .pauses import SUSPENDED, Ask, Step, decision_of, pause_of
-from .records import JOURNAL, CallRecord, Journal
+from .pauses import SUSPENDED, Ask, Reply, Step, decision_of, pause_of
+from .records import JOURNAL, CallRecord, Journal, OpenReply
 
 __all__ = [
     "ABOUT_THE_TURN",
@@ -15,6 +15,8 @@ __all__ = [
     "Drive",
     "Frame",
     "Journal",
+    "OpenReply",
+    "Reply",
     "Step",
     "decision_of",
     "pause_of",

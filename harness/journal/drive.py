@@ -167,7 +167,7 @@ class Drive:
         record, outcome = await self._admit(step, record)
         if outcome is not _RUN:
             return outcome
-        if step.kind == "question":
+        if step.kind in ("question", "reply"):
             return await self._answered(step, record)
         async with step.slot or nullcontext():
             return await self._begin(step, record)
@@ -298,8 +298,9 @@ class Drive:
     async def _waits(self, step: Step, record: CallRecord) -> Suspended:
         assert step.ask is not None
         if self._journal is None:
+            what = "a reply" if step.kind == "reply" else "a person's answer"
             raise NobodyToAsk(
-                f"{step.name!r} requires a person's answer, and this call is not part of a turn",
+                f"{step.name!r} requires {what}, and this call is not part of a turn",
                 remedy="call it inside a turn, which can wait for the answer",
             )
         if record.id in self._unwritten:
@@ -338,7 +339,7 @@ class Drive:
         return record, SUSPENDED
 
     async def _answered(self, step: Step, record: CallRecord) -> Any:
-        """Read the answer to a question; if it is not valid, the question stays open."""
+        """Read the answer to a question, or a reply; if it is not valid, the question stays open."""
         decision = record.decided or {}
         assert step.ask is not None
         try:
@@ -424,7 +425,7 @@ def _model_influenced_bodies(records: Iterable[CallRecord], thinkers: Collection
     """Return the calls that a model influenced: they called a model, or they got the result of such a call."""
     found: set[str] = set()
     for record in sorted(records, key=lambda record: record.id.count("/"), reverse=True):  # deepest first
-        if record.kind == "model" or record.name in thinkers or (record.over and record.id in found):
+        if record.kind in ("model", "reply") or record.name in thinkers or (record.over and record.id in found):
             found.add(record.parent)
     return found
 

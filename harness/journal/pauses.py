@@ -44,7 +44,7 @@ class Ask:
     """A request to a person, which must be answered before a step runs.
 
     Attributes:
-        kind: An approval, a question, or an interrupted effect (`uncertain`).
+        kind: An approval, a question, an interrupted effect (`uncertain`), or a wait for a `reply`.
         function: The name of the function, if the step has another name.
         question: The text of a question.
         options: The answers to choose from.
@@ -101,6 +101,20 @@ class Ask:
             | {name: value for name, value in given.items() if value is not None}
             | {name: value for name, value in asked.items() if value}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Ends a wait for a reply, as the answer in `thread.resume()`. Only host code can make one, and no wire has a form.
+
+    Attributes:
+        value: The reply, as JSON; the waiting call gets it.
+        expired: Whether no reply will come: the waiting call fails with `PauseExpired`. A wait whose deadline is over
+            needs no `Reply` for that.
+    """
+
+    value: Any = None
+    expired: bool = False
 
 
 async def _missing_body(_: Any) -> Any:
@@ -237,7 +251,7 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
             return {"kind": "approve", **_approval_parts(pause, answer), **by}
         case "approval", Reject(reason):
             return {"kind": "reject", "reason": _validated_reason(pause, reason), **by}
-        case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain():
+        case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain() | Reply():
             pass
         case "question", given:
             value = given.value if isinstance(given, Answer) else given
@@ -248,6 +262,8 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
             return {"kind": "lost"}
         case "uncertain", RunAgain():
             return {"kind": "again"}
+        case "reply", Reply(value, expired):
+            return {"kind": "expired"} if expired else {"kind": "reply", "value": _json(pause, value)}
         case _:
             pass
     raise AnswerInvalid(
@@ -289,6 +305,7 @@ _KNOWN: Mapping[str, str] = {
     "approval": "Approve() or Reject(reason)",
     "question": "Answer(value), or the value",
     "uncertain": "Happened(result), NotHappened() or RunAgain()",
+    "reply": "nothing: it waits for a reply that the host's code brings",
 }
 
 

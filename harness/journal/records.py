@@ -9,21 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 
-from ...core import canonical_json
+from ...core import Scope, canonical_json
 from ...core.errors import CallRefused, LimitReached, PauseExpired
 from ...core.events import PauseKind, Risk
+from ...core.pauses import pause_id_of
 from ...storage import Database, Lease, Moment, Row, Schema, Transaction, read_row
 
-CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round", "recall"]
+CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round", "recall", "reply"]
 CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
+
+
+_NEVER: Final = 1e18  # after all times, in seconds since 1970
 
 
 Always = Literal["same", "any"]
@@ -60,7 +64,7 @@ class _Decision(BaseModel):
 
 
 class _Plain(_Decision):
-    kind: Literal["lost", "again"]
+    kind: Literal["lost", "again", "expired"]
 
 
 class _Approval(_Decision):
@@ -77,7 +81,7 @@ class _Refusal(_Decision):
 
 
 class _Value(_Decision):
-    kind: Literal["answer", "happened"]
+    kind: Literal["answer", "happened", "reply"]
     value: Any
 
 
@@ -85,6 +89,7 @@ _ANSWERS = {
     "approval": ("approve", "reject"),
     "question": ("answer",),
     "uncertain": ("happened", "lost", "again"),
+    "reply": ("reply", "expired"),
 }
 
 
@@ -119,8 +124,9 @@ class StoredCall(Row):
     def _fits_its_kind_and_state(self) -> StoredCall:
         if self.kind in ("leaf", "flow", "task") and not isinstance(self.input, dict | None):
             raise ValueError("the input of a call must be an object")
-        if (self.kind == "question") != (self.ask is not None and self.ask.kind == "question"):
-            raise ValueError("a question must have a request of kind 'question', and no other call can have one")
+        for kind in ("question", "reply"):
+            if (self.kind == kind) != (self.ask is not None and self.ask.kind == kind):
+                raise ValueError(f"a {kind} must have a request of kind {kind!r}, and no other call can have one")
         if self.decision is not None and (self.ask is None or self.decision.kind not in _ANSWERS[self.ask.kind]):
             raise ValueError("the decision does not fit the request")
         if self.state == "failed":
@@ -157,6 +163,7 @@ JOURNAL = Schema(
         ),
         ("ALTER TABLE wa_call ADD COLUMN site TEXT",),  # is no longer written or read (decision 0079)
         ("ALTER TABLE wa_call ADD COLUMN gate TEXT",),
+        ("CREATE INDEX wa_call_reply ON wa_call(turn) WHERE kind='reply' AND state='waiting'",),
     ),
 )
 _PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
@@ -174,6 +181,10 @@ _WITHDRAW_ALL = "UPDATE wa_call SET state='withdrawn' WHERE turn=? AND state IN 
 _ASKED = """SELECT turn, SUM(CASE WHEN decision IS NULL THEN 1 ELSE 0 END),
                    SUM(CASE WHEN decision IS NULL THEN 0 ELSE 1 END)
             FROM wa_call WHERE turn IN ({}) AND state IN ('waiting', 'uncertain') GROUP BY turn"""
+_REPLIES = f"""SELECT c.id, c.turn, c.input, c.expires, t.name, t.account, t.channel
+               FROM wa_call c JOIN wa_turn t ON t.id = c.turn
+               WHERE c.kind='reply' AND c.state='waiting' AND c.decision IS NULL AND t.workspace=? AND t.status='paused'
+               ORDER BY COALESCE(c.expires, {_NEVER}), c.id LIMIT ?"""
 # One statement checks and writes, so that of two concurrent answers the second finds no open question.
 _ANSWER = """UPDATE wa_call SET decision=?
              WHERE id=? AND turn=? AND decision IS NULL AND state IN ('waiting', 'uncertain') RETURNING id"""
@@ -295,6 +306,25 @@ class CallRecord:
         return self.expires is not None and now.timestamp() >= self.expires
 
 
+@dataclass(frozen=True, slots=True)
+class OpenReply:
+    """A wait of a paused turn for the reply to a message.
+
+    Attributes:
+        scope: The ids of the turn's thread.
+        turn_id: The turn.
+        pause_id: The pause, which `resume` takes the `Reply` by.
+        message_id: The message.
+        expires: From when on `resume` needs no reply, and the wait ends with `PauseExpired`; None is never.
+    """
+
+    scope: Scope
+    turn_id: str
+    pause_id: str
+    message_id: str
+    expires: datetime | None
+
+
 @lru_cache(maxsize=256)
 def _read_plain(gate: str) -> Any:
     """Return a decision as a read-only mapping, because callers share it."""
@@ -398,6 +428,25 @@ class Journal:
     async def asked(self, turns: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return for each turn with pauses how many are open, and how many are answered but not resumed."""
         return {turn: (open_, answered) for turn, open_, answered in await self._database.find(_ASKED, turns)}
+
+    async def open_replies(self, workspace: str, *, limit: int = 1000) -> tuple[OpenReply, ...]:
+        """Return the replies that paused turns of a workspace wait for, the earliest deadline first.
+
+        Args:
+            workspace: The workspace.
+            limit: How many to return.
+        """
+        rows = await self._database.read(lambda transaction: transaction.execute(_REPLIES, (workspace, limit)))
+        return tuple(
+            OpenReply(
+                Scope(workspace=workspace, account=account, channel=channel, thread=thread),
+                turn,
+                pause_id_of(call_id),
+                json.loads(given)["message_id"],
+                None if expires is None else datetime.fromtimestamp(expires, UTC),
+            )
+            for call_id, turn, given, expires, thread, account, channel in rows
+        )
 
     @staticmethod
     def roles(transaction: Transaction, turn: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import errors
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...core.pauses import Pause
-from ..service.pauses import is_late
+from ..service.pauses import takes_answer
 from ..service.typed_answers import pause_text
 from .command import signals_handled
 from .exits import DONE, FAILED, PAUSED, TERMINATED
@@ -185,7 +185,7 @@ def pauses_text(pauses: Sequence[Pause], command: str) -> str:
     shown = [f"the turn waits for {'an answer' if count == 1 else f'{count} answers'}:"]
     for pause in pauses:
         shown += ["", pause_text(pause), f"id: {pause.id}"]
-    left = [pause for pause in pauses if not is_late(pause)]
+    left = [pause for pause in pauses if takes_answer(pause)]
     if not left:
         return "\n".join([*shown, "", "resume without an answer with:", f"  {command}"])
     which, before = ("", "") if count == 1 else ("ID", "ID=")

@@ -80,6 +80,8 @@ def default_forms(pause: Pause) -> dict[str, Any]:
             return {"answer": None}
         case "uncertain":
             return {"happened": {"result": None}, "not_happened": {}, "run_again": {}}
+        case "reply":
+            return {}
 
 
 def pause_record(pause: Pause) -> dict[str, Any]:
@@ -96,6 +98,8 @@ def pause_record(pause: Pause) -> dict[str, Any]:
 
 def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:
     fitting = _ABOUT if pause is None else default_forms(pause)
+    if not fitting:
+        raise _waits_for_reply(name)
     remedy = f"give an object with one of {', '.join(fitting)}"
     if not isinstance(answer_json, Mapping) or len(answer_json) != 1:
         raise AnswerInvalid(f"{name} must be an object with exactly one form of answer", remedy=remedy)
@@ -111,6 +115,13 @@ def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:
         problem = describe_errors(model, failure, within=form, unknown=f"{form} has an unknown field")
     fields = ", ".join(model.model_fields) or "no field"
     raise AnswerInvalid(f"{name} is invalid: {problem}", remedy=f"{form} is an object with {fields}")
+
+
+def _waits_for_reply(what: str) -> AnswerInvalid:
+    return AnswerInvalid(
+        f"{what} is not accepted: the turn waits for the reply to a message, which the host's code brings",
+        remedy="wait for the reply, or cancel the turn",
+    )
 
 
 def _schema() -> dict[str, Any]:
@@ -177,6 +188,8 @@ def form_of(pause: Pause) -> dict[str, Any]:
             return _uncertain()
         case "question":
             return _question(pause)
+        case "reply":
+            raise _waits_for_reply(f"an answer to the pause {pause.id!r}")
 
 
 def answer_of(pause: Pause, content: Mapping[str, Any]) -> PersonAnswer:
@@ -204,6 +217,8 @@ def answer_of(pause: Pause, content: Mapping[str, Any]) -> PersonAnswer:
             return _uncertain_answer(pause, asked, given)
         case "question":
             return Answer(_value(pause, given))
+        case "reply":
+            raise AssertionError("a pause that waits for a reply has no form")
 
 
 _ALWAYS: Final[Mapping[str, Literal["same", "any"]]] = {"approve_always": "same", "approve_always_any": "any"}

@@ -17,7 +17,7 @@ from ...core.pauses import Pause
 from .answers import default_forms, pause_record
 from .arguments import ResumeArguments, ThreadArguments
 from .call import Call, Refused, names
-from .pauses import is_late, unanswered
+from .pauses import is_late, takes_answer, unanswered
 from .records import ErrorRecord, NextStep
 
 if TYPE_CHECKING:
@@ -64,18 +64,20 @@ def to_call(
         pauses = [pause for pause in pauses if names(pause, call.caller)]
     if status not in _WHY or (not facts.own and (status == "running" or not pauses)):
         return []
+    if pauses and all(pause.kind == "reply" and not is_late(pause) for pause in pauses):
+        return []  # the turn continues once the reply is there
     needs = facts.needs if facts.own and status != "running" else ()
     again = f"; add the {' and the '.join(needs)} that the turn began with" if needs else ""
     if not pauses or status not in ("paused", "failed"):
         return [NextStep(tool="resume", arguments=dict(known), why=_WHY[status] + again, needs=list(needs))]
-    fill = () if all(map(is_late, pauses)) else ("answers",)
+    fill = ("answers",) if any(map(takes_answer, pauses)) else ()
     arguments = {**known, "answers": {}}
     return [NextStep(tool="resume", arguments=arguments, why=_asks(pauses) + again, needs=[*fill, *needs])]
 
 
 def _asks(pauses: Sequence[Pause]) -> str:
-    asked = [f"{pause.id} ({_forms(pause)})" for pause in pauses if not is_late(pause)]
-    late = "; an expired pause fails once the turn continues" if len(asked) < len(pauses) else ""
+    asked = [f"{pause.id} ({_forms(pause)})" for pause in pauses if takes_answer(pause)]
+    late = "; an expired pause fails once the turn continues" if any(map(is_late, pauses)) else ""
     if not asked:
         return f"no pause can be answered any more{late}"
     return f"a person must answer; `answers` takes one form of answer for each pause: {', '.join(asked)}{late}"

@@ -62,6 +62,11 @@ def is_late(pause: Pause) -> bool:
     return pause.expires is not None and pause.expires <= datetime.now(UTC)
 
 
+def takes_answer(pause: Pause) -> bool:
+    """Whether a person can answer the pause: it has not expired, and it does not wait for the reply to a message."""
+    return pause.kind != "reply" and not is_late(pause)
+
+
 def unanswered(pauses: Iterable[Pause]) -> tuple[Pause, ...]:
     """The pauses of a thread that have no answer yet."""
     return tuple(pause for pause in pauses if not pause.answered)
@@ -95,6 +100,8 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield "question:"
             lines = printable(shortened(pause.question or "", _QUESTION)).split("\n")
             yield from (f"  {line}" for line in lines)
+        case "reply":
+            yield "it waits for the reply to a message; no person can answer it"
     yield from _arguments(pause)
     if pause.kind == "approval":
         for word, shown in _facts(pause):

@@ -14,7 +14,7 @@ from ...core.errors import InvalidArgument
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
 from ...core.validation import is_text
 from . import pauses as forms
-from .pauses import is_late, numbered, one_line, pause_lines
+from .pauses import numbered, one_line, pause_lines, takes_answer
 
 Always = Literal[False, "same", "any"]
 
@@ -116,7 +116,7 @@ def pause_text(pause: Pause, *, answer: bool = True) -> str:
     Returns:
         Lines that cannot control a terminal. Long values are shortened, and their length is given.
     """
-    how = [f"answer: {how_to_answer(pause)}"] if answer and not is_late(pause) else []
+    how = [f"answer: {how_to_answer(pause)}"] if answer and takes_answer(pause) else []
     return "\n".join([*pause_lines(pause), *how])
 
 
@@ -124,6 +124,8 @@ def how_to_answer(pause: Pause) -> str:
     """Describe in one line what `read_answer` accepts."""
     if pause.kind == "approval":
         return how_to_approve(pause)
+    if pause.kind == "reply":
+        return "nothing: the host's code brings the reply"
     if pause.kind == "uncertain":
         return "happened RESULT, with the result as JSON if it has one; not happened; or again, to call it again"
     if pause.options is not None:
@@ -155,6 +157,11 @@ def read_answer(pause: Pause, text: str) -> PersonAnswer:
             return _outcome(pause, text.strip())
         case "question":
             return Answer(_chosen(pause, text) if pause.options is not None else _value(pause, text))
+        case "reply":
+            raise InvalidArgument(
+                "the turn waits for the reply to a message, and no person can answer for it",
+                remedy="wait for the reply, or cancel the turn",
+            )
 
 
 def _outcome(pause: Pause, said: str) -> Happened | NotHappened | RunAgain:

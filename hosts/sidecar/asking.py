@@ -25,7 +25,7 @@ from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, Stor
 from ...core.pauses import Pause, PersonAnswer, Reject, call_id_of, may_answer
 from ...harness.journal import decision_of
 from ..service.answers import answer_of, form_of, message_of
-from ..service.pauses import is_late
+from ..service.pauses import takes_answer
 from ..service.validation import Wire
 from .following import ToolCall
 
@@ -174,7 +174,7 @@ class Asking:
 
     def _accepts_caller(self, pause: Pause) -> bool:
         """Whether the pause accepts an answer of the caller's account."""
-        return not is_late(pause) and may_answer(self._account, pause.approvers)
+        return takes_answer(pause) and may_answer(self._account, pause.approvers)
 
     # --- over the connection ----------------------------------------------------------------------------------------
 

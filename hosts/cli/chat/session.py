@@ -17,7 +17,7 @@ from ....core import ModelUsage, errors, events
 from ....core.errors import AnswerInvalid, NotAnApprover, WorldAgentError
 from ....core.pauses import Pause, PersonAnswer, may_answer
 from ....role_resolution import Role
-from ...service.pauses import is_late, unanswered
+from ...service.pauses import is_late, takes_answer, unanswered
 from ...service.typed_answers import pause_text, read_answer
 from ..agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..options import ChatOptions
@@ -93,7 +93,7 @@ class Waiting:
                 "the pause has expired and accepts no answer",
                 remedy="use /resume to resume without an answer; it fails with PauseExpired",
             )
-        if not self._may_answer(pause):
+        if pause.kind != "reply" and not self._may_answer(pause):
             raise NotAnApprover(
                 f"the call of {pause.function!r} waits for an approver: {', '.join(pause.approvers)}",
                 remedy=APPROVER_REMEDY,
@@ -110,7 +110,7 @@ class Waiting:
         return "\n\n".join(parts)
 
     def _may_answer(self, pause: Pause) -> bool:
-        return not is_late(pause) and may_answer(self._account, pause.approvers)
+        return takes_answer(pause) and may_answer(self._account, pause.approvers)
 
 
 View: TypeAlias = Union["Screen", "Printer"]
