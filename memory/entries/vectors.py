@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextvars import Context
@@ -23,17 +25,20 @@ from ...core.errors import EmbedderFailed, HostError, MissingExtra, StorageUnava
 from ...storage import Database, Transaction, portions
 from ...storage.schema import packed
 from .entry import Reader
+from .nearest import NearestInFile
 
 VECTOR_TABLES: Final = (
     # 0 is no embedder; otherwise the one that made the vector of this version.
     "ALTER TABLE wa_entry ADD COLUMN embedder BIGINT NOT NULL DEFAULT 0",
     "CREATE INDEX wa_entry_embedder ON wa_entry(workspace, embedder) WHERE replaced IS NULL",
     # On SQLite a vector is a BLOB, see `packed`. `place` hashes embedder, dimension, workspace, owner and level.
+    # `made` says when the vector was written: nanoseconds, with random low bits.
     """CREATE TABLE wa_entry_vector(
          entry BIGINT PRIMARY KEY,
          place BIGINT NOT NULL,
+         made BIGINT NOT NULL,
          vector REAL[] NOT NULL)""",
-    "CREATE INDEX wa_entry_vector_place ON wa_entry_vector(place, entry)",
+    "CREATE INDEX wa_entry_vector_place ON wa_entry_vector(place, made)",
 )
 
 MAX_TEXTS: Final = 64
@@ -54,7 +59,6 @@ RANK_OFFSET: Final = 60
 """An entry at place n of a list counts 1 / (RANK_OFFSET + n): the constant of reciprocal rank fusion."""
 
 _SIMILARITY_DIGITS: Final = 6  # both engines agree on so many, so that equal similarities are ranked by id on both
-_PAGE: Final = 4096  # vectors that SQLite's search holds at once
 _LOG: Final = logging.getLogger("worldagent.memory")
 
 _MISSING: Final = "SELECT key, version, text FROM wa_entry WHERE workspace=? AND replaced IS NULL AND embedder {} ?"
@@ -62,18 +66,14 @@ _SOME_MISSING: Final = f"{_MISSING.format('<')} UNION ALL {_MISSING.format('>')}
 _OF_KEYS: Final = f"{_MISSING.format('<>')} AND key IN ({{}})"
 _MADE: Final = """UPDATE wa_entry SET embedder=? WHERE key=? AND version=? AND replaced IS NULL
                   RETURNING owner, level"""
-_STORE: Final = """INSERT INTO wa_entry_vector(entry, place, vector) VALUES(?, ?, ?)
-                   ON CONFLICT(entry) DO UPDATE SET place=excluded.place, vector=excluded.vector"""
+_STORE: Final = """INSERT INTO wa_entry_vector(entry, place, made, vector) VALUES(?, ?, ?, ?)
+                   ON CONFLICT(entry) DO UPDATE SET place=excluded.place, made=excluded.made, vector=excluded.vector"""
 _STORED: Final = """SELECT vector FROM wa_entry_vector WHERE entry=(
                       SELECT key FROM wa_entry WHERE workspace=? AND replaced IS NULL AND embedder=? LIMIT 1)"""
 _DROP: Final = "DELETE FROM wa_entry_vector WHERE entry=?"
 _UNMAKE: Final = "UPDATE wa_entry SET embedder=0 WHERE key=?"
-_NOT_EXPIRED: Final = "entry NOT IN (SELECT key FROM wa_entry WHERE expires <= ?)"
-_IN_FILE: Final = f"""SELECT entry, vector FROM wa_entry_vector
-                      WHERE place=? AND entry > ? AND {_NOT_EXPIRED}
-                      ORDER BY entry LIMIT {_PAGE}"""
 _ON_SERVER: Final = f"""SELECT entry, -(near <#> ?::vector) FROM wa_entry_vector
-                        WHERE place IN ({{}}) AND {_NOT_EXPIRED}
+                        WHERE place IN ({{}}) AND entry NOT IN (SELECT key FROM wa_entry WHERE expires <= ?)
                         ORDER BY 2 DESC, entry LIMIT {MAX_NEIGHBOURS}"""
 PGVECTOR: Final = """SELECT to_regtype('vector') IS NOT NULL,
                             (SELECT default_version FROM pg_available_extensions WHERE name='vector')"""
@@ -119,7 +119,7 @@ class Vectors:
         self._embedder = embedder
         self._name = name
         self._id = _number("embedder", name)
-        self._np: Any = None
+        self._in_file: NearestInFile | None = None
         self._filling = asyncio.Lock()  # so that two writers do not make the same vectors
         self._task: asyncio.Task[None] | None = None
 
@@ -132,7 +132,7 @@ class Vectors:
         """
         made = cls(database, embedder, name)
         if database.engine == "sqlite":
-            made._np = _numpy()
+            made._in_file = NearestInFile(_numpy())
         elif not await _enable_pgvector(database):
             _LOG.warning("The server of %s has no pgvector, so memory is searched by words alone.", database.name)
             return None
@@ -241,11 +241,11 @@ class Vectors:
         self._check_dimension(transaction, workspace, made[0][2])
         for key, version, vector in made:
             for owner, level in transaction.execute(_MADE, (self._id, key, version)):
-                transaction.execute(_STORE, (key, self._place(vector, workspace, owner, level), self._packed(vector)))
+                transaction.execute(_STORE, self._row(key, vector, self._place(vector, workspace, owner, level)))
 
     def _check_dimension(self, transaction: Transaction, workspace: str, vector: Sequence[float]) -> None:
         for (stored,) in transaction.execute(_STORED, (workspace, self._id)):
-            dimension = len(stored) // 4 if self._np else len(stored)
+            dimension = len(stored) if self._in_file is None else len(stored) // 4
             if dimension != len(vector):
                 raise self._failed(
                     f"returned a vector of {len(vector)} numbers, and those that are stored have {dimension}",
@@ -276,8 +276,9 @@ class Vectors:
     def _failed(self, problem: str, remedy: str) -> EmbedderFailed:
         return EmbedderFailed(f"the embedder {self._name!r} {problem}", remedy=remedy)
 
-    def _packed(self, vector: Sequence[float]) -> object:
-        return packed(vector) if self._np else [*vector]
+    def _row(self, key: int, vector: Sequence[float], place: int) -> tuple[object, ...]:
+        made = time.time_ns() & ~0xFF | secrets.randbits(8)  # another one for each row, also if the clock is coarse
+        return key, place, made, [*vector] if self._in_file is None else packed(vector)
 
     def _place(self, vector: Sequence[float], workspace: str, owner: str, level: int) -> int:
         return _number("place", self._name, len(vector), workspace, owner, level)
@@ -302,8 +303,10 @@ class Vectors:
         places = [
             self._place(question, reader.workspace, owner, level) for owner in reader.owners for level in reader.levels
         ]
-        rank = self._rank_in_file if self._np else self._rank_on_server
-        found = rank(transaction, places, question, now.timestamp())
+        if self._in_file is None:
+            found = self._rank_on_server(transaction, places, question, now.timestamp())
+        else:
+            found = self._in_file.rank(transaction, places, [*question], MAX_NEIGHBOURS)
         near = [(key, round(similarity, _SIMILARITY_DIGITS)) for key, similarity in found]
         ranked = sorted(near, key=lambda each: (-each[1], each[0]))
         return [(key, similarity) for key, similarity in ranked if similarity > 0]
@@ -314,21 +317,6 @@ class Vectors:
         marks, shown = ", ".join("?" * len(places)), f"[{','.join(map(repr, question))}]"
         found = transaction.execute(_ON_SERVER.format(marks), (shown, *places, now))
         return [(key, similarity) for key, similarity in found]
-
-    def _rank_in_file(
-        self, transaction: Transaction, places: Sequence[int], question: Sequence[float], now: float
-    ) -> Ranked:
-        np, best = self._np, list[tuple[int, float]]()
-        asked = np.asarray(question, dtype="<f4")
-        for place in places:
-            last = -1
-            while rows := transaction.execute(_IN_FILE, (place, last, now)):
-                last = rows[-1][0]
-                vectors = np.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4").reshape(len(rows), -1)
-                near = vectors @ asked
-                top = np.argsort(-near, kind="stable")[:MAX_NEIGHBOURS]
-                best += [(rows[row][0], float(near[row])) for row in top.tolist()]
-        return sorted(best, key=lambda each: (-each[1], each[0]))[:MAX_NEIGHBOURS]
 
 
 def _log_words_alone(error: EmbedderFailed) -> None:

@@ -21,7 +21,7 @@ from worldagent import Memory, Policy, Role, Rule, WorldAgent
 from worldagent.agent.copying import copy_storage
 from worldagent.core import Embedder
 from worldagent.core.errors import EmbedderFailed, InvalidArgument, MissingExtra, ModelNotConfigured
-from worldagent.memory.entries import vectors
+from worldagent.memory.entries import nearest, vectors
 from worldagent.storage.schema import packed
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -396,3 +396,21 @@ async def test_no_role_reaches_an_embedder(tmp_path: Path) -> None:
 
 def test_an_embedder_is_a_protocol_of_the_core() -> None:
     assert isinstance(Meanings(), Embedder)
+
+
+async def test_vectors_in_memory_follow_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "_PAGE", 2)
+    monkeypatch.setattr(nearest, "_MAX_BLOCKS", 3)
+    memory = Memory(embedder=Meanings())
+    first, second = (scripted_agent(tmp_path, answering(), memory=memory) for _ in range(2))
+    async with first as agent, second as other:
+        ids: list[str] = []
+        for number in range(9):
+            entry = await (agent, other)[number % 2].memory.add(f"Shop {number} sells nuts.")
+            ids.append(entry.id)
+            assert {each.id for each, _ in await agent.memory.search("almonds", limit=100)} == {*ids}
+        await other.memory.forget(ids.pop(3))
+        await other.memory.edit(ids[0], BOAT)
+        assert {each.id for each, _ in await agent.memory.search("almonds", limit=100)} == {*ids[1:]}
+        monkeypatch.setattr(nearest, "MAX_KEPT_BYTES", 0)  # too many to keep
+        assert {each.id for each, _ in await agent.memory.search("almonds", limit=100)} == {*ids[1:]}
