@@ -18,6 +18,7 @@ from ..core.events import TurnEnded, TurnStarted
 from ..memory import Message, thread_key
 from ..memory.entries import Draft, Entries, Entry, Reader, Source, as_passages
 from ..memory.entries.entry import MAX_ENTRY_CHARACTERS
+from ..memory.upkeep import chain_of
 from .roles import THREAD_ROLE
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ async def _notes(
 
     scope = Scope(workspace=workspace, account=account, thread=thread_id)
     messages = await _messages(parts, scope, turns)
-    read = _without_roles(messages, parts.settings.echo)
+    here = await _conversation(parts, thread_key(scope))
+    # In this order: what an edit replaced can say that a message of the conversation became a role.
+    read = [message for message in _without_roles(messages, parts.settings.echo) if message.id in here]
     said = "\n\n".join(text for text in map(said_by, read) if text is not None)[-_MAX_CHARACTERS:]
     if not said:
         return []
@@ -111,6 +114,14 @@ async def _messages(parts: RunnerParts, scope: Scope, turns: Sequence[str]) -> l
         page = await parts.stores.log.of_turn(key, turn, limit=_MAX_MESSAGES)
         found += [message for message in page if message.turn_id == turn]
     return found
+
+
+async def _conversation(parts: RunnerParts, key: str) -> frozenset[str]:
+    """The ids of a thread's messages, without those that an edit replaced."""
+    head = (await parts.stores.position(key)).head
+    if head is None:
+        return frozenset()
+    return frozenset(await parts.stores.database.read(lambda tx: chain_of(tx, head)[0]))
 
 
 def _without_roles(messages: Sequence[Message], echo: str) -> list[Message]:

@@ -236,6 +236,9 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
     turns = _turns(transaction, key, messages)
+    for thread, some in sorted(turns.items()):
+        if thread != key:
+            remove_of_thread(transaction, thread, some)
     decisions = _drop_turns(transaction, [turn for some in turns.values() for turn in some])
     # After the turns, of which a concurrent rename and a transaction that writes notes lock one.
     ThreadTitles.drop(transaction, key)

@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
@@ -90,7 +90,7 @@ _LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner I
                      AND (created < ? OR (created=? AND key < ?))
                    ORDER BY created DESC, key DESC LIMIT ?"""
 # Deletions go by places, as `post` does, so that two writers do not wait for each other.
-_OF_THREAD: Final = "SELECT key FROM wa_entry WHERE thread=? ORDER BY workspace, owner, level, key"
+_OF_THREAD: Final = "SELECT key, source FROM wa_entry WHERE thread=? ORDER BY workspace, owner, level, key"
 _EXPIRED: Final = "SELECT workspace, owner, level, key FROM wa_entry WHERE expires <= ? ORDER BY expires LIMIT ?"
 _OF_ACCOUNT: Final = "SELECT key FROM wa_entry WHERE workspace=? AND owner=? ORDER BY level, key LIMIT ?"
 _OVER: Final = "status NOT IN ('running', 'paused', 'stopped')"
@@ -714,10 +714,12 @@ def _mark_of(transaction: Transaction, thread: str) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def remove_of_thread(transaction: Transaction, thread: str) -> None:
-    """Delete the entries that come from a thread, by its key."""
-    transaction.execute("DELETE FROM wa_distilled WHERE thread=?", (thread,))
-    keys = [key for (key,) in transaction.execute(_OF_THREAD, (thread,))]
+def remove_of_thread(transaction: Transaction, thread: str, turns: Collection[str] | None = None) -> None:
+    """Delete the entries that come from a thread, by its key, or from some of its turns."""
+    if turns is None:
+        transaction.execute("DELETE FROM wa_distilled WHERE thread=?", (thread,))
+    rows = transaction.execute(_OF_THREAD, (thread,))
+    keys = [key for key, source in rows if turns is None or json.loads(source).get("turn") in turns]
     for key in keys:
         delete(transaction, key)
     if keys:

@@ -99,6 +99,28 @@ async def test_an_archived_thread_is_distilled_soon(tmp_path: Path) -> None:
         assert await agent.memory.list(account="ben") == ()
 
 
+async def test_a_message_that_was_edited_is_distilled_as_it_is_now(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM(noting), memory=Memory()) as agent:
+        thread = agent.thread("t", account="ana")
+        await thread.converse("I live in Bonn.")
+        await thread.edit("I like tea.")
+        assert [entry.text for entry in await agent.memory.distil("t")] == ["I like tea."]
+
+
+@pytest.mark.requirement("M4")
+@pytest.mark.on_every_database
+async def test_an_entry_of_a_turn_that_was_edited_goes_with_its_old_version(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM(noting), memory=Memory()) as agent:
+        thread = agent.thread("t", account="ana")
+        await thread.converse("I live in Bonn.")
+        await agent.memory.distil("t")
+        await thread.edit("I like tea.", keep_as="old")
+        await agent.memory.distil("t")
+        assert {entry.text for entry in await agent.memory.list(account="ana")} == {"I live in Bonn.", "I like tea."}
+        await agent.upkeep.remove("old")
+        assert [entry.text for entry in await agent.memory.list(account="ana")] == ["I like tea."]
+
+
 async def test_threads_that_fail_do_not_keep_others_from_being_distilled(tmp_path: Path) -> None:
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if "I break" in call.fields.get("conversation", ""):
