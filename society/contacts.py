@@ -13,6 +13,7 @@ from ..core.checks import check_text, check_time
 from ..core.errors import InvalidArgument
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .brief import InterfaceSpec, interface_of
+from .roles import ROOT, USER
 
 BIRTH: Final = "birth"
 """Who introduced a contact that a member has from its birth: parent, children and who it reports to."""
@@ -58,6 +59,13 @@ class Contact:
         check_time("expires", self.expires, optional=True)
         if not isinstance(self.interface, InterfaceSpec | None):
             raise InvalidArgument("`interface` must be an InterfaceSpec", remedy="omit it where there is none")
+
+
+_ALWAYS: Final = {
+    ROOT: Contact(id=USER, role="user", introduced_by=BIRTH),
+    USER: Contact(id=ROOT, role="World Agent", introduced_by=BIRTH),
+}
+"""The contact that the World Agent and the owner have in each workspace (002/2.3, 002/2.4). It is not stored."""
 
 
 class _Stored(Row):
@@ -114,7 +122,7 @@ class ContactRegistry:
         """All contacts of the workspace with their owners: who knows whom."""
         given = (self._workspace, self._clock.now().timestamp())
         rows = await self._database.read(lambda tx: tx.execute(_ALL, given))
-        return tuple((row[1], _contact(row)) for row in rows)
+        return (*_ALWAYS.items(), *((row[1], _contact(row)) for row in rows if not _is_always(row[1], row[2])))
 
     async def add(self, owner: str, contact: Contact) -> None:
         """Add a contact for a member, or update what it knows of it.
@@ -125,7 +133,10 @@ class ContactRegistry:
         await self._database.transact(lambda tx: add_contact(tx, self._workspace, owner, contact, now))
 
     async def withdraw(self, owner: str, contact_id: str) -> None:
-        """Take a contact away from a member. Its next message to it is refused, unless it is a reply (C5)."""
+        """Take a contact away from a member. Its next message to it is refused, unless it is a reply (C5).
+
+        The World Agent and the owner always know each other.
+        """
         await self._database.transact(lambda tx: tx.execute(_DROP, (self._workspace, owner, contact_id)))
 
 
@@ -144,13 +155,21 @@ def _contact(row: Sequence[Any]) -> Contact:
 
 def contact_of(tx: Transaction, workspace: str, owner: str, contact_id: str, now: datetime) -> Contact | None:
     """A contact of a member, in a transaction; None if there is none."""
+    if _is_always(owner, contact_id):
+        return _ALWAYS[owner]
     rows = tx.execute(_ONE, (workspace, owner, contact_id, now.timestamp()))
     return _contact(rows[0]) if rows else None
 
 
 def contacts_of(tx: Transaction, workspace: str, owner: str, now: datetime) -> tuple[Contact, ...]:
     """The contacts of a member, in a transaction, the oldest first."""
-    return tuple(map(_contact, tx.execute(_OWN, (workspace, owner, now.timestamp()))))
+    always = [_ALWAYS[owner]] if owner in _ALWAYS else []
+    rows = tx.execute(_OWN, (workspace, owner, now.timestamp()))
+    return (*always, *(_contact(row) for row in rows if not _is_always(owner, row[2])))
+
+
+def _is_always(owner: str, contact_id: str) -> bool:
+    return owner in _ALWAYS and _ALWAYS[owner].id == contact_id
 
 
 def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, now: datetime) -> None:

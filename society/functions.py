@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..core import digest
-from ..core.errors import DraftRequired
+from ..core.errors import DraftRequired, InvalidArgument, MessageInvalid, ParamsInvalid
 from ..harness import CallContext, Function, flow
 from ..harness.gate import Rule
 from .brief import Language, TaskBrief
@@ -15,6 +16,8 @@ from .contacts import Contact
 from .messages import MESSAGE_TYPE, MessageType
 from .society import Society
 from .workspace import WorkspaceConfig
+
+T = TypeVar("T")
 
 SEND: Final = "send_message"
 SPAWN: Final = "spawn_agent"
@@ -105,7 +108,7 @@ class SocietyFunctions:
         given: dict[str, Any] = {name: value for name, value in (payload or {}).items() if name != MESSAGE_TYPE}
         given |= {MESSAGE_TYPE: message_type} if message_type is not None else {}
         given |= {"reason": reason} if reason else {}
-        letter = await self._opened.send(
+        sending = self._opened.send(
             ctx.on_behalf_of,
             to,
             content,
@@ -114,6 +117,7 @@ class SocietyFunctions:
             message_id=_id_of(ctx),
             marks=tuple(sorted(ctx.gate.marks)),
         )
+        letter = await _refused_as(MessageInvalid, sending)
         return f"Sent to {letter.message.to_id} as {letter.message.id}."
 
     async def _spawn(
@@ -126,7 +130,7 @@ class SocietyFunctions:
             params: The parameters of the template.
             brief: The task brief.
         """
-        return await self._opened.spawn(
+        spawning = self._opened.spawn(
             ctx.on_behalf_of,
             template,
             params,
@@ -134,6 +138,7 @@ class SocietyFunctions:
             message_id=_id_of(ctx),
             marks=tuple(sorted(ctx.gate.marks)),
         )
+        return await _refused_as(ParamsInvalid, spawning)
 
     async def _contacts(self, ctx: CallContext) -> list[dict[str, Any]]:
         return [as_shown(each) for each in await self._opened.contacts.list(ctx.on_behalf_of)]
@@ -175,6 +180,15 @@ def as_shown(contact: Contact) -> dict[str, Any]:
     interface = {} if contact.interface is None else {"interface": contact.interface.to_json()}
     note = {"note": contact.note} if contact.note else {}
     return {"id": contact.id, "role": contact.role, **note, **interface}
+
+
+async def _refused_as(error: type[MessageInvalid | ParamsInvalid], work: Awaitable[T]) -> T:
+    """Let the model read which argument is invalid: an InvalidArgument would end its turn."""
+    try:
+        return await work
+    except InvalidArgument as invalid:
+        problem, remedy = invalid.problem, invalid.remedy
+    raise error(problem, remedy=remedy)
 
 
 def _id_of(ctx: CallContext) -> str:

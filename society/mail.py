@@ -15,6 +15,7 @@ from ..core.errors import MailboxFull
 from ..storage import Moment, Row, Transaction, read_row
 from .delivery import Introduction
 from .messages import RoleMessage, envelope_of
+from .roles import USER
 
 State = Literal["waiting", "handling", "handled"]
 """A message waits, its receiver handles it in a turn or a person reads it, or that is over."""
@@ -78,6 +79,7 @@ _STATE: Final = "UPDATE wa_mail SET state=? WHERE workspace=? AND id=?"
 _HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND state <> 'handled' AND place = (
                       SELECT MIN(place) FROM wa_mail AS o
                       WHERE o.workspace=m.workspace AND o.receiver=m.receiver AND o.state <> 'handled')
+                    AND receiver <> '{USER}' AND receiver NOT IN (SELECT id FROM wa_person AS p WHERE p.workspace=?)
                     ORDER BY sent, id LIMIT ?"""
 _OF: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state <> 'handled'
                  ORDER BY place LIMIT ?"""
@@ -87,6 +89,11 @@ _HANDLING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiv
 _UNANSWERED: Final = """SELECT id FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
                         ORDER BY place"""
 _ANSWERED: Final = "UPDATE wa_mail SET answered=1 WHERE workspace=? AND id=?"
+_ASKED: Final = """WITH RECURSIVE asked(id) AS (
+                     SELECT id FROM wa_mail WHERE workspace=? AND id=? UNION
+                     SELECT m.id FROM wa_mail AS m JOIN asked AS a ON m.answers=a.id
+                     WHERE m.workspace=? AND m.kind='request')
+                   SELECT receiver FROM wa_mail WHERE workspace=? AND id IN (SELECT id FROM asked)"""
 _ANSWERING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?"
 
 
@@ -103,8 +110,8 @@ def handled_by(tx: Transaction, workspace: str, member: str) -> Letter | None:
 
 
 def heads(tx: Transaction, workspace: str, most: int) -> list[Letter]:
-    """The oldest message of each mailbox that is not handled yet, the oldest first."""
-    return [_letter(row) for row in tx.execute(_HEADS, (workspace, most))]
+    """The oldest message of each mailbox of a member that is not handled yet, the oldest first."""
+    return [_letter(row) for row in tx.execute(_HEADS, (workspace, workspace, most))]
 
 
 def waiting_for(tx: Transaction, workspace: str, receiver: str, most: int) -> list[Letter]:
@@ -125,6 +132,11 @@ def unanswered(tx: Transaction, workspace: str, sender: str, receiver: str) -> l
 def answering(tx: Transaction, workspace: str, message_id: str, kind: str) -> list[Letter]:
     """The messages of a kind that refer to a message."""
     return [_letter(row) for row in tx.execute(_ANSWERING, (workspace, message_id, kind))]
+
+
+def asked_with(tx: Transaction, workspace: str, message_id: str) -> set[str]:
+    """Who received a request, and who received each request that was made because of it."""
+    return {id_ for (id_,) in tx.execute(_ASKED, (workspace, message_id, workspace, workspace))}
 
 
 def mark_answered(tx: Transaction, workspace: str, message_id: str) -> None:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from ..core import Clock, SystemClock, canonical_json, new_id
 from ..core.checks import to_json
-from ..core.errors import ChainTooLong, InvalidArgument, MessageInvalid, RoleExists, UnknownContact
+from ..core.errors import (
+    ChainTooLong,
+    InvalidArgument,
+    MailboxFull,
+    MessageInvalid,
+    RoleExists,
+    UnknownContact,
+)
 from ..memory.entries.words import question_words, words_of
 from ..storage import Database, Transaction
 from .brief import Collaborator, InterfaceSpec, TaskBrief, interface_of
@@ -23,6 +31,7 @@ from .delivery import Introduction, delivered, quoted
 from .mail import (
     Letter,
     answering,
+    asked_with,
     handled_by,
     heads,
     letter_of,
@@ -34,7 +43,7 @@ from .mail import (
     unanswered,
     waiting_for,
 )
-from .members import LIVE, Member, Members, add_member, members_of, new_member, participant, read_as
+from .members import LIVE, Member, Members, add_member, members_of, new_member, participant, read_as, unknown_member
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
 from .spawning import check_spawner, derived_brief, spec_of
@@ -134,6 +143,7 @@ class Society:
             BriefInvalid: There is no brief, and the policy requires one.
             UnknownTemplate, SpawnForbidden, ParamsInvalid: The template cannot be used so.
             UnknownContact: A collaborator is not a contact of the spawner.
+            UnknownMember: The spawner is not in the workspace.
             RoleExists, RolesFull: The member cannot be added.
         """
         spawner, task = self._alias(spawner), message_id or new_id("msg")
@@ -146,6 +156,8 @@ class Society:
                 return there.message.to_id
             template = check_spawner(self._template(tx, template_id), template_id, spawner)
             parent = members_of(tx, self.config.id, [spawner]).get(spawner)
+            if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
+                raise unknown_member(spawner)  # one that was removed while its turn ran
             spec, name = spec_of(self.config, template, params, parent)
             member = new_member(spec, name, template.interface_spec, RoleStatus.ACTIVE, self._clock.now())
             if not add_member(tx, member, most=self.config.policy.max_roles):
@@ -280,13 +292,32 @@ class Society:
         contact = contact_of(tx, self.config.id, message.from_id, message.to_id, sending.now)
         if contact is None and not replied and self.config.policy.discovery != "open":
             raise self._stranger(tx, message.from_id, message.to_id)
+        self._check_answers(tx, message)
         chain = self._chain(sending)
-        message = self._introduced(tx, sending, replied)
-        opening = self._opening(tx, sending, contact)
+        message, introduced = self._introduced(tx, sending, replied)
+        # A reply introduces no one: who asked knows whom it asked, or its contact was taken away (C5.7).
+        known = replied or contact_of(tx, self.config.id, message.to_id, message.from_id, sending.now)
+        opening = None if known else self._opening(sending, contact)
+        # All checks come before the first write, so that a refusal inside of a larger transaction leaves nothing.
         letter = post(tx, self.config.id, message, chain=chain, opening=opening, marks=marks, now=sending.now)
+        made = [] if known else [self._contact(tx, sender, FIRST_MESSAGE)]
+        for each in (*made, *introduced):
+            add_contact(tx, self.config.id, message.to_id, each, sending.now)
         for answered in replied:
-            mark_answered(tx, self.config.id, answered)
+            if message.message_type == "introduction_response" or not self._is_request(tx, answered):
+                mark_answered(tx, self.config.id, answered)
         return letter
+
+    def _check_answers(self, tx: Transaction, message: RoleMessage) -> None:
+        """Refuse an answer to a message of others. That a request is a referral is checked with its path."""
+        if not message.correlation_id or message.message_type == "introduction_request":
+            return
+        letter = letter_of(tx, self.config.id, message.correlation_id)
+        if letter is None or (letter.message.from_id, letter.message.to_id) != (message.to_id, message.from_id):
+            raise MessageInvalid(
+                f"{message.correlation_id[:60]!r} is not a message from {message.to_id!r} to {message.from_id!r}",
+                remedy="leave `answers` out, or give the id of a message that you answer",
+            )
 
     def _replied(self, tx: Transaction, sending: _Sending) -> list[str]:
         """The ids of the messages that this one replies to: a reply is always allowed (C5.6)."""
@@ -324,12 +355,9 @@ class Society:
             )
         return chain
 
-    def _opening(self, tx: Transaction, sending: _Sending, contact: Contact | None) -> Introduction | None:
+    def _opening(self, sending: _Sending, contact: Contact | None) -> Introduction | None:
         """What a first message tells about its sender; the receiver knows it from then on (C5)."""
-        message, now = sending.message, sending.now
-        if contact_of(tx, self.config.id, message.to_id, message.from_id, now) is not None:
-            return None
-        add_contact(tx, self.config.id, message.to_id, self._contact(tx, sending.sender, FIRST_MESSAGE), now)
+        message = sending.message
         if sending.sender.type == "human" or sending.receiver.type == "human":
             return None
         reason = message.payload.get("reason") or (contact.note if contact is not None else "")
@@ -346,19 +374,22 @@ class Society:
         known = [each.id for each in contacts_of(tx, self.config.id, from_id, self._clock.now())]
         shown = ", ".join(known[:_MAX_SHOWN]) or USER
         return UnknownContact(
-            f"{str(to_id)[:60]!r} is not a contact of {from_id!r}",
-            remedy=f"ask a contact for an introduction with the message_type introduction_request: {shown}",
+            f"{str(to_id)[:60]!r} is not a contact of {from_id!r}; ask a contact for an introduction"
+            f" with the message_type introduction_request: {shown}",  # in the problem, because models read that alone
+            remedy="or ask a person to add the contact",
         )
 
     # --- introductions ------------------------------------------------------------------------------------------------
 
-    def _introduced(self, tx: Transaction, sending: _Sending, replied: Sequence[str]) -> RoleMessage:
-        """Check a request or answer about an introduction, and make the contact that an answer brings (C3)."""
+    def _introduced(
+        self, tx: Transaction, sending: _Sending, replied: Sequence[str]
+    ) -> tuple[RoleMessage, tuple[Contact, ...]]:
+        """Check a request or answer about an introduction; returns it with the contact that an answer brings (C3)."""
         message = sending.message
         if message.message_type == "introduction_request":
-            return self._referral(tx, sending)
+            return self._referral(tx, sending), ()
         if message.message_type != "introduction_response":
-            return message
+            return message, ()
         asked = [each for each in replied if self._is_request(tx, each)]
         if not asked:
             raise MessageInvalid(
@@ -366,39 +397,37 @@ class Society:
                 remedy="answer each request once; send a collaboration_request for anything else",
             )
         target = message.payload.get("target_id")
-        if target is not None:
-            self._introduce(tx, sending, str(target))
-        return replace(message, correlation_id=asked[0])
+        introduced = () if target is None else (self._introduce(tx, sending, str(target)),)
+        return replace(message, correlation_id=asked[0]), introduced
 
-    def _introduce(self, tx: Transaction, sending: _Sending, target: str) -> None:
+    def _introduce(self, tx: Transaction, sending: _Sending, target: str) -> Contact:
         message, payload = sending.message, sending.message.payload
         contact = contact_of(tx, self.config.id, message.from_id, self._alias(target), sending.now)
         if contact is None:
             raise self._stranger(tx, message.from_id, target)
         if contact.id == message.to_id:
             raise MessageInvalid(f"{target!r} cannot be introduced to itself", remedy="name another member")
-        made = Contact(
+        return Contact(
             id=contact.id,
             role=contact.role,
             introduced_by=message.from_id,
             interface=contact.interface or interface_of(message.to_json()["payload"]["interface_spec"]),
             note=str(payload["usage_advice"]),
         )
-        add_contact(tx, self.config.id, message.to_id, made, sending.now)
 
     def _referral(self, tx: Transaction, sending: _Sending) -> RoleMessage:
         """Tie a request to the one that its sender is asked, and end loops and paths that are too long."""
         message, handling = sending.message, sending.handling
         origin = message.correlation_id
-        if not origin and handling is not None and handling.message.message_type == "introduction_request":
-            origin = handling.message.id
+        if not origin and handling is not None:
+            asked_for = self._origin(tx, handling)
+            origin = "" if asked_for is None or asked_for.answered else asked_for.message.id
         path = self._path(tx, origin)
         if origin and (not path or path[0].message.to_id != message.from_id or path[0].answered):
             raise MessageInvalid(
                 f"{message.from_id!r} is not asked for the introduction {origin!r}", remedy="leave `answers` out"
             )
-        asked = {each for letter in path for each in (letter.message.from_id, letter.message.to_id)}
-        if message.to_id in asked:
+        if path and message.to_id in (path[-1].message.from_id, *asked_with(tx, self.config.id, path[-1].message.id)):
             raise MessageInvalid(
                 f"{message.to_id!r} was asked for this introduction already", remedy="ask another contact"
             )
@@ -408,6 +437,16 @@ class Society:
                 remedy="answer with `declined` and say why",
             )
         return replace(message, correlation_id=origin)
+
+    def _origin(self, tx: Transaction, letter: Letter) -> Letter | None:
+        """The request for an introduction that a request is, or for which the receiver of an answer had asked on."""
+        kind = letter.message.message_type
+        if kind == "introduction_request":
+            return letter
+        request = letter_of(tx, self.config.id, letter.message.correlation_id)
+        if kind != "introduction_response" or request is None:
+            return None
+        return letter_of(tx, self.config.id, request.message.correlation_id)
 
     def _path(self, tx: Transaction, origin: str) -> list[Letter]:
         """The requests that led to one another, the last first."""
@@ -456,9 +495,14 @@ class Society:
         if letter.answered or len(fitting) != 1:
             return letter.answered
         [found] = fitting
-        payload = _response(found)
-        self._send(tx, _reply(letter, payload), letter.marks)
-        return True
+        return self._replies(tx, letter, _response(found), letter.marks)
+
+    def _replies(self, tx: Transaction, letter: Letter, payload: Mapping[str, Any], marks: Sequence[str] = ()) -> bool:
+        """Reply for the member that was asked; False if the reply is refused, so that no message is tried for ever."""
+        with suppress(*_REFUSALS):  # such as to one that is terminated, or to a full mailbox
+            self._send(tx, _reply(letter, payload), marks)
+            return True
+        return False
 
     def _known_for(self, tx: Transaction, contact: Contact) -> set[str]:
         other = participant(tx, self.config.id, contact.id, self.config.owner)
@@ -468,15 +512,13 @@ class Society:
 
     def _forward(self, tx: Transaction, letter: Letter) -> bool:
         """Forward the answer to a referral; False where the member asked for itself, or the answer helps no further."""
-        request = letter_of(tx, self.config.id, letter.message.correlation_id)
-        origin = None if request is None else letter_of(tx, self.config.id, request.message.correlation_id)
+        origin = self._origin(tx, letter)
         if origin is None or origin.answered or "declined" in letter.message.payload:
             return False
         payload = letter.message.to_json()["payload"]
         if payload["target_id"] == origin.message.from_id:
             return False
-        self._send(tx, _reply(origin, payload), letter.marks)
-        return True
+        return self._replies(tx, origin, payload, letter.marks)
 
     async def prepared(self, message_id: str, text: str) -> str:
         """Store what the turn of a message is given, and return what was stored first."""
@@ -484,6 +526,8 @@ class Society:
 
     async def ended(self, message_id: str) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
+
+        So is one whose last referral was answered, but not with an introduction.
 
         Args:
             message_id: The message.
@@ -493,10 +537,11 @@ class Society:
             letter = letter_of(tx, self.config.id, message_id)
             if letter is None:
                 return
-            if letter.message.message_type == "introduction_request" and not letter.answered:
-                asked = answering(tx, self.config.id, message_id, "request")
+            origin = self._origin(tx, letter)
+            if origin is not None and not origin.answered:
+                asked = answering(tx, self.config.id, origin.message.id, "request")
                 if all(each.answered for each in asked):
-                    self._send(tx, _reply(letter, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN}))
+                    self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN})
             set_state(tx, self.config.id, message_id, "handled")
 
         await self._database.transact(work)
@@ -509,8 +554,7 @@ class Society:
         Args:
             most: The most to return.
         """
-        found = await self._database.read(lambda tx: heads(tx, self.config.id, most))
-        return [each for each in found if each.message.to_id != USER]
+        return await self._database.read(lambda tx: heads(tx, self.config.id, most))
 
     async def inbox(self, person: str = USER, *, most: int = 100) -> list[Letter]:
         """The messages that a person has not marked as read, the oldest first.
@@ -558,13 +602,16 @@ class Society:
             letter: The message.
             can_reply: Whether the receiver has `send_message`.
         """
-        sender = await self.members.get(self.config.id, letter.message.from_id)
+        sender, receiver = [
+            await self.members.get(self.config.id, each) for each in (letter.message.from_id, letter.message.to_id)
+        ]
+        to_person = receiver is not None and receiver.type == "human"
         return delivered(
             letter.message,
             language=self.config.language,
             role=sender.name if sender is not None and sender.name != sender.id else "",
             from_user=letter.message.from_id == USER,
-            can_reply=can_reply,
+            can_reply=can_reply and not to_person,
             introduction=letter.opening,
         )
 
@@ -574,6 +621,7 @@ _ADD_TEMPLATE: Final = """INSERT INTO wa_template(workspace, id, body) VALUES(?,
                           ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
 _TASKS: Final = 1000
 _MAX_SHOWN: Final = 20
+_REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)
 _NONE_KNOWN: Final = "I know of none."
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 MANIFEST = Path(__file__).with_name("requirements.toml")
 COUNTS = {"R": 17, "T": 14, "H": 10, "P": 6, "M": 5, "A": 15, "C": 11}
+CRITERIA = (5, 8, 8, 4, 7, 5, 6, 5, 5, 6)
+"""How many acceptance criteria each of the requirements C1 to C10 has."""
 STATES = {"tested", "partial", "not yet"}
 
 Rows = Mapping[str, Mapping[str, str]]
@@ -51,9 +53,9 @@ def marks_of_all_tests() -> dict[str, str]:
 
 
 def test_every_number_stands_in_the_manifest_once_and_no_other() -> None:
-    assert list(manifest()) == [
-        f"{letter}{number}" for letter, count in COUNTS.items() for number in range(1, count + 1)
-    ]
+    rows = [f"{letter}{number}" for letter, count in COUNTS.items() for number in range(1, count + 1)]
+    criteria = [f"C{row}.{number}" for row, count in enumerate(CRITERIA, 1) for number in range(1, count + 1)]
+    assert list(manifest()) == rows + criteria
 
 
 def test_every_row_says_what_it_is_about_and_how_far_it_is_shown() -> None:

@@ -28,7 +28,7 @@ def config(**more: Any) -> WorkspaceConfig:
     template = RoleTemplate(
         template_id="developer",
         name_pattern="Developer {name}",
-        soul_template="You build pages. Your name is {name}.",
+        soul_template="You build pages. Your name is {name}. For contracts, write to legal.",
         domains=("web",),
         authority=AuthorityConfig(),
         operator_ids=("deploy",),
@@ -77,6 +77,11 @@ async def all_delivered(agent: WorldAgent) -> None:
     raise AssertionError("messages go on")
 
 
+@pytest.mark.requirement("C1.5")
+@pytest.mark.requirement("C7.5")
+@pytest.mark.requirement("C7.6")
+@pytest.mark.requirement("C9.4")
+@pytest.mark.requirement("C10.6")
 @pytest.mark.requirement("C1")
 @pytest.mark.requirement("A4")
 @pytest.mark.requirement("A12")
@@ -87,7 +92,10 @@ async def test_a_child_gets_its_brief_and_reports_to_its_parent(tmp_path: Path) 
         await all_delivered(agent)
         first = next(call for call in script.calls if "task" in call.fields)
         assert said(
-            first, "A static web page, no framework.", "[Message from World Agent (root)]", "Your name is Dana."
+            first,
+            "A static web page, no framework.",
+            "[Message from World Agent (root)]",
+            "Your name is Dana. For contracts, write to legal.",
         )
         last = script.calls[-1]
         assert said(last, "[Message from Developer Dana (developer-dana)]", "Built.", "done: true")

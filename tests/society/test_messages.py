@@ -37,6 +37,10 @@ def message(content: str = "Hello.", **more: Any) -> RoleMessage:
 # --- briefs -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C1.3")
+@pytest.mark.requirement("C4.2")
+@pytest.mark.requirement("C7.1")
+@pytest.mark.requirement("C7.3")
 @pytest.mark.requirement("C1")
 def test_a_brief_is_read_and_written_as_it_is() -> None:
     given = BRIEF | {
@@ -52,6 +56,13 @@ def test_a_brief_is_read_and_written_as_it_is() -> None:
     assert TaskBrief.from_json(brief.to_json()) == brief
 
 
+@pytest.mark.requirement("C3.2")
+@pytest.mark.requirement("C3.8")
+@pytest.mark.requirement("C8.2")
+@pytest.mark.requirement("C8.3")
+@pytest.mark.requirement("C8.4")
+@pytest.mark.requirement("C8.5")
+@pytest.mark.requirement("C1.2")
 @pytest.mark.requirement("C1")
 @pytest.mark.parametrize("missing", [(each,) for each in BRIEF] + [("constraints", "outputs"), tuple(BRIEF)])
 def test_each_missing_field_of_a_brief_is_named(missing: tuple[str, ...]) -> None:
@@ -100,6 +111,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.requirement("C8.1")
 @pytest.mark.requirement("C8")
 @pytest.mark.parametrize("kind", FITS)
 def test_a_message_of_each_type_carries_its_fields(kind: str) -> None:
@@ -141,6 +153,7 @@ def test_a_payload_that_does_not_fit_its_type_is_refused(named: str, payload: di
     assert named in str(refused.value)
 
 
+@pytest.mark.requirement("C5.5")
 def test_a_message_has_a_text_or_a_type_and_another_receiver() -> None:
     with pytest.raises(MessageInvalid, match="empty"):
         message("  ")
@@ -162,6 +175,12 @@ def test_a_message_has_a_text_or_a_type_and_another_receiver() -> None:
 # --- the form ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C9.3")
+@pytest.mark.requirement("C10.1")
+@pytest.mark.requirement("C10.2")
+@pytest.mark.requirement("C10.3")
+@pytest.mark.requirement("C10.4")
+@pytest.mark.requirement("C10.5")
 @pytest.mark.requirement("C10")
 def test_the_form_in_chinese_is_that_of_the_source() -> None:
     assert delivered(message("你好。"), language="zh", role="销售总监").splitlines() == [

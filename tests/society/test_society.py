@@ -112,16 +112,20 @@ async def deliver(society: Society) -> list[Letter]:
 # --- contacts ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C2.1")
+@pytest.mark.requirement("C2.2")
+@pytest.mark.requirement("C2.7")
 @pytest.mark.requirement("C2")
 async def test_members_know_whom_they_come_from_and_the_world_agent_knows_its_own(database: Database) -> None:
     society = await branches(database)
     assert await known(society, "cro") == ["bdr", "root", "user"]
     assert await known(society, "bdr") == ["cro"]
-    assert await known(society, "root") == ["coo", "cro"]
+    assert await known(society, "root") == ["coo", "cro", "user"]
     [contact] = [each for each in await society.contacts.list("coo") if each.id == "legal"]
     assert (contact.role, contact.introduced_by, contact.interface) == ("Legal", "birth", LAW)
 
 
+@pytest.mark.requirement("C2.6")
 @pytest.mark.requirement("C2")
 @pytest.mark.requirement("C11")
 async def test_a_message_to_a_stranger_is_refused_with_whom_to_ask(database: Database) -> None:
@@ -132,6 +136,22 @@ async def test_a_message_to_a_stranger_is_refused_with_whom_to_ask(database: Dat
         assert "introduction_request: cro" in str(refused.value)
         assert refused.value.code == "unknown_contact"
     assert await deliver(society) == []
+
+
+@pytest.mark.requirement("C2.3")
+@pytest.mark.requirement("C2.4")
+async def test_at_first_the_world_agent_and_the_owner_know_each_other_alone(database: Database) -> None:
+    society = society_on(database)
+    for one, other in (("root", "user"), ("user", "root")):
+        assert await known(society, one) == [other]
+        await society.contacts.withdraw(one, other)
+        letter = await society.send(one, other, "Hello.")
+        assert letter.opening is None
+    assert [(owner, each.id) for owner, each in await society.contacts.every()] == [("root", "user"), ("user", "root")]
+    assert "send_message" not in await society.text_of((await society.inbox())[0])
+    await society.join(spec("cro"))
+    with pytest.raises(UnknownContact, match="introduction_request: root"):
+        await society.send("user", "cro", "Hello.")
 
 
 async def test_discovery_open_lets_all_members_write_to_each_other(local: Database) -> None:
@@ -172,6 +192,9 @@ async def test_the_owner_is_the_user_under_both_names(local: Database) -> None:
 # --- first messages and replies ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C5.2")
+@pytest.mark.requirement("C5.3")
+@pytest.mark.requirement("C9.2")
 @pytest.mark.requirement("C5")
 async def test_a_first_message_makes_both_know_each_other(database: Database) -> None:
     society = await branches(database)
@@ -201,6 +224,8 @@ async def test_the_reason_of_an_introduction_is_enough(local: Database) -> None:
     assert letter.opening.reason == "For contracts."
 
 
+@pytest.mark.requirement("C5.6")
+@pytest.mark.requirement("C5.7")
 @pytest.mark.requirement("C5")
 async def test_a_reply_is_allowed_until_it_was_given(database: Database) -> None:
     society = await branches(database)
@@ -215,6 +240,35 @@ async def test_a_reply_is_allowed_until_it_was_given(database: Database) -> None
         await society.send("legal", "bdr", "And now?")
 
 
+async def test_a_reply_needs_no_introduction_of_its_own(local: Database) -> None:
+    society = await branches(local, discovery="open")
+    request = await society.send("bdr", "legal", payload=ASK_LAW)
+    answer = await society.send("legal", "bdr", payload={"message_type": "introduction_response", "declined": "No."})
+    assert (answer.opening, answer.message.correlation_id) == (None, request.message.id)
+    assert "legal" not in await known(society, "bdr")
+
+
+async def test_a_remark_before_the_introduction_is_no_answer_to_the_request(local: Database) -> None:
+    society = await branches(local)
+    request = await society.send("bdr", "cro", payload=ASK_LAW)
+    await society.settle(request.message.id)
+    await society.send("cro", "bdr", "One moment.")
+    await society.contacts.add("cro", Contact(id="legal", role="Legal"))
+    answer = {"target_id": "legal", "role_name": "Legal", "interface_spec": None, "usage_advice": "Write."}
+    await society.send("cro", "bdr", payload=answer | {"message_type": "introduction_response"})
+    await society.ended(request.message.id)
+    assert [each.message.message_type for each in await deliver(society)] == [None, "introduction_response"]
+
+
+async def test_only_a_message_between_the_two_can_be_answered(local: Database) -> None:
+    society = await branches(local)
+    theirs = await society.send("coo", "legal", "Hello.")
+    for other in (theirs.message.id, "msg_of_no_one"):
+        with pytest.raises(MessageInvalid, match=f"'{other}' is not a message from 'cro' to 'bdr'"):
+            await society.send("bdr", "cro", "Yes.", kind="response", answers=other)
+    assert not (await society.waiting())[0].answered
+
+
 # --- what is stored ---------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +281,7 @@ async def test_a_message_that_is_sent_twice_is_stored_once(database: Database) -
     assert await society.waiting() == []
 
 
+@pytest.mark.requirement("C5.4")
 async def test_messages_are_delivered_in_order_and_one_at_a_time(database: Database) -> None:
     society = await branches(database)
     for number in range(3):
@@ -249,6 +304,7 @@ async def test_a_mailbox_is_bounded(local: Database) -> None:
     await society.send("cro", "bdr", "One more.")
 
 
+@pytest.mark.requirement("C9.1")
 @pytest.mark.requirement("C9")
 async def test_the_sender_is_a_member_or_a_person(local: Database) -> None:
     society = await branches(local)
@@ -290,6 +346,12 @@ async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> No
 # --- introductions ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C3.1")
+@pytest.mark.requirement("C3.3")
+@pytest.mark.requirement("C3.4")
+@pytest.mark.requirement("C3.7")
+@pytest.mark.requirement("C4.3")
+@pytest.mark.requirement("C5.1")
 @pytest.mark.requirement("C3")
 @pytest.mark.requirement("C4")
 async def test_a_contact_that_fits_is_introduced_without_a_model(database: Database) -> None:
@@ -308,6 +370,8 @@ async def test_a_contact_that_fits_is_introduced_without_a_model(database: Datab
         await society.send("coo", "bdr", payload=payload)
 
 
+@pytest.mark.requirement("C3.5")
+@pytest.mark.requirement("C3.6")
 @pytest.mark.requirement("C3")
 async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Database) -> None:
     society = await branches(database)
@@ -361,6 +425,55 @@ async def test_a_member_introduces_only_whom_it_knows(local: Database) -> None:
     with pytest.raises(MessageInvalid, match="not asked"):
         await society.send("coo", "legal", payload=ASK_LAW, answers=request.message.id)
     assert await known(society, "bdr") == ["cro"]
+
+
+@pytest.mark.requirement("C3")
+async def test_a_request_ends_when_its_last_referral_was_declined(database: Database) -> None:
+    society = await branches(database)
+    first = await society.send("bdr", "cro", payload=ASK_LAW | {"required_capability": "gardening"})
+    await society.settle(first.message.id)
+    second = await society.send("cro", "root", payload=ASK_LAW | {"required_capability": "gardening"})
+    await society.ended(first.message.id)
+    await society.settle(second.message.id)
+    await society.ended(second.message.id)
+    answers = await deliver(society)
+    assert [(each.message.to_id, each.message.payload["declined"]) for each in answers] == [
+        ("cro", "I know of none."),
+        ("bdr", "I know of none."),
+    ]
+
+
+@pytest.mark.requirement("C3")
+async def test_no_member_is_asked_twice_for_one_introduction(database: Database) -> None:
+    society = await branches(database)
+    await society.contacts.add("cro", Contact(id="coo", role="COO", note="Operations."))
+    asked = ASK_LAW | {"required_capability": "gardening"}
+    first = await society.send("bdr", "cro", payload=asked)
+    await society.settle(first.message.id)
+    second = await society.send("cro", "coo", payload=asked)
+    await society.ended(first.message.id)
+    await society.settle(second.message.id)
+    await society.ended(second.message.id)
+    [declined] = await society.waiting()
+    assert not await society.settle(declined.message.id)
+    with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
+        await society.send("cro", "coo", payload=asked)
+    third = await society.send("cro", "root", payload=asked)
+    assert third.message.correlation_id == first.message.id
+    await society.settle(third.message.id)
+    with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
+        await society.send("root", "coo", payload=asked)
+
+
+@pytest.mark.parametrize("capability", ["contracts", "gardening"])
+async def test_a_request_whose_answer_is_refused_ends(local: Database, capability: str) -> None:
+    society = await branches(local)
+    await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
+    await society.send("bdr", "coo", payload=ASK_LAW | {"required_capability": capability})
+    life = (await society.members.member("w", "bdr")).life
+    await society.members.set_life("w", "bdr", replace(life, status=RoleStatus.TERMINATED))
+    assert [each.message.to_id for each in await deliver(society)] == ["coo"]
+    assert await known(society, "bdr") == ["coo", "cro"]
 
 
 # --- the registry -----------------------------------------------------------------------------------------------------
@@ -423,6 +536,7 @@ async def test_people_other_than_the_owner_have_an_inbox_each(local: Database) -
     await society.send("cro", "dana", "Hello.")
     assert [each.message.content for each in await society.inbox("dana")] == ["Hello."]
     assert await society.inbox() == []
+    assert await society.waiting() == []
     for id_, kind in (("user", "human"), ("charles", "human"), ("cro", "human"), ("x", "role")):
         with pytest.raises(InvalidArgument):
             await society.members.add_person("w", Participant(id=id_, type=kind))  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from worldagent.core.errors import (
     RoleExists,
     SpawnForbidden,
     UnknownContact,
+    UnknownMember,
     UnknownTemplate,
 )
 from worldagent.society import (
@@ -83,6 +84,7 @@ async def workspace(database: Database, made: RoleTemplate | None = None, **poli
     return society
 
 
+@pytest.mark.requirement("C2.5")
 @pytest.mark.requirement("A9")
 @pytest.mark.requirement("C1")
 @pytest.mark.requirement("C7")
@@ -112,6 +114,8 @@ async def test_a_child_has_its_parent_its_task_and_no_more_than_its_parent_may(d
         await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF)
 
 
+@pytest.mark.requirement("C1.1")
+@pytest.mark.requirement("C1.4")
 @pytest.mark.requirement("C1")
 async def test_a_child_without_a_brief_is_refused_or_gets_that_of_its_template(database: Database) -> None:
     society = await workspace(database)
@@ -124,6 +128,17 @@ async def test_a_child_without_a_brief_is_refused_or_gets_that_of_its_template(d
     assert "Inputs: territory: APAC" in await lenient.text_of(task)
 
 
+async def test_a_member_that_was_removed_makes_no_members(database: Database) -> None:
+    society = await workspace(database)
+    await society.members.remove("w", "cro")
+    with pytest.raises(UnknownMember, match="'cro'"):
+        await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF)
+    assert [each.id for each in await society.members.list_roles("w")] == ["coo"]
+
+
+@pytest.mark.requirement("C2.8")
+@pytest.mark.requirement("C7.2")
+@pytest.mark.requirement("C7.4")
 @pytest.mark.requirement("C7")
 async def test_collaborators_are_contacts_of_the_child_from_the_start(database: Database) -> None:
     society = await workspace(database)
@@ -195,6 +210,7 @@ def test_parameters_are_inserted_as_they_are(value: str) -> None:
     assert spec.soul == f"You are a BDR covering {value}."
 
 
+@pytest.mark.requirement("C4.1")
 @pytest.mark.requirement("C4")
 async def test_a_person_adds_a_template_with_an_interface_spec(database: Database) -> None:
     society = await workspace(database)

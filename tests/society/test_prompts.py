@@ -1,0 +1,95 @@
+"""What models are told about briefs, contacts and introductions (002/6)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from worldagent import Policy
+from worldagent.autonomy import Gateway
+from worldagent.society import SEND_RULES, AuthorityConfig, Contact, InterfaceSpec, RoleSpec, WorkspaceConfig
+from worldagent.society.functions import FUNCTIONS, prompt
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+FIELDS = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
+ASKING = ("introduction_request", "reason", "required_capability")
+ANSWERING = ("introduction_response", "target_id", "role_name", "interface_spec", "usage_advice", "declined")
+LAW = InterfaceSpec(services="Checks contracts.", input_format="The contract as text.", output_format="A list.")
+WORDS = {
+    "en": {
+        "contacts": ("You know only your contacts", "who made you, who you made", "introduced to you"),
+        "complete": ("write it completely",),
+        "constraints": ("pass on each one that you were given", "a static web page", "in Python"),
+    },
+    "zh": {
+        "contacts": ("你只认识自己的联系人", "创建你的、你创建的", "被介绍给你的"),
+        "complete": ("请写完整",),
+        "constraints": ("每一条约束都必须传递下去", "静态网页", "Python"),
+    },
+}
+
+
+def config(language: Any) -> WorkspaceConfig:
+    return WorkspaceConfig(id="novel", owner="charles", language=language)
+
+
+@pytest.mark.requirement("C6")
+@pytest.mark.requirement("C6.1")
+@pytest.mark.requirement("C6.2")
+@pytest.mark.requirement("C6.3")
+@pytest.mark.requirement("C6.4")
+@pytest.mark.requirement("C6.5")
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_prompts_explain_briefs_contacts_asking_and_answering(language: Any) -> None:
+    base, root = prompt(language, "base"), prompt(language, "root")
+    said = WORDS[language]
+    assert "你" not in base + root if language == "en" else "You " not in base + root
+    assert [each for each in (*said["contacts"], *ASKING, *ANSWERING) if each not in base] == []
+    assert [each for each in (*FIELDS, *said["complete"], *said["constraints"]) if each not in root] == []
+
+
+@pytest.mark.requirement("C6")
+@pytest.mark.requirement("C4.4")
+@pytest.mark.parametrize("language", ["en", "zh"])
+async def test_models_of_a_society_read_them_with_the_interfaces_of_their_contacts(
+    tmp_path: Path, language: Any
+) -> None:
+    seen: list[ScriptedCall] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        seen.append(call)
+        return {"result": "Done."} if "task" in call.fields else {"reply": "Hello."}
+
+    spec = RoleSpec(
+        role_id="cro",
+        workspace="novel",
+        soul="You lead.",
+        domains=(),
+        reports_to="charles",
+        operator_ids=(),
+        authority=AuthorityConfig(),
+    )
+    society = config(language)
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=society, policy=Policy(rules=SEND_RULES)) as agent:
+        await agent.thread("t", account="charles").converse("Hello.")
+        await agent.society.join(spec)
+        await agent.society.contacts.add("cro", Contact(id="legal", role="Legal", interface=LAW))
+        await agent.society.send("root", "cro", "Go.")
+        await Gateway(agent).deliver()
+    conversation, member = seen[0].text, seen[-1].text
+    for text in (conversation, member):
+        assert [each for each in FUNCTIONS if each not in text] == []
+        for name in ("base", "root"):
+            assert [each for each in prompt(language, name).splitlines() if each not in text] == []
+    assert "The contract as text." in member
+
+
+@pytest.mark.requirement("C6")
+async def test_an_agent_without_a_society_has_nothing_of_it_in_its_prompts(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        await agent.thread("t").converse("Hello.")
+    [call] = lm.calls
+    lines = [line for each in ("en", "zh") for name in ("base", "root") for line in prompt(each, name).splitlines()]
+    assert [each for each in (*FUNCTIONS, *lines) if each in call.text] == []
