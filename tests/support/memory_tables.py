@@ -97,7 +97,7 @@ class _Scratch:
         self._database = database
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return self._database.execute(sql, params).fetchall()  # type: ignore[arg-type]  # as sqlite3 has it
+        return self._database.execute(sql, params).fetchall()
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(sql, params)
