@@ -63,10 +63,10 @@ async def distil(parts: RunnerParts, workspace: str, thread_id: str) -> tuple[En
         if not turns:
             return found
         made: list[tuple[Draft, str | None]] = []
-        for account, own in groupby(sorted(turns, key=lambda turn: turn.account or ""), key=lambda turn: turn.account):
+        for account, own in groupby(sorted(turns, key=lambda turn: turn[1] or ""), key=lambda turn: turn[1]):
             if account is not None:  # an entry needs an account
-                made += await _notes(parts, workspace, thread_id, account, [turn.id for turn in own])
-        found += await entries.distilled(workspace, key, made, before=before, after=turns[-1].id)
+                made += await _notes(parts, workspace, thread_id, account, [turn for turn, _ in own])
+        found += await entries.distilled(workspace, key, made, before=before, after=turns[-1][0])
 
 
 async def _notes(

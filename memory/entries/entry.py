@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 from ...core import check_id, utc_text
-from ...core.checks import check_choice
+from ...core.checks import check_choice, check_share, check_time
 from ...core.errors import InvalidArgument
 from ...core.validation import check_line, is_text
 
@@ -93,9 +93,7 @@ class Draft:
         check_choice("classification", self.classification, CLASSIFICATIONS)
         check_choice("source.by", self.source.by, get_args(WrittenBy))
         object.__setattr__(self, "tags", check_tags(self.tags))
-        number = isinstance(self.confidence, int | float) and not isinstance(self.confidence, bool)
-        if not (number and 0 <= self.confidence <= 1):
-            raise InvalidArgument("`confidence` must be a number from 0 to 1", remedy="pass 1 for what is certain")
+        check_share("confidence", self.confidence)
         if self.domain != "":
             check_line("domain", self.domain, 200, remedy="omit it for any area")
         check_expires(self.expires)
@@ -223,11 +221,8 @@ def check_expires(expires: object) -> None:
     Raises:
         InvalidArgument: It is neither None nor a datetime with a zone, or not from 1970 to 9999 in UTC.
     """
-    if expires is None:
-        return
-    if not (isinstance(expires, datetime) and expires.tzinfo is not None):
-        raise InvalidArgument("`expires` must be a datetime with a time zone", remedy="use datetime.now(UTC) + ...")
-    if not 0 <= expires.timestamp() < _END:
+    check_time("expires", expires, optional=True)
+    if isinstance(expires, datetime) and not 0 <= expires.timestamp() < _END:
         raise InvalidArgument("`expires` must be from 1970 to 9999 in UTC", remedy="omit it for an entry that stays")
 
 

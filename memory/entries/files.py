@@ -11,7 +11,7 @@ from ...core import digest
 from ...core.errors import InvalidArgument, UnknownEntry
 from ...core.files import read_limited
 from .entry import MAX_ENTRY_CHARACTERS, Draft, Reader, Source
-from .store import Entries, EntryFilter
+from .store import Entries
 
 SUFFIXES: Final = (".md", ".txt")
 MAX_FILES: Final = 1000
@@ -39,10 +39,9 @@ async def follow_files(entries: Entries, workspace: str, places: Sequence[Path])
 
 async def _ids(entries: Entries, workspace: str) -> list[str]:
     """The ids of all entries that are of files."""
-    wanted = EntryFilter(where=lambda entry: entry.source.by == "file")
     reader, last, found = Reader(workspace=workspace), None, list[str]()
-    while page := await entries.list(reader, wanted, limit=1000, before=last):
-        found += [entry.id for entry in page]
+    while page := await entries.list(reader, limit=1000, before=last):
+        found += [entry.id for entry in page if entry.source.by == "file"]
         last = page[-1]
     return found
 

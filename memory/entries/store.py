@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
@@ -153,27 +153,13 @@ class Change:
             check_expires(self.expires)
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadTurn:
-    """A turn that was not distilled yet.
-
-    Attributes:
-        id: Its id.
-        account: Its account.
-    """
-
-    id: str
-    account: str | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFilter:
-    """Which entries a list or a search returns. None lets all pass.
+    """Which entries a list has.
 
     Attributes:
-        kind: Only entries of this kind.
+        kind: Only entries of this kind; None is all kinds.
         tags: Only entries with all of these tags.
-        where: Decides about each entry.
 
     Raises:
         InvalidArgument: `kind` or `tags` is invalid.
@@ -181,7 +167,6 @@ class EntryFilter:
 
     kind: EntryKind | None = None
     tags: tuple[str, ...] = ()
-    where: Callable[[Entry], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.kind is not None:
@@ -190,11 +175,7 @@ class EntryFilter:
 
     def matches(self, entry: Entry) -> bool:
         """Whether an entry passes."""
-        return (
-            self.kind in (None, entry.kind)
-            and set(self.tags) <= {*entry.tags}
-            and (self.where is None or self.where(entry))
-        )
+        return self.kind in (None, entry.kind) and set(self.tags) <= {*entry.tags}
 
 
 class Entries:
@@ -413,17 +394,19 @@ class Entries:
         given = (*keys_of(workspace), after, before, limit)
         return [(thread, turn) for thread, turn in await self._database.read(lambda tx: tx.execute(_QUIET, given))]
 
-    async def undistilled(self, thread: str, *, limit: int) -> tuple[str, tuple[UnreadTurn, ...]]:
+    async def undistilled(self, thread: str, *, limit: int) -> tuple[str, list[tuple[str, str | None]]]:
         """Up to which turn a thread is distilled, empty if it never was, and the turns after it that are over.
+
+        Each turn is its id and its account.
 
         Args:
             thread: The key of the thread.
             limit: The most turns, the oldest first.
         """
 
-        def work(transaction: Transaction) -> tuple[str, tuple[UnreadTurn, ...]]:
-            mark = _mark_of(transaction, thread)
-            return mark, tuple(UnreadTurn(*row) for row in transaction.execute(_UNREAD, (thread, mark, limit)))
+        def work(transaction: Transaction) -> tuple[str, list[tuple[str, str | None]]]:
+            mark = next((str(mark) for (mark,) in transaction.execute(_MARK, (thread,))), "")
+            return mark, [*transaction.execute(_UNREAD, (thread, mark, limit))]
 
         return await self._database.read(work)
 
@@ -520,13 +503,7 @@ class Entries:
             at, key = page[-1].created.timestamp(), key_of_id(page[-1].id)
 
     async def search(
-        self,
-        reader: Reader,
-        text: str,
-        wanted: EntryFilter = EntryFilter(),
-        *,
-        limit: int = 10,
-        strict: bool = False,
+        self, reader: Reader, text: str, *, limit: int = 10, strict: bool = False
     ) -> tuple[tuple[Entry, float], ...]:
         """The entries that fit a text best, each with its score, the best first; equal scores by id.
 
@@ -535,7 +512,6 @@ class Entries:
         Args:
             reader: Who reads. Only what it may see is found, and counts in the scores.
             text: The question.
-            wanted: Which entries.
             limit: The most to return.
             strict: Whether a failing embedder is an error. Otherwise it is logged, and words alone are searched.
 
@@ -552,37 +528,28 @@ class Entries:
             if vectors is not None and question is not None:
                 nearest = vectors.rank(transaction, reader, question, now, strict=strict)
             found: Sequence[tuple[Entry, float]] = ()
-            # All are ranked only if most of the first do not pass, or to join them with the others.
+            # All are ranked only if the time of many is over, or to join them with the others.
             for most in (limit + _PAGE, MAX_POSTINGS) if nearest is None else (MAX_POSTINGS,):
                 by_words = rank(transaction, reader, words, most)
                 ranked = by_words if nearest is None else fused(by_words, nearest)
-                found = self._passing(transaction, ranked, wanted, now, limit)
+                found = self._current(transaction, ranked, now, limit)
                 if len(found) == limit or len(by_words) < most:
                     break
             return found
 
         return tuple(await self._database.read(work)) if words or question is not None else ()
 
-    def _passing(
-        self,
-        transaction: Transaction,
-        ranked: Sequence[tuple[int, float]],
-        wanted: EntryFilter,
-        now: datetime,
-        limit: int,
+    def _current(
+        self, transaction: Transaction, ranked: Sequence[tuple[int, float]], now: datetime, limit: int
     ) -> Sequence[tuple[Entry, float]]:
-        """The first entries of a ranked list that a filter passes and whose time is not over."""
+        """The first entries of a ranked list whose time is not over."""
         found: list[tuple[Entry, float]] = []
         start, size = 0, max(1, min(limit, _PAGE))
         while start < len(ranked) and len(found) < limit:
             page = ranked[start : start + size]
             rows = {row[0]: row for row in _some(transaction, [key for key, _ in page])}
             entries = [(self._entry(rows[key]), score) for key, score in page]
-            found += [
-                (entry, score)
-                for entry, score in entries
-                if (entry.expires is None or entry.expires > now) and wanted.matches(entry)
-            ]
+            found += [each for each in entries if each[0].expires is None or each[0].expires > now]
             start, size = start + size, _PAGE
         return found[:limit]
 
@@ -707,11 +674,6 @@ def delete(transaction: Transaction, key: int) -> None:
     while transaction.execute(_ANY_REPLACED_BY, (key,)):
         for row in transaction.hold(_REPLACED_BY, (key,), alone=True):
             mark_replaced(transaction, row, newer)
-
-
-def _mark_of(transaction: Transaction, thread: str) -> str:
-    rows = transaction.execute(_MARK, (thread,))
-    return str(rows[0][0]) if rows else ""
 
 
 def remove_of_thread(transaction: Transaction, thread: str, turns: Collection[str] | None = None) -> None:

@@ -60,18 +60,13 @@ async def test_an_export_is_imported_once_and_everything_can_be_forgotten(run: R
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("add", " "), "not blank"),
         (("add", "x", "--kind", "rule"), "`kind` must be one of"),
         (("add", "x", "--expires", "tomorrow"), "--expires is not a time with a zone"),
         (("show", "mem_0"), "there is no memory entry 'mem_0'"),
-        (("add", "x", "--classification", "top"), "`classification` must be one of"),
-        (("add", "x", "--confidence", "2"), "`confidence` must be a number from 0 to 1"),
         (("edit", "mem_0"), "nothing is changed"),
         (("edit", "mem_0", "--no-expires", "--expires", "2999-01-01T00:00Z"), "contradict each other"),
         (("forget",), "it is not clear what to forget"),
         (("forget", "mem_0"), "must be confirmed"),
-        (("forget", "mem_0", "--yes"), "there is no memory entry"),
-        (("list", "--kind", "rule"), "`kind` must be one of"),
         (("import", "missing.jsonl"), "cannot be read"),
         (("distil",), "it is not clear what to distil"),
         (("distil", "t1", "--quiet", "0"), "it is not clear what to distil"),

@@ -12,7 +12,6 @@ from support.agents import scripted_agent
 from support.homes import rows
 from worldagent import Memory, Role
 from worldagent.core.errors import InvalidArgument, WorldAgentError
-from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("M1")
@@ -52,24 +51,6 @@ async def test_notes_of_a_thread_are_entries_of_who_spoke(tmp_path: Path) -> Non
         await agent.upkeep.remove("t")
         assert await agent.memory.list(account="bob") == ()
         assert await rows(agent, "wa_distilled") == 0
-
-
-@pytest.mark.requirement("M5")
-async def test_notes_of_untrusted_content_are_marked(tmp_path: Path) -> None:
-    @tool(risk="read_only", untrusted=True)
-    async def page() -> str:
-        """Read a page."""
-        return "anything"
-
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        if "conversation" in call.fields or call.steps:
-            return noting(call)
-        return {"reply": "", "calls": [{"tool": "page", "arguments": {}}]}
-
-    async with scripted_agent(tmp_path, ScriptedLM(reply), tools=[page], memory=Memory()) as agent:
-        await agent.thread("t", account="ana").converse("I live in Bonn.")
-        [entry] = await agent.memory.distil("t")
-        assert entry.untrusted == ("page",)
 
 
 async def test_a_thread_that_is_quiet_long_enough_is_distilled_once(tmp_path: Path) -> None:

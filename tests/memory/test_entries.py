@@ -259,23 +259,26 @@ async def test_lists_are_paged_and_filtered(entries: Entries) -> None:
         ({"text": "x", "account": ""}, "account"),
         ({"text": "x", "tags": 5}, "`tags` must be"),
         ({"text": "x", "domain": "\0"}, "domain"),
+        ({"text": None}, "the text of an entry must be"),
+        ({"text": b"bytes"}, "the text of an entry must be"),
+        ({"text": "a\0b"}, "the text of an entry must be"),
+        ({"text": "x", "tags": ["x"] * 10_000}, "`tags` must be"),
+        ({"text": "x", "tags": map(str, range(10_000))}, "`tags` must be"),
+        ({"text": "x", "tags": [""]}, "`tags` must be"),
+        ({"text": "x", "tags": ["\ud800"]}, "`tags` must be"),
+        ({"text": "x", "tags": ["x" * 61]}, "`tags` must be"),
+        ({"text": "x", "tags": None}, "`tags` must be"),
+        ({"text": "x", "account": "\ud800"}, "account"),
+        ({"text": "x", "account": "x" * 10_000}, "account"),
+        ({"text": "x", "key": 5}, "`key` must be a text"),
+        ({"text": "x", "key": "\ud800"}, "`key` must be a text"),
+        ({"text": "x", "kind": ["fact"]}, "`kind` must be one of"),
     ],
 )
 def test_an_invalid_entry_is_refused(given: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidArgument, match=problem):
+    with pytest.raises(InvalidArgument, match=f"{problem}.*") as caught:
         Draft(**given)
-
-
-@pytest.mark.requirement("M4")
-@pytest.mark.on_every_database
-async def test_removing_a_thread_removes_the_entries_that_come_from_it(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        entries = agent._runner.parts.stores.entries  # until the agent has a door to them
-        await agent.thread("t").converse("Hi")
-        drafts = [Draft(text="from t", source=Source(thread="t")), Draft(text="from u", source=Source(thread="u"))]
-        await entries.add(agent.workspace, drafts)
-        await agent.upkeep.remove("t")
-        assert texts(await entries.list(Reader(workspace=agent.workspace))) == ["from u"]
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.requirement("M4")

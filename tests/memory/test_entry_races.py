@@ -113,24 +113,17 @@ async def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
 Noted = tuple[str, WorldAgent, WorldAgent]
 
 
+@pytest.mark.parametrize("first", ["notes", "removal"])
 async def test_notes_that_are_written_during_a_removal_are_removed(
-    noted: Noted, monkeypatch: pytest.MonkeyPatch
+    noted: Noted, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     url, one, two = noted
-    between = Between(monkeypatch, url, "INSERT INTO wa_entry(", two.upkeep.remove("t"))
-    await one.memory.distil("t")
-    assert between.future is not None
-    assert await asyncio.wrap_future(between.future) is not None
-    assert await one.memory.list(account="ana") == ()
-    assert await wrong(one) == []
-
-
-async def test_a_removal_during_which_notes_are_written_leaves_none(
-    noted: Noted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, one, two = noted
-    between = Between(monkeypatch, url, "DELETE FROM wa_message", two.memory.distil("t"))
-    await one.upkeep.remove("t")
+    if first == "notes":
+        between = Between(monkeypatch, url, "INSERT INTO wa_entry(", two.upkeep.remove("t"))
+        await one.memory.distil("t")
+    else:
+        between = Between(monkeypatch, url, "DELETE FROM wa_message", two.memory.distil("t"))
+        await one.upkeep.remove("t")
     assert between.future is not None
     await asyncio.wrap_future(between.future)
     assert await one.memory.list(account="ana") == ()

@@ -128,6 +128,14 @@ async def test_a_model_that_obeys_an_entry_from_a_page_pays_nothing(tmp_path: Pa
     assert till.paid == []
 
 
+async def test_a_trusted_entry_marks_no_turn(tmp_path: Path) -> None:
+    till = Till()
+    async with opened(tmp_path / "home", obeying(), till) as agent:
+        await agent.memory.add(ORDER, account="ana")
+        turn = await SURFACES["converse"](agent.thread("t", account="ana"))
+    assert (turn.status, till.paid) == ("done", [100])
+
+
 @pytest.mark.parametrize("surface", ["converse", "worker", "skill"])
 async def test_a_turn_that_resumes_has_the_marks_of_what_it_recalled(tmp_path: Path, surface: str) -> None:
     till, home = Till(), tmp_path / "home"

@@ -25,18 +25,12 @@ LOGGED: dict[str, Any] = {**ON, "WORLDAGENT_TESTS_LOGS": "1"}
 REMEMBER = ("remember", {"text": HARBOUR, "everybody": True})
 
 ADDED: list[tuple[dict[str, Any], str]] = [
-    ({"text": " "}, "the text of an entry must be a text that UTF-8 can encode and not blank"),
     ({"text": SECRET * 100}, "text: String should have at most 4000 characters"),
     ({"text": f"{SECRET}\0"}, "the text of an entry must be a text that UTF-8 can encode and not blank"),
-    ({"text": [SECRET]}, "text: Input should be a valid string"),
     ({"kind": SECRET}, "kind: Input should be 'entry', 'fact', 'episode' or 'insight'"),
-    ({"tags": [SECRET * 2]}, "tags: String should have at most 60 characters"),
     ({"tags": SECRET}, "tags: It should be an array"),
-    ({"classification": SECRET}, "classification: Input should be 'public', 'internal', 'confidential' or 'secret'"),
     ({"domain": f"{SECRET}\n"}, "`domain` must be"),
-    ({"confidence": 2}, "confidence: Input should be less than or equal to 1"),
     ({"expires": SECRET}, "expires: It must be an RFC 3339 time with a time zone"),
-    ({"expires": "1969-01-01T00:00Z"}, "`expires` must be from 1970 to 9999 in UTC"),
     ({"source": {"by": SECRET}}, "an argument that the tool does not have"),
     ({"role": {"content": SECRET}}, "an argument that the tool does not have"),
 ]
