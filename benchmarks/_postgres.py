@@ -28,3 +28,12 @@ def server() -> Generator[Any]:
         yield started
     finally:
         started.cleanup()
+
+
+def new_database(server: Any, name: str) -> str:
+    """Make an empty database on a server; returns its url."""
+    import psycopg
+
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return str(server.get_uri(name))

@@ -18,7 +18,7 @@ from typing import Any
 from worldagent.benchmarks._measure import Report, Row, main
 from worldagent.benchmarks._memory_peers import LIMIT, Fts5, FullText, Peer
 from worldagent.benchmarks._memory_set import Question, labelled_set
-from worldagent.benchmarks._postgres import server
+from worldagent.benchmarks._postgres import new_database, server
 from worldagent.memory.entries import ENTRIES, Draft, Entries, Reader
 from worldagent.storage import Database, PostgresAddress
 
@@ -179,14 +179,6 @@ async def _bytes(database: Database, place: Path | PostgresAddress) -> float:
     return float(found)
 
 
-def _database(server: Any, name: str) -> str:
-    import psycopg
-
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    return str(server.get_uri(name))
-
-
 async def run(report: Report) -> None:
     """Measure everything, in the order of README.md."""
     with ExitStack() as opened:
@@ -195,7 +187,7 @@ async def run(report: Report) -> None:
         count = 2000 if report.quick else 100_000
         ranked = [await measured("sqlite", folder / "set" / "agent.db", report)]
         if started is not None:
-            ranked.append(await measured("postgres", PostgresAddress(_database(started, "bench_set")), report))
+            ranked.append(await measured("postgres", PostgresAddress(new_database(started, "bench_set")), report))
         same = float(ranked[0] == ranked[1]) if started is not None else None
         report.section("Both", [Row(key="same_ranks", value=same, unit="", least=1, note="1 if they rank alike")])
         for shape, accounts in _SHAPES.items():
@@ -203,7 +195,7 @@ async def run(report: Report) -> None:
             rows = await crowd.measure(f"sqlite_{shape}", count)
             report.section(f"{count:,} entries, accounts: {accounts:,}, sqlite", rows)
             if started is not None:
-                url = _database(started, f"bench_{shape}")
+                url = new_database(started, f"bench_{shape}")
                 crowd = Crowd(PostgresAddress(url), FullText(url), accounts, started)
                 rows = await crowd.measure(f"postgres_{shape}", count)
                 report.section(f"{count:,} entries, accounts: {accounts:,}, postgres", rows)
