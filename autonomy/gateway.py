@@ -14,8 +14,9 @@ from typing import Final, Self
 from ..agent import WorldAgent
 from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
-from ..core.errors import HostError, NameTaken, UnknownWorker, WorldAgentError
+from ..core.errors import AlreadyAnswered, HostError, NameTaken, NothingToResume, UnknownWorker, WorldAgentError
 from ..harness import Worker
+from ..harness.journal import Reply
 from ..society import Letter, Society
 from ..society.functions import as_shown
 from ..society.members import LIVE
@@ -60,9 +61,30 @@ class Gateway:
 
         A turn that waits for a person is not over: its message stays the oldest of its mailbox, and later ones wait.
         """
+        await self._bring_replies()
         waiting = await self._society.waiting()
         done = await asyncio.gather(*(self._delivered(letter) for letter in waiting))
         return sum(done)
+
+    async def _bring_replies(self) -> None:
+        """Resume the turns that wait for a reply (A4): with it, or without one if its time is over."""
+        agent = self._agent
+        for wait in await agent.stores.journal.open_replies(agent.workspace):
+            letter = await self._society.reply_to(wait.message_id)
+            late = wait.expires is not None and wait.expires <= agent.clock.now()
+            if letter is None and not late:
+                continue
+            answers = {}
+            if letter is not None and not late:
+                marks = [*letter.marks, f"message:{letter.message.from_id}"]
+                answers = {
+                    wait.pause_id: Reply({"text": await self._society.text_of(letter, can_reply=False), "marks": marks})
+                }
+            thread = agent.thread(wait.scope.thread or "", account=wait.scope.account, channel=wait.scope.channel)
+            with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
+                await thread.resume(answers)
+            if letter is not None:
+                await self._society.ended(letter.message.id)
 
     async def _run(self) -> None:
         clock = self._agent.clock

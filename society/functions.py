@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import Field
 
 from ..core import digest
-from ..core.errors import DraftRequired, InvalidArgument, MessageInvalid, ParamsInvalid
+from ..core.errors import DraftRequired, InvalidArgument, MessageInvalid, ParamsInvalid, PauseExpired
 from ..harness import CallContext, Function, flow
+from ..harness.context import wait_for_reply
 from ..harness.gate import Rule
 from .brief import Language, TaskBrief
 from .contacts import Contact
@@ -20,23 +23,29 @@ from .workspace import WorkspaceConfig
 T = TypeVar("T")
 
 SEND: Final = "send_message"
+REQUEST: Final = "request_role"
 SPAWN: Final = "spawn_agent"
 CONTACTS: Final = "list_contacts"
 CREATE: Final = "create_role"
-FUNCTIONS: Final = (SEND, SPAWN, CONTACTS, CREATE)
+FUNCTIONS: Final = (SEND, REQUEST, SPAWN, CONTACTS, CREATE)
 
 SEND_RULES: Final = (
     Rule(
         decision="approve",
-        function=SEND,
+        function=(SEND, REQUEST),
         after="message:*",
         arguments={"to": "*"},
         times=1000,
         name="contacts may be written to after messages",
     ),
-    Rule(decision="approve", function=SEND, times=1000, name="contacts may be written to"),
+    Rule(decision="approve", function=(SEND, REQUEST), times=1000, name="contacts may be written to"),
 )
 """Rules for a policy under which messages need no approval, unless their sender has read other untrusted content."""
+
+
+Seconds = Annotated[float, Field(ge=1, le=366 * 86_400)]
+
+_REQUEST: Final = "Ask a contact something and wait for its reply, in the middle of your work."
 
 
 @lru_cache(maxsize=8)
@@ -48,7 +57,7 @@ def prompt(language: Language, name: str) -> str:
 
 
 class SocietyFunctions:
-    """`send_message`, `spawn_agent`, `list_contacts` and `create_role`, for an agent with a workspace of members.
+    """What the models of an agent with a workspace of members can call.
 
     The sender is the member that the turn runs for, or the World Agent: no argument sets it (C9). A repeated call
     sends and makes nothing twice, because the id of a message is that of its call.
@@ -67,6 +76,7 @@ class SocietyFunctions:
         about = prompt(config.language, "base")
         self.functions: tuple[Function, ...] = (
             flow(name=SEND, description=about, risk="write")(self._send),
+            flow(name=REQUEST, description=_REQUEST, risk="write")(self._request),
             flow(name=SPAWN, description=_with_templates(config), risk="write")(self._spawn),
             flow(name=CONTACTS, description="List your contacts, and how they want to be asked.")(self._contacts),
             flow(name=CREATE, description="Propose a role template to a person.", risk="write")(self._create),
@@ -119,6 +129,34 @@ class SocietyFunctions:
         )
         letter = await _refused_as(MessageInvalid, sending)
         return f"Sent to {letter.message.to_id} as {letter.message.id}."
+
+    async def _request(
+        self, ctx: CallContext, to: str, content: str, reason: str = "", seconds: Seconds = 86_400
+    ) -> str:
+        """Ask a contact and wait.
+
+        Args:
+            to: The id of the contact.
+            content: What you ask.
+            reason: Why you write, in a first message.
+            seconds: How long you wait for the reply.
+        """
+        sending = self._opened.send(
+            ctx.on_behalf_of,
+            to,
+            content,
+            payload={"reason": reason} if reason else {},
+            kind="request",
+            message_id=_id_of(ctx),
+            marks=tuple(sorted(ctx.gate.marks)),
+        )
+        letter = await _refused_as(MessageInvalid, sending)
+        try:
+            reply = await wait_for_reply(ctx, letter.message.id, seconds=seconds)
+        except PauseExpired:
+            return f"{letter.message.to_id} did not reply in time."
+        ctx.gate.mark(*reply["marks"])
+        return str(reply["text"])
 
     async def _spawn(
         self, ctx: CallContext, template: str, params: dict[str, str], brief: dict[str, Any] | None = None

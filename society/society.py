@@ -295,6 +295,8 @@ class Society:
         self._check_answers(tx, message)
         chain = self._chain(sending)
         message, introduced = self._introduced(tx, sending, replied)
+        if replied and not message.correlation_id:
+            message = replace(message, correlation_id=replied[0])
         # A reply introduces no one: who asked knows whom it asked, or its contact was taken away (C5.7).
         known = replied or contact_of(tx, self.config.id, message.to_id, message.from_id, sending.now)
         opening = None if known else self._opening(sending, contact)
@@ -523,6 +525,19 @@ class Society:
     async def prepared(self, message_id: str, text: str) -> str:
         """Store what the turn of a message is given, and return what was stored first."""
         return await self._database.transact(lambda tx: prepare(tx, self.config.id, message_id, text))
+
+    async def reply_to(self, message_id: str) -> Letter | None:
+        """The first reply to a message; None if there is none yet."""
+
+        def work(tx: Transaction) -> list[Letter]:
+            return [
+                each
+                for kind in ("response", "notification")
+                for each in answering(tx, self.config.id, message_id, kind)
+            ]
+
+        found = await self._database.read(work)
+        return min(found, key=lambda each: each.place) if found else None
 
     async def ended(self, message_id: str) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.

@@ -12,7 +12,7 @@ from worldagent.autonomy import Gateway
 from worldagent.core.errors import InvalidArgument
 from worldagent.harness import CallContext
 from worldagent.society import SEND_RULES, AuthorityConfig, Contact, RoleSpec, RoleTemplate, WorkspaceConfig
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 BRIEF = {
     "objective": "A page with the menu.",
@@ -180,6 +180,60 @@ async def test_what_a_member_had_read_marks_the_turn_that_its_message_starts(tmp
         await agent.society.send("root", "cro", "Go.", marks=("fetch",))
         await all_delivered(agent)
     assert seen == [frozenset({"fetch", "message:root", "message:cro"})]
+
+
+@pytest.mark.requirement("A4")
+async def test_a_turn_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
+    asks = ("request_role", {"to": "coo", "content": "How many orders?", "reason": "For the report.", "seconds": 60})
+    replies = ("send_message", {"to": "cro", "content": "Seven.", "reason": "Your question."})
+
+    told: list[str] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "You called" in call.text:
+            told.append(call.text)
+            return {"result": "Done."}
+        return {"result": "", **calls(asks if "You are cro." in call.text else replies)}
+
+    clock = VirtualClock()
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy], "clock": clock}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await enlisted(agent, "cro", "coo")
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.society.send("root", "cro", "Report.")
+        gateway = Gateway(agent)
+        assert await gateway.deliver() == 0
+        [pause] = await agent.thread("member cro").pauses()
+        assert (pause.kind, pause.answered) == ("reply", False)
+        assert await gateway.deliver() == 1  # the question
+        assert await gateway.deliver() == 1  # the reply, and with it the turn that waited
+        assert "[Message from COO (coo)]\nSeven." in told[-1]
+        assert await agent.society.waiting() == []
+
+
+@pytest.mark.requirement("A4")
+async def test_a_turn_goes_on_without_a_reply_that_never_comes(tmp_path: Path) -> None:
+    asks = ("request_role", {"to": "user", "content": "May I?", "seconds": 60})
+
+    told: list[str] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "You called" in call.text:
+            told.append(call.text)
+            return {"result": "Done."}
+        return {"result": "", **calls(asks)}
+
+    clock = VirtualClock()
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy], "clock": clock}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await enlisted(agent, "cro")
+        await agent.society.send("root", "cro", "Report.")
+        gateway = Gateway(agent)
+        assert await gateway.deliver() == 0
+        assert await gateway.deliver() == 0
+        await clock.advance(61)
+        assert await gateway.deliver() == 1
+        assert "user did not reply in time." in told[-1]
 
 
 async def test_two_gateways_start_one_turn_for_a_message(tmp_path: Path) -> None:
