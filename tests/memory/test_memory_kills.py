@@ -47,7 +47,7 @@ def test_killed_writes_of_entries_are_done_again(engine: Engine) -> None:
         "UPDATE wa_entry SET replaced=5 WHERE replaced IS NOT NULL",
         "UPDATE wa_entry_count SET words=words + 1",
         "INSERT INTO wa_distilled(thread, turn) VALUES('novel/t', 'turn_1')",
-        "INSERT INTO wa_entry_vector(entry, place, vector) VALUES(5, 5, '')",
+        "INSERT INTO wa_entry_vector(entry, place, made, vector) VALUES(5, 5, 5, '')",
         'UPDATE wa_entry SET thread=\'novel/t\', source=\'{"by": "model", "turn": "turn_1"}\'',
     ],
 )
