@@ -141,7 +141,9 @@ class Gateway:
         ).model_dump_json()
 
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
-        thread = self._agent.thread(f"member {receiver}")
+        # A member has an account of its own, and with it its memory, its usage and its stored role.
+        account = None if receiver == ROOT else f"member:{receiver}"
+        thread = self._agent.thread(f"member {receiver}", account=account)
         return (
             thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)
         )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent
-from worldagent import Policy, Reject, Rule, WorldAgent, flow, tool
+from worldagent import Memory, Policy, Reject, Rule, WorldAgent, flow, tool
 from worldagent.autonomy import Gateway
 from worldagent.core.errors import InvalidArgument
 from worldagent.harness import CallContext
@@ -114,18 +114,21 @@ class Obedient:
         return {"result": "Done."} if done else {"result": "", **calls(("deploy", {"where": "everywhere"}))}
 
 
+def spec_of(role_id: str, *operators: str) -> RoleSpec:
+    return RoleSpec(
+        role_id=role_id,
+        workspace="novel",
+        soul=f"You are {role_id}.",
+        domains=("web",),
+        reports_to="charles",
+        operator_ids=operators,
+        authority=AuthorityConfig(autonomous=operators),
+    )
+
+
 async def enlisted(agent: WorldAgent, *ids: str) -> None:
     for role_id in ids:
-        spec = RoleSpec(
-            role_id=role_id,
-            workspace="novel",
-            soul=f"You are {role_id}.",
-            domains=("web",),
-            reports_to="charles",
-            operator_ids=("deploy",),
-            authority=AuthorityConfig(autonomous=("deploy",)),
-        )
-        await agent.society.join(spec, name=role_id.upper())
+        await agent.society.join(spec_of(role_id, "deploy"), name=role_id.upper())
 
 
 @pytest.mark.requirement("C9")
@@ -166,16 +169,7 @@ async def test_what_a_member_had_read_marks_the_turn_that_its_message_starts(tmp
     policy, tools = Policy(rules=(allowed,)), [deploy, look]
     async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=policy, tools=tools) as agent:
         for role_id in ("cro", "coo"):
-            spec = RoleSpec(
-                role_id=role_id,
-                workspace="novel",
-                soul=f"You are {role_id}.",
-                domains=(),
-                reports_to="charles",
-                operator_ids=("look",),
-                authority=AuthorityConfig(),
-            )
-            await agent.society.join(spec)
+            await agent.society.join(spec_of(role_id, "look"))
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
         await agent.society.send("root", "cro", "Go.", marks=("fetch",))
         await all_delivered(agent)
@@ -234,6 +228,35 @@ async def test_a_turn_goes_on_without_a_reply_that_never_comes(tmp_path: Path) -
         await clock.advance(61)
         assert await gateway.deliver() == 1
         assert "user did not reply in time." in told[-1]
+
+
+@pytest.mark.requirement("M1", "M2")
+async def test_a_member_remembers_for_itself_and_recalls_what_is_its_own_or_everybodys(tmp_path: Path) -> None:
+    shown: list[tuple[str, str]] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        who = "cro" if "You are cro." in call.text else "coo"
+        shown.append((who, call.text))
+        if "You called" in call.text or "What of" in call.text:
+            return {"result": "Done."}
+        return {"result": "", **calls(("remember", {"text": "The harbour opens at six."}))}
+
+    noted = Rule(decision="approve", function="remember", after="message:*", arguments={"text": "*"})
+    given: dict[str, Any] = {"policy": Policy(rules=(noted,)), "tools": [deploy], "memory": Memory()}
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), **given) as agent:
+        for role_id in ("cro", "coo"):
+            await agent.society.join(spec_of(role_id, "remember"))
+        await agent.memory.add("The harbour is in the north.")
+        await agent.society.send("root", "cro", "Note when the harbour opens.")
+        await all_delivered(agent)
+        for role_id in ("cro", "coo"):
+            await agent.society.send("root", role_id, "What of the harbour?")
+        shown.clear()
+        await all_delivered(agent)
+        [own, everybodys] = await agent.memory.list(account="member:cro")
+    assert (own.account, own.text, everybodys.account) == ("member:cro", "The harbour opens at six.", None)
+    assert {who: "opens at six" in text for who, text in shown} == {"cro": True, "coo": False}
+    assert all("in the north" in text for _, text in shown)
 
 
 async def test_two_gateways_start_one_turn_for_a_message(tmp_path: Path) -> None:
