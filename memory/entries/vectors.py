@@ -20,11 +20,12 @@ from inspect import isawaitable
 from numbers import Real
 from typing import Any, Final
 
-from ...core import Embedder, digest
+from ...core import Embedder
 from ...core.errors import EmbedderFailed, HostError, MissingExtra, StorageUnavailable, WorldAgentError
 from ...storage import Database, Transaction, portions
 from ...storage.schema import packed
 from .entry import Reader
+from .index import hash_of
 from .nearest import NearestInFile
 
 VECTOR_TABLES: Final = (
@@ -118,7 +119,7 @@ class Vectors:
         self._database = database
         self._embedder = embedder
         self._name = name
-        self._id = _number("embedder", name)
+        self._id = hash_of("embedder", name)
         self._in_file: NearestInFile | None = None
         self._filling = asyncio.Lock()  # so that two writers do not make the same vectors
         self._task: asyncio.Task[None] | None = None
@@ -281,7 +282,7 @@ class Vectors:
         return key, place, made, [*vector] if self._in_file is None else packed(vector)
 
     def _place(self, vector: Sequence[float], workspace: str, owner: str, level: int) -> int:
-        return _number("place", self._name, len(vector), workspace, owner, level)
+        return hash_of("place", self._name, len(vector), workspace, owner, level)
 
     # --- searching --------------------------------------------------------------------------------------------------
 
@@ -324,11 +325,6 @@ def _log_words_alone(error: EmbedderFailed) -> None:
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-
-
-def _number(*parts: object) -> int:
-    """A hash above 0 that a BIGINT holds."""
-    return int(digest([*parts])[:15], 16) + 1
 
 
 def _listed(given: Any) -> Sequence[Any] | None:

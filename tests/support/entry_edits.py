@@ -9,21 +9,21 @@ from worldagent import Memory
 from worldagent.core.errors import EntryChanged
 
 
-async def edit(home: Path, who: str, entry: str, versions: int) -> None:
-    """Edit an entry of the account `ana` for each line that comes in, and say what came of it.
+async def edit(home: Path, who: str, entry: str) -> None:
+    """Edit the version of an entry of the account `ana` that a line says, 0 for any, and say what came of it.
 
     Args:
         home: The home.
         who: Is in the texts.
         entry: The id of the entry.
-        versions: Whether an edit is of the version that the line says; 0 edits any version.
     """
     async with scripted_agent(home, answering(), memory=Memory()) as agent:
         _tell("ready")
         while line := await asyncio.to_thread(sys.stdin.readline):
-            version = int(line) if versions else None
             try:
-                made = await agent.memory.edit(entry, f"{who} edits {int(line)}", version=version, account="ana")
+                made = await agent.memory.edit(
+                    entry, f"{who} edits {int(line)}", version=int(line) or None, account="ana"
+                )
                 _tell(f"version {made.version}")
             except EntryChanged:
                 _tell("EntryChanged")
