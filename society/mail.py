@@ -103,6 +103,15 @@ def letter_of(tx: Transaction, workspace: str, message_id: str) -> Letter | None
     return _letter(rows[0]) if rows else None
 
 
+def held(tx: Transaction, workspace: str, message_id: str) -> Letter | None:
+    """A message as it is once its mailbox is held: until the transaction ends no other one changes how far it is."""
+    letter = letter_of(tx, workspace, message_id)
+    if letter is None:
+        return None
+    tx.hold(_MAILBOX, (workspace, letter.message.to_id), alone=True)
+    return letter_of(tx, workspace, message_id)
+
+
 def handled_by(tx: Transaction, workspace: str, member: str) -> Letter | None:
     """The message that a member handles at the moment; None if it handles none."""
     rows = tx.execute(_HANDLING, (workspace, member))
@@ -195,7 +204,7 @@ def prepare(tx: Transaction, workspace: str, message_id: str, text: str) -> str:
 
 def set_state(tx: Transaction, workspace: str, message_id: str, state: State) -> None:
     """Note how far a message is; one that is handled no longer counts in its mailbox."""
-    letter = letter_of(tx, workspace, message_id)
+    letter = held(tx, workspace, message_id)
     if letter is None or letter.state in (state, "handled"):
         return
     receiver = letter.message.to_id

@@ -34,6 +34,7 @@ from .mail import (
     asked_with,
     handled_by,
     heads,
+    held,
     letter_of,
     letters_of,
     mark_answered,
@@ -472,7 +473,7 @@ class Society:
         """
 
         def work(tx: Transaction) -> bool:
-            letter = letter_of(tx, self.config.id, message_id)
+            letter = held(tx, self.config.id, message_id)
             if letter is None or letter.state == "handled":
                 return True
             set_state(tx, self.config.id, message_id, "handling")
@@ -542,24 +543,37 @@ class Society:
     async def ended(self, message_id: str) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
 
-        So is one whose last referral was answered, but not with an introduction.
+        So is one whose last referral was answered without an introduction. An answer that waits is looked at first.
 
         Args:
             message_id: The message.
         """
 
         def work(tx: Transaction) -> None:
-            letter = letter_of(tx, self.config.id, message_id)
-            if letter is None:
+            letter = held(tx, self.config.id, message_id)
+            if letter is None or letter.state == "handled":
                 return
             origin = self._origin(tx, letter)
-            if origin is not None and not origin.answered:
-                asked = answering(tx, self.config.id, origin.message.id, "request")
-                if all(each.answered for each in asked):
-                    self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN})
+            if origin is not None and not self._is_open(tx, origin, letter):
+                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN})
             set_state(tx, self.config.id, message_id, "handled")
 
         await self._database.transact(work)
+
+    def _is_open(self, tx: Transaction, request: Letter, over: Letter) -> bool:
+        """Whether a request is answered, or can be by an answer to a referral that is still to come or to be handled.
+
+        Args:
+            tx: The transaction.
+            request: The request.
+            over: The message whose turn is over.
+        """
+        for referral in answering(tx, self.config.id, request.message.id, "request"):
+            answers = answering(tx, self.config.id, referral.message.id, "response")
+            left = [each for each in answers if each.state != "handled" and each.message.id != over.message.id]
+            if left or not referral.answered:
+                return True
+        return request.answered
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 

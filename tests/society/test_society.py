@@ -1,5 +1,6 @@
 """Who may write to whom, and how members come to know each other (002)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -47,6 +48,13 @@ ASK_LAW: dict[str, Any] = {
     "message_type": "introduction_request",
     "reason": "A contract must be checked.",
     "required_capability": "contracts",
+}
+ANSWER_COO: dict[str, Any] = {
+    "message_type": "introduction_response",
+    "target_id": "coo",
+    "role_name": "COO",
+    "interface_spec": None,
+    "usage_advice": "Say what it is about.",
 }
 
 
@@ -404,6 +412,46 @@ async def test_loops_and_dead_ends_end(local: Database) -> None:
     [answer] = await deliver(society)
     assert answer.message.payload["declined"] == "I know of none."
     assert await known(society, "bdr") == ["cro"]
+
+
+async def referred(society: Society) -> tuple[Letter, Letter]:
+    """bdr asks cro, and in the turn of that cro asks root; gives both requests."""
+    request = await society.send("bdr", "cro", payload=ASK_LAW)
+    assert not await society.settle(request.message.id)
+    return request, await society.send("cro", "root", payload=ASK_LAW)
+
+
+@pytest.mark.requirement("C3")
+async def test_an_answer_that_comes_before_the_turn_that_asked_is_over_is_forwarded(local: Database) -> None:
+    society = await branches(local)
+    request, _ = await referred(society)
+    await society.send("root", "cro", payload=ANSWER_COO)
+    await society.ended(request.message.id)
+    await deliver(society)
+    assert await known(society, "bdr") == ["coo", "cro"]
+
+
+@pytest.mark.requirement("C3")
+async def test_a_request_is_declined_once_its_last_referral_led_nowhere(local: Database) -> None:
+    society = await branches(local)
+    request, referral = await referred(society)
+    await society.ended(request.message.id)
+    await society.ended(referral.message.id)
+    answers = [each.message for each in await deliver(society)]
+    assert [(each.from_id, each.to_id, each.payload["declined"]) for each in answers] == [
+        ("root", "cro", "I know of none."),
+        ("cro", "bdr", "I know of none."),
+    ]
+
+
+@pytest.mark.requirement("A12")
+async def test_a_message_that_is_over_several_times_at_once_is_counted_once(database: Database) -> None:
+    society = await branches(database)
+    request = (await society.send("bdr", "cro", payload=ASK_LAW)).message.id
+    await asyncio.gather(*(society.settle(request) for _ in range(8)))
+    await asyncio.gather(*(society.ended(request) for _ in range(8)))
+    counts = await database.read(lambda tx: tx.execute("SELECT member, waiting, last FROM wa_mailbox ORDER BY member"))
+    assert [tuple(row) for row in counts] == [("bdr", 1, 1), ("cro", 0, 1)]
 
 
 @pytest.mark.requirement("C3")

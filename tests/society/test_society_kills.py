@@ -1,0 +1,84 @@
+"""Members whose process is killed: no message is lost, handled twice or out of order, no member is half (A3, A12)."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.databases import Engine, on_every_database
+from support.homes import change, database_of
+from support.kill_society import CASES, join, workspace
+from support.processes import run_program
+from support.society_tables import problems
+
+pytestmark = pytest.mark.requirement("A3", "A12", "T5")
+
+BOUND = 1500  # seconds, with other work on the machine
+
+
+def check(kill: dict[str, Any], seed: int | None = None) -> None:
+    """What must hold wherever it was killed."""
+    assert kill["broken"] == [], (kill, seed)
+    assert kill["differs"] == {}, (
+        kill,
+        seed,
+    )  # messages, effects, contacts and turns are those of a run without a kill
+
+
+@pytest.mark.timeout(BOUND)
+@on_every_database
+def test_members_go_on_where_their_process_was_killed(engine: Engine) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    kills = run_program("kill_society", BOUND, engine=engine, cases=[*CASES], sample=1, seed=seed)
+    assert len(kills) == 2 * len(CASES)
+    for kill in kills:
+        check(kill, seed)
+
+
+@pytest.mark.timeout(BOUND)
+@on_every_database
+def test_a_gateway_goes_on_while_another_one_is_killed(engine: Engine) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    for kill in run_program("kill_society", BOUND, engine=engine, cases=["deliver"], sample=1, seed=seed, two=True):
+        check(kill, seed)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE wa_mailbox SET waiting=waiting + 1",
+        "UPDATE wa_mailbox SET last=last + 1",
+        "DELETE FROM wa_mailbox",
+        "DELETE FROM wa_mail",
+        "UPDATE wa_mail SET state='handling'",
+        "UPDATE wa_mail SET answers='other'",
+        "UPDATE wa_society SET members=1",
+        "DELETE FROM wa_member_domain WHERE member='cro'",
+        "DELETE FROM wa_contact WHERE owner='bdr'",
+        "DELETE FROM wa_contact WHERE owner='root' AND id='cro'",
+        "UPDATE wa_contact SET introduced_by='first message' WHERE owner='cro' AND id='bdr'",
+        "UPDATE wa_contact SET introduced_by='coo' WHERE owner='cro' AND id='bdr'",
+        'UPDATE wa_member SET spec=REPLACE(spec, \'"created_by":""\', \'"created_by":"root"\')',
+    ],
+)
+async def test_tables_of_a_society_that_do_not_agree_are_found(tmp_path: Path, statement: str) -> None:
+    async with scripted_agent(tmp_path, answering(), society=workspace()) as agent:
+        await join(agent)
+        for text in ("Go.", "Go on."):
+            await agent.society.send("root", "cro", text)
+        assert await database_of(agent).read(lambda transaction: problems(transaction.execute)) == []
+        await change(agent, statement, ())
+        assert await database_of(agent).read(lambda transaction: problems(transaction.execute))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3 * BOUND)
+@pytest.mark.parametrize(("case", "two"), [*((case, False) for case in CASES), ("deliver", True)])
+@on_every_database
+def test_members_go_on_wherever_their_process_was_killed(engine: Engine, case: str, two: bool) -> None:
+    kills = run_program("kill_society", 3 * BOUND, engine=engine, cases=[case], two=two)
+    assert kills
+    for kill in kills:
+        check(kill)

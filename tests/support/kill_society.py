@@ -1,0 +1,356 @@
+"""Members of a society in a process that is killed at any point, and the same done to its end in another process.
+
+As a program it kills at all points of the cases given, or at some of them, and prints a JSON object for each kill. Each
+process is a fork of this one, which has everything loaded.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import tempfile
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from support.agents import calls, open_pauses
+from support.databases import Engine, copied, made, removed, rows_of, storage_of
+from support.kill_points import AFTER, WITHIN, Killer, Passed, Point, armed, points_of, some
+from support.processes import add, be_program, forked_result, lines, started
+from support.society_tables import problems_of
+from worldagent import Policy, Rule, Settings, WorldAgent, tool
+from worldagent.agent import Thread
+from worldagent.autonomy import Gateway
+from worldagent.core.pauses import Happened, RunAgain
+from worldagent.society import (
+    SEND_RULES,
+    AuthorityConfig,
+    Collaborator,
+    InterfaceSpec,
+    RoleSpec,
+    RoleTemplate,
+    TaskBrief,
+    WorkspaceConfig,
+)
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+_BOUND = 120  # seconds
+_EFFECTS: Final = "effects"  # the file of a home with a line for each message that was acted on
+_UPKEEP: Final = ("TurnLog.prune",)  # it may come after all else, or not at all
+_NEED: Final = "I need a page."
+_BRIEF: Final = {
+    "objective": "A page with the menu.",
+    "constraints": "No framework.",
+    "inputs": "menu.csv",
+    "outputs": "index.html",
+    "completion_criteria": "It opens from a file.",
+}
+_AUTHORITY: Final = AuthorityConfig(autonomous=("note",))
+_LAW: Final = InterfaceSpec(services="Checks contracts.", input_format="The contract.", output_format="A list.")
+
+Step = Callable[[WorldAgent, Path, bool], Awaitable[object]]
+"""Works in a home, and answers what is asked of a person or not."""
+
+
+def _send(to: str, content: str = "", kind: str | None = None, reason: str = "", **payload: str) -> tuple[str, Any]:
+    given = {"message_type": kind, "payload": payload} if kind else {}
+    return "send_message", {"to": to, "content": content, **given, **({"reason": reason} if reason else {})}
+
+
+_ASK: Final = {"kind": "introduction_request", "reason": "A contract.", "required_capability": "contracts"}
+_SPAWN: Final = ("spawn_agent", {"template": "developer", "params": {"name": "Dana"}, "brief": _BRIEF})
+
+# What a member does with a message that has this text. It notes the message before that.
+_ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
+    ("root", _NEED): [_SPAWN, _send("developer-dana", "Begin."), _send("developer-dana", "Then tell me.")],
+    ("root", "Built."): [],
+    ("developer-dana", "A page with the menu."): [],
+    ("developer-dana", "Begin."): [],
+    ("developer-dana", "Then tell me."): [_send("root", "Built.", "status_report")],
+    ("cro", "Go."): [_send("bdr", "Find a lawyer.")],
+    ("bdr", "Find a lawyer."): [_send("cro", **_ASK)],
+    ("cro", "required_capability"): [_send("root", **_ASK)],
+    ("bdr", "target_id: legal"): [_send("legal", "Check it.", reason="A contract.")],
+    ("legal", "Check it."): [_send("bdr", "Checked.")],
+    ("bdr", "Checked."): [],
+    ("coo", "Go."): [_send("qa", "One."), _send("qa", "Two."), _send("qa", "Three.")],
+    ("qa", "One."): [],
+    ("qa", "Two."): [_send("coo", "Half is tested.")],
+    ("qa", "Three."): [_send("coo", "All is tested.")],
+    ("coo", "Half is tested."): [],
+    ("coo", "All is tested."): [],
+}
+_MEMBERS: Final = {"cro": "", "coo": "", "legal": "", "bdr": "cro", "qa": "coo"}
+"""The members that are there before, with their parents."""
+
+
+def _reply(call: ScriptedCall) -> dict[str, Any]:
+    message, reply = str(call.fields["message"]), "result" if "task" in call.fields else "reply"
+    who = next((each for each in _MEMBERS if f"You are {each}." in call.text), "root")
+    who = "developer-dana" if "Your name is Dana." in call.text else who
+    [(text, acts)] = [(text, acts) for (member, text), acts in _ACTS.items() if member == who and text in message]
+    todo = [("note", {"what": f"{who}: {text}"}), *acts]
+    return {reply: "Done."} if (at := len(call.steps)) == len(todo) else {reply: "", **calls(todo[at])}
+
+
+def workspace() -> WorkspaceConfig:
+    """The workspace, whose members can make a developer."""
+    template = RoleTemplate(
+        template_id="developer",
+        name_pattern="Developer {name}",
+        soul_template="You build pages. Your name is {name}.",
+        domains=("web",),
+        authority=_AUTHORITY,
+        operator_ids=("note",),
+        parameters=("name",),
+        allowed_spawners=("root",),
+    )
+    return WorkspaceConfig(id="novel", owner="charles", role_templates={"developer": template})
+
+
+def agent_of(home: Path) -> WorldAgent:
+    @tool(risk="read_only")
+    async def note(what: str) -> str:
+        add(home / _EFFECTS, what)
+        return what
+
+    return WorldAgent(
+        "novel",
+        lm=ScriptedLM(_reply),
+        society=workspace(),
+        policy=Policy(rules=(*SEND_RULES, Rule(decision="approve", function="spawn_agent"))),
+        tools=[note],
+        storage=storage_of(home),
+        settings=Settings(model_attempts=1, trace=False),
+    )
+
+
+# --- the cases --------------------------------------------------------------------------------------------------------
+
+
+async def join(agent: WorldAgent) -> None:
+    """Have the members join."""
+    for role_id, parent in _MEMBERS.items():
+        spec = RoleSpec(
+            role_id=role_id,
+            workspace="novel",
+            soul=f"You are {role_id}.",
+            domains=(f"of {role_id}",),
+            reports_to=parent,
+            operator_ids=("note",),
+            authority=_AUTHORITY,
+            parent_role_id=parent,
+        )
+        await agent.society.join(spec, name=role_id.upper(), interface=_LAW if role_id == "legal" else None)
+
+
+async def _joined(agent: WorldAgent, home: Path, answers: bool) -> None:
+    await join(agent)
+
+
+async def _told(agent: WorldAgent, home: Path, answers: bool) -> None:
+    await join(agent)
+    for member in ("cro", "coo"):
+        await agent.society.send("root", member, "Go.", message_id=f"go-{member}")
+
+
+async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """Deliver until nothing waits. What a person must say of a call that was cut off is answered here, if it may be."""
+    gateway = Gateway(agent)
+    async with asyncio.timeout(_BOUND):
+        while waiting := await agent.society.waiting():
+            if await gateway.deliver():
+                continue
+            for member in {each.message.to_id for each in waiting} if answers else ():
+                await _answered(home, agent.thread(f"member {member}", account=f"member:{member}"))
+            await asyncio.sleep(0.02)  # another process has the rest
+
+
+async def _answered(home: Path, thread: Thread) -> None:
+    if pauses := await open_pauses(thread):
+        assert [(each.kind, each.function) for each in pauses] == [("uncertain", "note")], pauses
+        [pause], done = pauses, lines(home / _EFFECTS)
+        what = pause.arguments["what"]
+        await thread.resume({pause.id: Happened(what) if what in done else RunAgain()})
+
+
+async def _turn(agent: WorldAgent, home: Path, answers: bool) -> None:
+    thread = agent.thread("chat", account="charles")
+    turn = await thread.converse(_NEED, key="need")
+    while turn.status == "paused":
+        await _answered(home, thread)
+        turn = await thread.converse(_NEED, key="need")
+    await _deliver(agent, home, answers)
+
+
+async def _spawn(agent: WorldAgent, home: Path, answers: bool) -> None:
+    helpers = [Collaborator(id=each, role=each.upper(), note="Ask it.") for each in ("cro", "legal")]
+    brief = replace(TaskBrief.from_json(_BRIEF), collaborators=tuple(helpers))
+    await agent.society.spawn("root", "developer", {"name": "Dana"}, brief, message_id="task")
+    await _deliver(agent, home, answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is killed.
+
+    Attributes:
+        work: What is killed, and then done to its end.
+        before: What is done before, in a process that is not killed.
+        writes: The transactions that are killed first of all.
+    """
+
+    work: Step
+    before: Step
+    writes: tuple[str, ...]
+
+
+CASES: Final = {
+    "turn": Case(_turn, _joined, ("Society.spawn", "Society.send")),
+    "deliver": Case(_deliver, _told, ("Society.send", "Society.settle", "Society.ended")),
+    "spawn": Case(_spawn, _joined, ("Society.spawn",)),
+}
+
+
+# --- the kills --------------------------------------------------------------------------------------------------------
+
+
+async def _run(step: Step, home: Path, answers: bool = True) -> None:
+    async with agent_of(home) as agent:
+        await step(agent, home, answers)
+
+
+def _worked(case: Case, home: Path, killer: Killer, answers: bool) -> Passed:
+    """Do the work in this process; gives the points that it passed."""
+    armed(killer)
+    killer.on = True
+    asyncio.run(_run(case.work, home, answers))
+    return killer.counted()
+
+
+def _outcome(home: Path) -> dict[str, list[str]]:
+    """What a society came to: its messages and effects in the order of each pair, its contacts, and what waits."""
+    mail, effects = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    query = "SELECT sender, receiver, kind, content, payload, chain FROM wa_mail ORDER BY place"
+    for sender, receiver, *told in rows_of(home, query):
+        mail[f"{sender} to {receiver}"].append(str(told))
+    for line in lines(home / _EFFECTS):
+        effects[f"{line.partition(':')[0]} did"].append(line)
+    contacts = rows_of(home, "SELECT owner, id, introduced_by, note FROM wa_contact")
+    left = rows_of(home, "SELECT id, state FROM wa_mail WHERE state <> 'handled' AND receiver <> 'user'")
+    open_turns = rows_of(home, "SELECT status, COUNT(*) FROM wa_turn GROUP BY status")
+    return {
+        **mail,
+        **{who: sorted(did) if who == "bdr did" else did for who, did in effects.items()},
+        "contacts": sorted(map(str, map(list, contacts))),
+        "left": sorted(map(str, map(list, left))),
+        "turns": sorted(map(str, map(list, open_turns))),
+    }
+
+
+@dataclass(slots=True)
+class Matrix:
+    """The kills of one case.
+
+    Attributes:
+        name: One of `CASES`.
+        folder: Where homes are made.
+        engine: Where the society is.
+        expected: What the work comes to without a kill.
+    """
+
+    name: str
+    folder: Path
+    engine: Engine
+    expected: dict[str, list[str]]
+
+    def points(self) -> list[Point]:
+        """Every point that the work passes, by doing it without a kill; `expected` is what it came to."""
+        home = self._home()
+        code, passed = forked_result(lambda: _worked(self._case, home, Killer(None, home / "where"), True))
+        assert code == 0, self.name
+        assert problems_of(home) == [], self.name
+        self.expected = _outcome(home)
+        removed(home)
+        return [each for each in points_of(passed) if each.what not in _UPKEEP]
+
+    def kill(self, point: Point) -> dict[str, Any]:
+        """Kill at `point`, do the work to its end in another process, and say what came of it."""
+        home = self._home()
+        code, _ = forked_result(lambda: _worked(self._case, home, Killer(point, home / "where"), True))
+        assert code == -signal.SIGKILL, f"{self.name}: {point} was not passed: the work ended with {code}"
+        broken = problems_of(home)
+        code, _ = forked_result(lambda: asyncio.run(_run(self._case.work, home)))
+        assert code == 0, f"{self.name}: it could not be done to its end after {point}"
+        return self._told(home, point, broken)
+
+    def kill_one_of_two(self, point: Point) -> dict[str, Any]:
+        """Kill one of two processes that deliver at once at `point`; the other one goes on to the end."""
+        home = self._home()
+        doomed = Killer(point, home / "where", at_once=True)
+        other = started(lambda: asyncio.run(_run(self._case.work, home)))
+        code, _ = forked_result(lambda: _worked(self._case, home, doomed, False))
+        assert code in (0, -signal.SIGKILL), f"{self.name}: {point}: the work ended with {code}"
+        end = os.waitstatus_to_exitcode(os.waitpid(other, 0)[1])
+        assert end == 0, f"{self.name}: the other process ended with {end} after {point}"
+        return {**self._told(home, point, []), "struck": code != 0}
+
+    def _told(self, home: Path, point: Point, broken: list[str]) -> dict[str, Any]:
+        outcome, broken = _outcome(home), broken + problems_of(home)
+        removed(home)
+        names = outcome.keys() | self.expected.keys()
+        wrong = {
+            name: (outcome.get(name), self.expected.get(name))
+            for name in names
+            if outcome.get(name) != self.expected.get(name)
+        }
+        return {
+            "case": self.name,
+            "point": f"{point.when} {point.what} {point.nth}",
+            "broken": broken,
+            "differs": wrong,
+        }
+
+    @property
+    def _case(self) -> Case:
+        return CASES[self.name]
+
+    def _home(self) -> Path:
+        before, home = self.folder / "before", self.folder / "home"
+        if not before.exists():
+            made(self.engine, before)
+            code, _ = forked_result(lambda: asyncio.run(_run(self._case.before, before)))
+            assert code == 0, self.name
+        copied(before, home)
+        return home
+
+
+def found(
+    *, engine: Engine, cases: Sequence[str], sample: int | None = None, seed: int = 0, two: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Kill at every point of the cases, or at so many in the commit of what a society writes, right after it, and
+    anywhere.
+
+    Args:
+        engine: Where the society is.
+        cases: Some of `CASES`.
+        sample: How many of either kind; None is all points.
+        seed: What chooses them.
+        two: Whether another process does the same at the same time.
+    """
+    source = random.Random(seed)
+    for name in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            matrix = Matrix(name, Path(folder), engine, {})
+            points = matrix.points()
+            if two:  # each of the two passes some of them
+                points = [each for each in points if each.nth == 1]
+            near = [each for each in points if each.what in CASES[name].writes and each.when in (WITHIN, AFTER)]
+            chosen = points if sample is None else [*some(near, sample, source), *some(points, sample, source)]
+            yield from map(matrix.kill_one_of_two if two else matrix.kill, chosen)
+
+
+if __name__ == "__main__":
+    be_program(found)

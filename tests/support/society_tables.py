@@ -1,0 +1,113 @@
+"""Whether the tables of a society agree with each other, wherever a process was killed (A3, C2, C3).
+
+It holds for societies from which no member, contact or message was taken. A new table gets a function in `_CHECKS`.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from support.databases import rows_of
+from worldagent.society.contacts import BIRTH, FIRST_MESSAGE, PERSON
+from worldagent.society.roles import ROOT, USER
+
+Read = Callable[[str], Sequence[tuple[Any, ...]]]
+"""Gives the rows that a query finds."""
+
+_MAIL: Final = "SELECT id, place, sender, receiver, payload, answers, state, answered FROM wa_mail ORDER BY place"
+
+
+def problems_of(home: Path) -> list[str]:
+    """Say what is wrong in the tables of a home that is not open."""
+    return problems(lambda query: rows_of(home, query))
+
+
+def problems(read: Read) -> list[str]:
+    """Say what is wrong in the tables that `read` reads."""
+    return [problem for check in _CHECKS for problem in check(read)]
+
+
+def _mailboxes(read: Read) -> list[str]:
+    """A mailbox counts what waits in it, has its messages without a gap, and is handled in their order."""
+    boxes = defaultdict[str, list[tuple[int, str]]](list)
+    for _, place, _, receiver, _, _, state, _ in read(_MAIL):
+        boxes[receiver].append((place, state))
+    counted = {
+        member: (waiting, last) for member, waiting, last in read("SELECT member, waiting, last FROM wa_mailbox")
+    }
+    wrong = [f"the mailbox of {member} is missing" for member in boxes.keys() - counted.keys()]
+    for member, (waiting, last) in counted.items():
+        places, states = [place for place, _ in boxes[member]], [state for _, state in boxes[member]]
+        if places != [*range(1, last + 1)]:
+            wrong.append(f"the mailbox of {member} has the places {places}, and its last is {last}")
+        if waiting != (left := sum(state != "handled" for state in states)):
+            wrong.append(f"the mailbox of {member} counts {waiting} messages that wait, and {left} do")
+        if member != USER and states != sorted(states, key=("handled", "handling", "waiting").index):
+            wrong.append(f"the mailbox of {member} was not handled in its order: {states}")
+        if states.count("handling") > 1:
+            wrong.append(f"{member} handles more than one message")
+    return wrong
+
+
+def _members(read: Read) -> list[str]:
+    """All members are counted, with their domains, and know those that they come from, and these know them."""
+    members = read("SELECT id, place, status, parent, spec FROM wa_member ORDER BY place")
+    counts = [tuple(row) for row in read("SELECT members, last FROM wa_society")] or [(0, 0)]
+    live = sum(status != "terminated" for _, _, status, _, _ in members)
+    wrong = [] if counts == [(live, len(members))] else [f"{live} of {len(members)} members live, counted as {counts}"]
+    wrong += [f"the members are not numbered: {members}"] if [row[1] for row in members] != _upto(len(members)) else []
+    domains = {(member, domain) for member, domain in read("SELECT member, domain FROM wa_member_domain")}
+    contacts = {(owner, id_) for owner, id_ in read("SELECT owner, id FROM wa_contact")}
+    tasks = {row[3] for row in read(_MAIL) if json.loads(row[4]).get("message_type") == "task_assignment"}
+    expected = set[tuple[str, str]]()
+    for id_, _, _, parent, text in members:
+        spec, above = json.loads(text), parent or ROOT
+        expected |= {(id_, domain) for domain in spec["domains"]}
+        pairs = ((id_, above), (above, id_))
+        wrong += [
+            f"{owner} does not know {other} from birth" for owner, other in pairs if (owner, other) not in contacts
+        ]
+        if spec["created_by"] and id_ not in tasks:
+            wrong.append(f"{id_} was made without a task")
+    return [*wrong, *(f"a domain too many or too few: {each}" for each in domains ^ expected)]
+
+
+def _upto(most: int) -> list[int]:
+    return [*range(1, most + 1)]
+
+
+def _contacts(read: Read) -> list[str]:
+    """Who wrote to one another knows one another, and each contact has the message that made it."""
+    contacts = {(owner, id_): by for owner, id_, by in read("SELECT owner, id, introduced_by FROM wa_contact")}
+    pairs, told = set[tuple[str, str]](), set[tuple[str, str, str]]()
+    for _, _, sender, receiver, text, _, _, _ in read(_MAIL):
+        payload = json.loads(text)
+        pairs.add((sender, receiver))
+        told.add((sender, receiver, str(payload.get("target_id"))))
+        told |= {(sender, receiver, each["id"]) for each in payload.get("task_brief", {}).get("collaborators", ())}
+    known = {(receiver, sender) for sender, receiver in pairs} | {each for each in pairs if each[0] != USER}
+    wrong = [f"{owner} does not know {id_}, and there is a message" for owner, id_ in known - contacts.keys()]
+    for (owner, id_), by in contacts.items():
+        if by == FIRST_MESSAGE and (id_, owner) not in pairs:
+            wrong.append(f"{owner} knows {id_} by a first message that is not there")
+        if by not in (BIRTH, PERSON, FIRST_MESSAGE) and (by, owner, id_) not in told:
+            wrong.append(f"{owner} knows {id_} by {by}, who wrote no such message")
+    return wrong
+
+
+def _answers(read: Read) -> list[str]:
+    """What is referred to is there, and one that has an answer about an introduction has one, and is marked."""
+    mail = {row[0]: row for row in read(_MAIL)}
+    wrong, answered = list[str](), list[str]()
+    for id_, _, _, _, text, answers, _, _ in mail.values():
+        if answers and answers not in mail:
+            wrong.append(f"{id_} answers {answers}, which is not there")
+        elif json.loads(text).get("message_type") == "introduction_response":
+            answered.append(answers)
+            wrong += [] if mail[answers][7] else [f"{answers} has an answer and is not marked"]
+    return [*wrong, *(f"{each} was answered twice" for each in {*answered} if answered.count(each) > 1)]
+
+
+_CHECKS: Final = (_mailboxes, _members, _contacts, _answers)
