@@ -16,6 +16,7 @@ from typing import Any, Final
 from ..core import Clock, SystemClock, canonical_json, new_id
 from ..core.checks import to_json
 from ..core.errors import (
+    BriefInvalid,
     ChainTooLong,
     InvalidArgument,
     MailboxFull,
@@ -141,7 +142,7 @@ class Society:
             marks: The untrusted content that the spawner had read.
 
         Raises:
-            BriefInvalid: There is no brief, and the policy requires one.
+            BriefInvalid: There is no brief, and the policy requires one; or it names the member itself.
             UnknownTemplate, SpawnForbidden, ParamsInvalid: The template cannot be used so.
             UnknownContact: A collaborator is not a contact of the spawner.
             UnknownMember: The spawner is not in the workspace.
@@ -184,6 +185,8 @@ class Society:
         other = participant(tx, self.config.id, id_, self.config.owner)
         if other is None or (known is None and spawner != USER and self.config.policy.discovery != "open"):
             raise self._stranger(tx, spawner, given.id)
+        if id_ == child.id:
+            raise BriefInvalid(f"{id_!r} cannot be its own collaborator", remedy="name other members")
         interface = given.interface or (self._contact(tx, other, spawner).interface)
         contact = Contact(id=id_, role=given.role[:200], introduced_by=spawner, interface=interface, note=given.note)
         add_contact(tx, self.config.id, child.id, contact, now)

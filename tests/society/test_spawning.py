@@ -147,6 +147,9 @@ async def test_collaborators_are_contacts_of_the_child_from_the_start(database: 
     with pytest.raises(UnknownContact, match="'coo' is not a contact of 'cro'"):
         await society.spawn("cro", "bdr", {"territory": "APAC"}, brief)
     assert await society.contacts.get("cro", "bdr-apac") is None
+    itself = {"collaborators": [{"id": "bdr-apac", "role": "BDR", "note": "Me."}]}
+    with pytest.raises(BriefInvalid, match="'bdr-apac' cannot be its own collaborator"):
+        await society.spawn("cro", "bdr", {"territory": "APAC"}, TaskBrief.from_json(BRIEF.to_json() | itself))
     child = await society.spawn("user", "bdr", {"territory": "APAC"}, brief)
     contact = await society.contacts.get(child, "coo")
     assert contact is not None
