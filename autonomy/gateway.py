@@ -16,7 +16,7 @@ from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
 from ..core.errors import AlreadyAnswered, HostError, NameTaken, NothingToResume, UnknownWorker, WorldAgentError
 from ..harness import Worker
-from ..harness.journal import Reply
+from ..harness.journal import OpenReply, Reply
 from ..society import Letter, Society
 from ..society.functions import as_shown
 from ..society.members import LIVE
@@ -25,6 +25,9 @@ from .workers import MemberRequest, worker_of
 
 MAX_EARLIER: Final = 20
 """How many earlier messages a member is shown with a new one."""
+
+_ACCOUNT: Final = "member:"
+"""Stands before the id of a member in the name of its account."""
 
 _LOG: Final = logging.getLogger("worldagent.gateway")
 
@@ -68,23 +71,30 @@ class Gateway:
 
     async def _bring_replies(self) -> None:
         """Resume the turns that wait for a reply (A4): with it, or without one if its time is over."""
-        agent = self._agent
-        for wait in await agent.stores.journal.open_replies(agent.workspace):
-            letter = await self._society.reply_to(wait.message_id)
-            late = wait.expires is not None and wait.expires <= agent.clock.now()
-            if letter is None and not late:
-                continue
-            answers = {}
-            if letter is not None and not late:
-                marks = [*letter.marks, f"message:{letter.message.from_id}"]
-                answers = {
-                    wait.pause_id: Reply({"text": await self._society.text_of(letter, can_reply=False), "marks": marks})
-                }
-            thread = agent.thread(wait.scope.thread or "", account=wait.scope.account, channel=wait.scope.channel)
-            with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
-                await thread.resume(answers)
-            if letter is not None:
-                await self._society.ended(letter.message.id)
+        for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
+            try:
+                await self._bring_reply(wait)
+            except WorldAgentError as error:  # the others go on
+                _LOG.warning("the turn %s does not go on with its reply: %s", wait.turn_id, error.code)
+
+    async def _bring_reply(self, wait: OpenReply) -> None:
+        late = wait.expires is not None and wait.expires <= self._agent.clock.now()
+        letter = None if late else await self._society.reply_to(wait.message_id)
+        if letter is None and not late:
+            return
+        answers = {}
+        if letter is not None:
+            marks = [*letter.marks, f"message:{letter.message.from_id}"]
+            text = await self._society.text_of(letter, can_reply=False)
+            answers = {wait.pause_id: Reply({"text": text, "marks": marks})}
+            # Before the turn has it: a reply that is over is still found, and one that is not would start its own turn.
+            await self._society.ended(letter.message.id)
+        scope = wait.scope
+        if scope.account is not None and scope.account.startswith(_ACCOUNT):
+            await self.enlist(scope.account.removeprefix(_ACCOUNT))
+        thread = self._agent.thread(scope.thread or "", account=scope.account, channel=scope.channel)
+        with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
+            await thread.resume(answers)
 
     async def _run(self) -> None:
         clock = self._agent.clock
@@ -142,7 +152,7 @@ class Gateway:
 
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
         # A member has an account of its own, and with it its memory, its usage and its stored role.
-        account = None if receiver == ROOT else f"member:{receiver}"
+        account = None if receiver == ROOT else f"{_ACCOUNT}{receiver}"
         thread = self._agent.thread(f"member {receiver}", account=account)
         return (
             thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)

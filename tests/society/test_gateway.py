@@ -206,6 +206,31 @@ async def test_a_turn_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("A4")
+async def test_an_agent_that_was_restarted_brings_a_reply_to_a_member_that_waits_once(tmp_path: Path) -> None:
+    asks = ("request_role", {"to": "coo", "content": "How many orders?", "reason": "For the report.", "seconds": 600})
+    begun: list[str] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "You called" in call.text:
+            return {"result": "Done."}
+        begun.append("cro" if "You are cro." in call.text else "coo")
+        replies = ("send_message", {"to": "cro", "content": "Seven.", "reason": "Your question."})
+        return {"result": "", **calls(asks if begun[-1] == "cro" else replies)}
+
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy]}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await enlisted(agent, "cro", "coo")
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.society.send("root", "cro", "Report.")
+        gateway = Gateway(agent)
+        assert [await gateway.deliver() for _ in range(2)] == [0, 1]
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await all_delivered(agent)
+        assert await agent.society.waiting() == []
+    assert begun == ["cro", "coo"]
+
+
+@pytest.mark.requirement("A4")
 async def test_a_turn_goes_on_without_a_reply_that_never_comes(tmp_path: Path) -> None:
     asks = ("request_role", {"to": "user", "content": "May I?", "seconds": 60})
 

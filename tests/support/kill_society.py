@@ -79,6 +79,8 @@ _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("qa", "One."): [],
     ("qa", "Two."): [_send("coo", "Half is tested.")],
     ("qa", "Three."): [_send("coo", "All is tested.")],
+    ("coo", "Count."): [("request_role", {"to": "qa", "content": "How many?", "seconds": 3600})],
+    ("qa", "How many?"): [_send("coo", "Seven.")],
     ("coo", "Half is tested."): [],
     ("coo", "All is tested."): [],
 }
@@ -156,6 +158,11 @@ async def _told(agent: WorldAgent, home: Path, answers: bool) -> None:
         await agent.society.send("root", member, "Go.", message_id=f"go-{member}")
 
 
+async def _counted(agent: WorldAgent, home: Path, answers: bool) -> None:
+    await join(agent)
+    await agent.society.send("root", "coo", "Count.", message_id="count")
+
+
 async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
     """Deliver until nothing waits. What a person must say of a call that was cut off is answered here, if it may be."""
     gateway = Gateway(agent)
@@ -169,7 +176,7 @@ async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
 
 
 async def _answered(home: Path, thread: Thread) -> None:
-    if pauses := await open_pauses(thread):
+    if pauses := [each for each in await open_pauses(thread) if each.kind != "reply"]:
         assert [(each.kind, each.function) for each in pauses] == [("uncertain", "note")], pauses
         [pause], done = pauses, lines(home / _EFFECTS)
         what = pause.arguments["what"]
@@ -210,6 +217,7 @@ class Case:
 CASES: Final = {
     "turn": Case(_turn, _joined, ("Society.spawn", "Society.send")),
     "deliver": Case(_deliver, _told, ("Society.send", "Society.settle", "Society.ended")),
+    "ask": Case(_deliver, _counted, ("a person's answer", "Society.ended")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
 }
 

@@ -31,9 +31,10 @@ def problems(read: Read) -> list[str]:
 
 def _mailboxes(read: Read) -> list[str]:
     """A mailbox counts what waits in it, has its messages without a gap, and is handled in their order."""
-    boxes = defaultdict[str, list[tuple[int, str]]](list)
-    for _, place, _, receiver, _, _, state, _ in read(_MAIL):
+    boxes, queues = defaultdict[str, list[tuple[int, str]]](list), defaultdict[str, list[str]](list)
+    for _, place, _, receiver, _, answers, state, _ in read(_MAIL):
         boxes[receiver].append((place, state))
+        queues[receiver] += [] if answers else [state]  # a turn that waits for an answer gets it at once
     counted = {
         member: (waiting, last) for member, waiting, last in read("SELECT member, waiting, last FROM wa_mailbox")
     }
@@ -44,8 +45,9 @@ def _mailboxes(read: Read) -> list[str]:
             wrong.append(f"the mailbox of {member} has the places {places}, and its last is {last}")
         if waiting != (left := sum(state != "handled" for state in states)):
             wrong.append(f"the mailbox of {member} counts {waiting} messages that wait, and {left} do")
-        if member != USER and states != sorted(states, key=("handled", "handling", "waiting").index):
-            wrong.append(f"the mailbox of {member} was not handled in its order: {states}")
+        queue = queues[member]
+        if member != USER and queue != sorted(queue, key=("handled", "handling", "waiting").index):
+            wrong.append(f"the mailbox of {member} was not handled in its order: {queue}")
         if states.count("handling") > 1:
             wrong.append(f"{member} handles more than one message")
     return wrong
