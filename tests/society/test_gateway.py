@@ -255,6 +255,32 @@ async def test_a_turn_goes_on_without_a_reply_that_never_comes(tmp_path: Path) -
         assert "user did not reply in time." in told[-1]
 
 
+@pytest.mark.requirement("A4")
+async def test_a_reply_that_comes_too_late_starts_a_turn_of_its_own(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        told.append(call.text)
+        asks = ("request_role", {"to": "user", "content": "May I?", "seconds": 60})
+        first = "You called" not in call.text and "You may." not in str(call.fields["message"])
+        return {"result": "", **calls(asks)} if first else {"result": "Done."}
+
+    clock = VirtualClock()
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy], "clock": clock}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await enlisted(agent, "cro")
+        await agent.society.send("root", "cro", "Report.")
+        gateway = Gateway(agent)
+        assert await gateway.deliver() == 0
+        await clock.advance(61)
+        [question] = await agent.society.inbox()
+        await agent.society.send("user", "cro", "You may.", answers=question.message.id)
+        await all_delivered(agent)
+        assert "user did not reply in time." in told[1]
+        assert len(told) == 3
+        assert "You may." in told[2]
+
+
 @pytest.mark.requirement("M1", "M2")
 async def test_a_member_remembers_for_itself_and_recalls_what_is_its_own_or_everybodys(tmp_path: Path) -> None:
     shown: list[tuple[str, str]] = []
