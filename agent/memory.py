@@ -257,7 +257,7 @@ class AgentMemory:
         Raises:
             InvalidArgument: `limit` is out of bounds, or `before`, `kind` or `tags` is invalid.
         """
-        check_integer("limit", limit, 1000, remedy="page with before=")
+        check_integer("limit", limit, 1000, remedy="ask for 1 to 1000, and page on with before=")
         if before is not None and not isinstance(before, Entry):
             raise InvalidArgument("`before` must be an Entry", remedy="pass the last entry of the page before")
         wanted = EntryFilter(kind=kind, tags=check_tags(tags))

@@ -126,7 +126,7 @@ class Gateway:
             return True
 
     async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
-        _LOG.warning("the turn of the message %s failed: %s", letter.message.id, error.code)
+        _LOG.warning("the turn of the message %s to %r failed: %s", letter.message.id, letter.message.to_id, error.code)
         await self._society.ended(letter.message.id)
         return True
 

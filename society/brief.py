@@ -107,7 +107,7 @@ class TaskBrief:
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in REQUIRED}
-        _check_required([name for name, value in given.items() if not (isinstance(value, str) and value.strip())])
+        _check_required([name for name, value in given.items() if value is None or _is_blank(value)])
         problem = ""
         try:
             for name, value in given.items():
@@ -218,6 +218,10 @@ def _collaborator(given: object) -> Collaborator:
         )
     read: dict[str, Any] = {**given, "interface": interface_of(given.get("interface"))}
     return Collaborator(**read)
+
+
+def _is_blank(value: object) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def _check_required(missing: list[str]) -> None:

@@ -35,6 +35,7 @@ class Contact:
         introduced_by: The member that introduced it, or `birth`, `person` or `first message`.
         interface: How it wants to be asked.
         note: What to write to it about.
+        reason: Why it was introduced; a first message that gives no reason tells this.
         since: When it became a contact; None before it is stored.
         expires: When it is no longer one; None is never.
 
@@ -47,6 +48,7 @@ class Contact:
     introduced_by: str = PERSON
     interface: InterfaceSpec | None = None
     note: str = ""
+    reason: str = ""
     since: datetime | None = None
     expires: datetime | None = None
 
@@ -55,6 +57,7 @@ class Contact:
         check_text("role", self.role, most=200)
         check_id("introduced_by", self.introduced_by)
         check_text("note", self.note, empty=True)
+        check_text("reason", self.reason, empty=True)
         check_time("since", self.since, optional=True)
         check_time("expires", self.expires, optional=True)
         if not isinstance(self.interface, InterfaceSpec | None):
@@ -76,17 +79,19 @@ class _Stored(Row):
     introduced_by: str
     interface: str | None
     note: str
+    reason: str
     since: Moment
     expires: Moment | None
 
 
-_COLUMNS: Final = "workspace, owner, id, role, introduced_by, interface, note, since, expires"
+_COLUMNS: Final = "workspace, owner, id, role, introduced_by, interface, note, reason, since, expires"
 _ALIVE: Final = "(expires IS NULL OR expires > ?)"
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND id=? AND {_ALIVE}"
 _OWN: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND {_ALIVE} ORDER BY since, id"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND {_ALIVE} ORDER BY owner, since, id"
-_ADD: Final = f"""INSERT INTO wa_contact({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)
+_ADD: Final = f"""INSERT INTO wa_contact({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                   ON CONFLICT(workspace, owner, id) DO UPDATE SET role=excluded.role, interface=excluded.interface,
+                  reason=CASE WHEN excluded.reason='' THEN wa_contact.reason ELSE excluded.reason END,
                   note=CASE WHEN excluded.note='' THEN wa_contact.note ELSE excluded.note END,
                   introduced_by=CASE WHEN {_ALIVE.replace("expires", "wa_contact.expires")}
                                      THEN wa_contact.introduced_by ELSE excluded.introduced_by END,
@@ -148,6 +153,7 @@ def _contact(row: Sequence[Any]) -> Contact:
         introduced_by=kept["introduced_by"],
         interface=None if kept["interface"] is None else interface_of(json.loads(kept["interface"])),
         note=kept["note"],
+        reason=kept["reason"],
         since=datetime.fromtimestamp(kept["since"], UTC),
         expires=None if kept["expires"] is None else datetime.fromtimestamp(kept["expires"], UTC),
     )
@@ -176,7 +182,7 @@ def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, n
     """Add or update a contact in a transaction. It keeps who introduced it first, and one without an end keeps none."""
     interface = None if contact.interface is None else canonical_json(contact.interface.to_json())
     expires = None if contact.expires is None else contact.expires.timestamp()
-    given = (workspace, owner, contact.id, contact.role, contact.introduced_by, interface, contact.note)
+    given = (workspace, owner, contact.id, contact.role, contact.introduced_by, interface, contact.note, contact.reason)
     tx.execute(_ADD, (*given, now.timestamp(), expires, now.timestamp()))
 
 

@@ -79,7 +79,7 @@ class SocietyFunctions:
             flow(name=REQUEST, description=_REQUEST, risk="write")(self._request),
             flow(name=SPAWN, description=_with_templates(config), risk="write")(self._spawn),
             flow(name=CONTACTS, description="List your contacts, and how they want to be asked.")(self._contacts),
-            flow(name=CREATE, description="Propose a role template to a person.", risk="write")(self._create),
+            flow(name=CREATE, description="Propose a role template to a person.")(self._create),
         )
 
     def open(self, society: Society) -> None:

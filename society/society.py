@@ -27,6 +27,7 @@ from ..core.errors import (
 from ..memory.entries.words import question_words, words_of
 from ..storage import Database, Transaction
 from .brief import Collaborator, InterfaceSpec, TaskBrief, interface_of
+from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
 from .mail import (
@@ -49,7 +50,7 @@ from .members import LIVE, Member, Members, add_member, members_of, new_member, 
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
 from .spawning import check_spawner, derived_brief, spec_of
-from .workspace import RoleTemplate, WorkspaceConfig
+from .workspace import RoleTemplate, WorkspaceConfig, WorkspacePolicy
 
 MAX_HOPS: Final = 8
 """How many members can be asked after one another for one introduction."""
@@ -81,6 +82,7 @@ class Society:
     """
 
     def __init__(self, config: WorkspaceConfig, database: Database, clock: Clock | None = None) -> None:
+        _check_policy(config.policy)
         self.config = config
         self.members = Members(database, owner=config.owner, max_roles=config.policy.max_roles, clock=clock)
         self.contacts = ContactRegistry(database, config.id, clock)
@@ -123,7 +125,7 @@ class Society:
         spawner: str,
         template_id: str,
         params: Mapping[str, str],
-        brief: TaskBrief | None = None,
+        brief: TaskBrief | Mapping[str, Any] | None = None,
         *,
         message_id: str | None = None,
         marks: Sequence[str] = (),
@@ -137,7 +139,7 @@ class Society:
             spawner: The member that makes it, `root` for the World Agent, or `user`.
             template_id: The template.
             params: The parameters of the template.
-            brief: What its first task is. Without one it is made of the template if the policy says so.
+            brief: What its first task is, also as JSON. Without one it is made of the template if the policy says so.
             message_id: The id of the first message. A second call with the same id returns the same member.
             marks: The untrusted content that the spawner had read.
 
@@ -149,14 +151,15 @@ class Society:
             RoleExists, RolesFull: The member cannot be added.
         """
         spawner, task = self._alias(spawner), message_id or new_id("msg")
-        if brief is None and self.config.policy.brief == "required":
+        given = TaskBrief.from_json(brief) if isinstance(brief, Mapping) else brief
+        if given is None and self.config.policy.brief == "required":
             TaskBrief()  # raises, and names the fields
 
         def work(tx: Transaction) -> str:
             there = letter_of(tx, self.config.id, task)
             if there is not None:
                 return there.message.to_id
-            template = check_spawner(self._template(tx, template_id), template_id, spawner)
+            template = check_spawner(self._template(tx, template_id), template_id, spawner, self.config.role_templates)
             parent = members_of(tx, self.config.id, [spawner]).get(spawner)
             if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
                 raise unknown_member(spawner)  # one that was removed while its turn ran
@@ -165,11 +168,11 @@ class Society:
             if not add_member(tx, member, most=self.config.policy.max_roles):
                 raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use other params")
             self._acquaint(tx, member)
-            given = brief or derived_brief(template, params, spec.reports_to)
-            for each in given.collaborators:
+            task_brief = given or derived_brief(template, params, spec.reports_to)
+            for each in task_brief.collaborators:
                 self._collaborate(tx, spawner, member, each)
             above = ROOT if parent is None else parent.id
-            payload = {MESSAGE_TYPE: "task_assignment", "task_brief": given.to_json()}
+            payload = {MESSAGE_TYPE: "task_assignment", "task_brief": task_brief.to_json()}
             message = RoleMessage(
                 id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
             )
@@ -278,7 +281,9 @@ class Society:
         )
         return await self._database.transact(lambda tx: self._send(tx, message, marks))
 
-    def _send(self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = ()) -> Letter:
+    def _send(
+        self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = (), *, after: Letter | None = None
+    ) -> Letter:
         there = letter_of(tx, self.config.id, message.id)
         if there is not None:
             return there
@@ -289,7 +294,7 @@ class Society:
             raise InvalidArgument(f"{message.from_id!r} is not in the workspace", remedy="send as a member or a person")
         if receiver is None:
             raise self._stranger(tx, message.from_id, message.to_id)
-        handling = handled_by(tx, self.config.id, message.from_id)
+        handling = after or handled_by(tx, self.config.id, message.from_id)
         sending = _Sending(message, sender, receiver, handling, self._clock.now())
         replied = self._replied(tx, sending)
         self._check_lives(tx, sending)
@@ -300,7 +305,11 @@ class Society:
         chain = self._chain(sending)
         message, introduced = self._introduced(tx, sending, replied)
         if replied and not message.correlation_id:
-            message = replace(message, correlation_id=replied[0])
+            message = replace(message, correlation_id=self._first_question(tx, replied))
+        asked = self._question(tx, message, chain, marks, sending.now) if introduced else None
+        if asked is not None:
+            return asked
+        questions = self._answered_questions(tx, message, replied)
         # A reply introduces no one: who asked knows whom it asked, or its contact was taken away (C5.7).
         known = replied or contact_of(tx, self.config.id, message.to_id, message.from_id, sending.now)
         opening = None if known else self._opening(sending, contact)
@@ -309,10 +318,29 @@ class Society:
         made = [] if known else [self._contact(tx, sender, FIRST_MESSAGE)]
         for each in (*made, *introduced):
             add_contact(tx, self.config.id, message.to_id, each, sending.now)
-        for answered in replied:
-            if message.message_type == "introduction_response" or not self._is_request(tx, answered):
-                mark_answered(tx, self.config.id, answered)
+        self._close(tx, message, replied, questions)
         return letter
+
+    def _close(
+        self, tx: Transaction, message: RoleMessage, replied: Sequence[str], questions: Sequence[Letter]
+    ) -> None:
+        """Note which messages a reply answers, and go on with the introductions that it agrees to."""
+        for answered in replied:
+            if message.message_type == "introduction_response" or not self._waits(tx, answered, questions):
+                mark_answered(tx, self.config.id, answered)
+        for each in questions:
+            self._agreed(tx, each, yes=message.payload[CONSENT] is True)
+
+    def _waits(self, tx: Transaction, message_id: str, answered: Sequence[Letter]) -> bool:
+        """Whether a message goes on waiting for its own kind of answer after a plain reply."""
+        letter = letter_of(tx, self.config.id, message_id)
+        question = is_question(letter) and message_id not in [each.message.id for each in answered]
+        return question or self._is_request(tx, message_id)
+
+    def _first_question(self, tx: Transaction, replied: Sequence[str]) -> str:
+        """Which of several messages a reply is to: the oldest that wants an answer, or else the oldest."""
+        letters = [letter_of(tx, self.config.id, each) for each in replied]
+        return next((each.message.id for each in letters if each and each.message.type == "request"), replied[0])
 
     def _check_answers(self, tx: Transaction, message: RoleMessage) -> None:
         """Refuse an answer to a message of others. That a request is a referral is checked with its path."""
@@ -335,6 +363,8 @@ class Society:
             return []
         if message.message_type == "introduction_response":
             open_ones = [each for each in open_ones if self._is_request(tx, each)]
+        elif CONSENT in message.payload:
+            open_ones = [each for each in open_ones if is_question(letter_of(tx, self.config.id, each))]
         return open_ones[:1] if message.type == "response" else open_ones
 
     def _is_request(self, tx: Transaction, message_id: str) -> bool:
@@ -366,7 +396,7 @@ class Society:
         message = sending.message
         if sending.sender.type == "human" or sending.receiver.type == "human":
             return None
-        reason = message.payload.get("reason") or (contact.note if contact is not None else "")
+        reason = message.payload.get("reason") or ("" if contact is None else contact.reason or contact.note)
         if not isinstance(reason, str) or not reason.strip():
             raise MessageInvalid(
                 f"the first message to {message.to_id!r} lacks `reason`",
@@ -378,6 +408,11 @@ class Society:
     def _stranger(self, tx: Transaction, from_id: str, to_id: str) -> UnknownContact:
         """The refusal of a stranger, which names whom to ask (C11)."""
         known = [each.id for each in contacts_of(tx, self.config.id, from_id, self._clock.now())]
+        if from_id == USER:
+            return UnknownContact(
+                f"{str(to_id)[:60]!r} is not a contact of {from_id!r}, whose contacts are: {', '.join(known)}",
+                remedy="write to one of them, or add the contact with agent.society.contacts.add('user', ...)",
+            )
         shown = ", ".join(known[:_MAX_SHOWN]) or USER
         return UnknownContact(
             f"{str(to_id)[:60]!r} is not a contact of {from_id!r}; ask a contact for an introduction"
@@ -402,11 +437,12 @@ class Society:
                 f"{message.to_id!r} has no open introduction_request to {message.from_id!r}",
                 remedy="answer each request once; send a collaboration_request for anything else",
             )
-        target = message.payload.get("target_id")
-        introduced = () if target is None else (self._introduce(tx, sending, str(target)),)
+        target, request = message.payload.get("target_id"), letter_of(tx, self.config.id, asked[0])
+        reason = "" if request is None else str(request.message.payload["reason"])
+        introduced = () if target is None else (self._introduce(tx, sending, str(target), reason),)
         return replace(message, correlation_id=asked[0]), introduced
 
-    def _introduce(self, tx: Transaction, sending: _Sending, target: str) -> Contact:
+    def _introduce(self, tx: Transaction, sending: _Sending, target: str, reason: str) -> Contact:
         message, payload = sending.message, sending.message.payload
         contact = contact_of(tx, self.config.id, message.from_id, self._alias(target), sending.now)
         if contact is None:
@@ -419,7 +455,50 @@ class Society:
             introduced_by=message.from_id,
             interface=contact.interface or interface_of(message.to_json()["payload"]["interface_spec"]),
             note=str(payload["usage_advice"]),
+            reason=reason,
         )
+
+    def _question(
+        self, tx: Transaction, answer: RoleMessage, chain: int, marks: Sequence[str], now: datetime
+    ) -> Letter | None:
+        """Ask the next one that has to agree to an introduction; None if all have agreed.
+
+        Raises:
+            MessageInvalid: One has refused.
+        """
+        for who in to_ask(tx, self.config.id, self.config.policy, answer):
+            request = letter_of(tx, self.config.id, answer.correlation_id)
+            reason = "" if request is None else str(request.message.payload["reason"])
+            asked = question(answer, who, reason, self.config.language)
+            said = agreed(tx, self.config.id, asked.id)
+            if said is None:
+                there = letter_of(tx, self.config.id, asked.id)
+                return there or post(tx, self.config.id, asked, chain=chain, opening=None, marks=marks, now=now)
+            if not said:
+                raise MessageInvalid(f"{who!r} does not agree to the introduction", remedy="answer with `declined`")
+        return None
+
+    def _answered_questions(self, tx: Transaction, message: RoleMessage, replied: Sequence[str]) -> list[Letter]:
+        """The questions for consent that a message answers.
+
+        Raises:
+            MessageInvalid: It is a collaboration_response to one, and does not say yes or no.
+        """
+        found = [letter_of(tx, self.config.id, each) for each in replied]
+        questions = [each for each in found if each is not None and is_question(each)]
+        said = message.payload.get(CONSENT)
+        if questions and message.type == "response" and not isinstance(said, bool):
+            raise MessageInvalid(
+                f"the answer to {message.to_id!r} lacks `consent`", remedy="say true or false in the payload"
+            )
+        return questions if isinstance(said, bool) else []
+
+    def _agreed(self, tx: Transaction, asked: Letter, *, yes: bool) -> None:
+        """Go on with an introduction that one has agreed to, or decline it."""
+        request = letter_of(tx, self.config.id, asked.message.correlation_id)
+        if request is not None and not request.answered:
+            declined = {MESSAGE_TYPE: "introduction_response", "declined": _NOT_AGREED}
+            self._replies(tx, request, answer_of(asked) if yes else declined, asked.marks, after=asked)
 
     def _referral(self, tx: Transaction, sending: _Sending) -> RoleMessage:
         """Tie a request to the one that its sender is asked, and end loops and paths that are too long."""
@@ -481,8 +560,10 @@ class Society:
                 return True
             set_state(tx, self.config.id, message_id, "handling")
             kind = letter.message.message_type
-            done = (kind == "introduction_request" and self._answer(tx, letter)) or (
-                kind == "introduction_response" and self._forward(tx, letter)
+            done = (
+                (kind == "introduction_request" and self._answer(tx, letter))
+                or (kind == "introduction_response" and self._forward(tx, letter))
+                or (letter.message.type == "response" and self._answers_question(tx, letter))
             )
             if done:
                 set_state(tx, self.config.id, message_id, "handled")
@@ -503,10 +584,21 @@ class Society:
         [found] = fitting
         return self._replies(tx, letter, _response(found), letter.marks)
 
-    def _replies(self, tx: Transaction, letter: Letter, payload: Mapping[str, Any], marks: Sequence[str] = ()) -> bool:
+    def _answers_question(self, tx: Transaction, letter: Letter) -> bool:
+        return is_question(letter_of(tx, self.config.id, letter.message.correlation_id))
+
+    def _replies(
+        self,
+        tx: Transaction,
+        letter: Letter,
+        payload: Mapping[str, Any],
+        marks: Sequence[str] = (),
+        *,
+        after: Letter | None = None,
+    ) -> bool:
         """Reply for the member that was asked; False if the reply is refused, so that no message is tried for ever."""
         with suppress(*_REFUSALS):  # such as to one that is terminated, or to a full mailbox
-            self._send(tx, _reply(letter, payload), marks)
+            self._send(tx, _reply(letter, payload), marks, after=after)
             return True
         return False
 
@@ -556,6 +648,8 @@ class Society:
             letter = held(tx, self.config.id, message_id)
             if letter is None or letter.state == "handled":
                 return
+            if is_question(letter) and not letter.answered:
+                self._agreed(tx, letter, yes=False)
             origin = self._origin(tx, letter)
             if origin is not None and not self._is_open(tx, origin, letter):
                 self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN})
@@ -622,7 +716,7 @@ class Society:
         return [
             await self.text_of(each, can_reply=False)
             if each.message.to_id == receiver
-            else f"-> {each.message.to_id}: {quoted(each.message.content)}"
+            else f"-> {each.message.to_id}: {quoted(each.message.content or str(each.message.message_type))}"
             for each in rows
             if each.message.id != letter.message.id and each.state != "waiting"
         ][-most:]
@@ -655,6 +749,26 @@ _TASKS: Final = 1000
 _MAX_SHOWN: Final = 20
 _REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)
 _NONE_KNOWN: Final = "I know of none."
+_NOT_AGREED: Final = "The introduction was not agreed to."
+
+
+def _check_policy(policy: WorkspacePolicy) -> None:
+    """Refuse what a society cannot keep yet, so that no workspace relies on it.
+
+    Raises:
+        InvalidArgument: The policy asks for it.
+    """
+    given = {
+        "spawn_requires_approval": policy.spawn_requires_approval,
+        "auto_spawn": policy.auto_spawn,
+        "memory_isolation": policy.memory_isolation != "strict",
+    }
+    found = [name for name, asked in given.items() if asked]
+    if found:
+        raise InvalidArgument(
+            f"the policy's `{found[0]}` needs autonomous roles, which this version does not have",
+            remedy="leave it out; to approve each spawn, let a rule ask for spawn_agent",
+        )
 
 
 def _type_of(payload: Mapping[str, Any]) -> MessageType | None:

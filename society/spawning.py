@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..core import digest
@@ -19,7 +19,9 @@ MAX_PARAM: Final = 500
 """Characters of a parameter of a template."""
 
 
-def check_spawner(template: RoleTemplate | None, template_id: str, spawner: str) -> RoleTemplate:
+def check_spawner(
+    template: RoleTemplate | None, template_id: str, spawner: str, known: Iterable[str] = ()
+) -> RoleTemplate:
     """Return a template that a member or a person may make members of.
 
     Raises:
@@ -28,7 +30,8 @@ def check_spawner(template: RoleTemplate | None, template_id: str, spawner: str)
     """
     if template is None:
         raise UnknownTemplate(
-            f"the workspace has no template {str(template_id)[:60]!r}", remedy="use one that the workspace lists"
+            f"the workspace has no template {str(template_id)[:60]!r}; it has: {', '.join(known) or 'none'}",
+            remedy="use one of these",
         )
     if spawner not in (USER, *template.allowed_spawners):
         raise SpawnForbidden(

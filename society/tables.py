@@ -49,6 +49,7 @@ SOCIETY: Final = Schema(
                  introduced_by TEXT NOT NULL,
                  interface TEXT,
                  note TEXT NOT NULL,
+                 reason TEXT NOT NULL,
                  since DOUBLE PRECISION NOT NULL,
                  expires DOUBLE PRECISION,
                  PRIMARY KEY(workspace, owner, id))""",

@@ -270,7 +270,7 @@ async def import_entries(options: MemoryOptions, output: Output, file: Path) -> 
     text = _read(file)
     async with _open(options) as memory:
         count = await memory.import_lines([*_objects(text)], account=options.account)
-    output.result({"imported": count}, f"{count} entries")
+    output.result({"imported": count}, f"{count} entries of the file are there")
 
 
 @option_group

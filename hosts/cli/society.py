@@ -69,8 +69,11 @@ async def contacts(options: ThreadsOptions, output: Output, id: str) -> None:
       worldagent society contacts cro
     """
     from ...core.checks import to_json
+    from ...society.members import unknown_member
 
     async with _open(options) as society:
+        if await society.members.get(options.workspace, id) is None:
+            raise unknown_member(id)
         found = await society.contacts.list(id)
     rows = [(each.id, each.role, each.introduced_by, each.note) for each in found]
     output.result({"contacts": to_json(found)}, table(_CONTACTS, rows) if rows else "there are no contacts")

@@ -179,20 +179,24 @@ class Reader:
         return tuple(range(CLASSIFICATIONS.index(self.clearance) + 1))
 
 
-def check_entry_text(text: object) -> str:
+def check_entry_text(text: object, what: str = "the text of an entry") -> str:
     """Return a text if it can be that of an entry.
+
+    Args:
+        text: The text.
+        what: What it is, for the error.
 
     Raises:
         InvalidArgument: It is empty, too long, or UTF-8 cannot encode it.
     """
     if not (isinstance(text, str) and text.strip() and is_text(text) and "\0" not in text):
         raise InvalidArgument(
-            "the text of an entry must be a text that UTF-8 can encode and not blank", remedy="pass what to remember"
+            f"{what} must be a text that UTF-8 can encode and not blank", remedy="pass a text with words"
         )
     if len(text) > MAX_ENTRY_CHARACTERS:
         raise InvalidArgument(
-            f"the text of an entry has {len(text):,} characters, and at most {MAX_ENTRY_CHARACTERS:,} are allowed",
-            remedy="split it into entries that each say one thing",
+            f"{what} has {len(text):,} characters, and at most {MAX_ENTRY_CHARACTERS:,} are allowed",
+            remedy="split it into texts that each say one thing",
         )
     return text
 

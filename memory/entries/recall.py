@@ -130,7 +130,7 @@ def context_json(given: object) -> str:
             remedy='pass for example context=["The harbour opens at six."]',
         )
     for each in items:
-        check_entry_text(each.text)
+        check_entry_text(each.text, "a passage of `context`")
         check_line("source", each.source, 200, remedy="say in a few words where the passage comes from")
     return canonical_json([[each.text, each.source, bool(each.trusted)] for each in items])
 

@@ -245,7 +245,7 @@ async def test_lists_are_paged_and_filtered(entries: Entries) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"text": " "}, "must be a text that UTF-8 can encode and not blank; pass what"),
+        ({"text": " "}, "must be a text that UTF-8 can encode and not blank; pass a text"),
         ({"text": "x" * 4001}, "has 4,001 characters, and at most 4,000 are allowed; split it"),
         ({"text": "\ud800"}, "UTF-8 can encode"),
         ({"text": "x", "tags": "travel"}, r"`tags` must be up to 20 texts .*; pass a list"),

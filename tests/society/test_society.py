@@ -158,7 +158,7 @@ async def test_at_first_the_world_agent_and_the_owner_know_each_other_alone(data
     assert [(owner, each.id) for owner, each in await society.contacts.every()] == [("root", "user"), ("user", "root")]
     assert "send_message" not in await society.text_of((await society.inbox())[0])
     await society.join(spec("cro"))
-    with pytest.raises(UnknownContact, match="introduction_request: root"):
+    with pytest.raises(UnknownContact, match="contacts are: root"):
         await society.send("user", "cro", "Hello.")
 
 
@@ -504,6 +504,99 @@ async def test_a_request_whose_answer_is_refused_ends(local: Database, capabilit
     await society.members.set_life("w", "bdr", replace(life, status=RoleStatus.TERMINATED))
     assert [each.message.to_id for each in await deliver(society)] == ["coo"]
     assert await known(society, "bdr") == ["coo", "cro"]
+
+
+@pytest.mark.requirement("A4")
+async def test_a_plain_reply_answers_the_question_and_not_the_message_before_it(local: Database) -> None:
+    society = await branches(local)
+    await society.send("cro", "bdr", "Here is your task.")
+    question = await society.send("cro", "bdr", "How many?", kind="request")
+    reply = await society.send("bdr", "cro", "42")
+    assert reply.message.correlation_id == question.message.id
+    assert await society.reply_to(question.message.id) == reply
+
+
+@pytest.mark.requirement("C5")
+async def test_a_first_message_after_an_introduction_tells_the_reason_of_the_request(local: Database) -> None:
+    society = await branches(local)
+    await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
+    await society.send("bdr", "coo", payload=ASK_LAW)
+    await deliver(society)
+    letter = await society.send("bdr", "legal", "Hello.")
+    assert letter.opening is not None
+    assert letter.opening.reason == ASK_LAW["reason"]
+
+
+async def questions(society: Society) -> list[Letter]:
+    """The questions for consent that wait, once all is settled that needs no turn."""
+    while fresh := [each for each in await society.waiting() if each.state == "waiting"]:
+        for letter in fresh:
+            await society.settle(letter.message.id)
+    return [each for each in await society.waiting() if "introduction" in each.message.payload]
+
+
+AGREED = {"message_type": "collaboration_response", "consent": True}
+
+
+@pytest.mark.requirement("C3")
+@pytest.mark.parametrize("language", ["en", "zh"])
+async def test_who_is_introduced_agrees_first_where_the_policy_says_so(database: Database, language: Any) -> None:
+    society = await branches(database, consent="ask")
+    society.config = replace(society.config, language=language)
+    await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
+    for said, knows in ((False, False), (True, True)):
+        request = await society.send("bdr", "coo", payload=ASK_LAW)
+        [question] = await questions(society)
+        assert (question.message.from_id, question.message.to_id) == ("coo", "legal")
+        assert "bdr" in question.message.content
+        assert "legal" not in await known(society, "bdr")
+        with pytest.raises(MessageInvalid, match="`consent`"):
+            await society.send("legal", "coo", payload={"message_type": "collaboration_response"})
+        await society.send("legal", "coo", payload=AGREED | {"consent": said})
+        [answer] = [each for each in await deliver(society) if each.message.to_id == "bdr"]
+        assert ("declined" in answer.message.payload, answer.message.correlation_id) == (not said, request.message.id)
+        assert ("legal" in await known(society, "bdr")) is knows
+
+
+@pytest.mark.requirement("C3")
+async def test_the_lowest_common_superior_confirms_an_introduction_across_branches(local: Database) -> None:
+    society = await branches(local, cross_branch="confirm", consent="ask")
+    await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
+    await society.send("bdr", "coo", payload=ASK_LAW)
+    [first] = await questions(society)
+    assert first.message.to_id == "root"
+    await society.send("root", "coo", payload=AGREED, answers=first.message.id)
+    await society.ended(first.message.id)
+    [second] = await questions(society)
+    assert second.message.to_id == "legal"
+    await society.send("legal", "coo", payload=AGREED)
+    [answer] = [each for each in await deliver(society) if each.message.to_id == "bdr"]
+    assert answer.message.payload["target_id"] == "legal"
+    assert answer.chain > second.chain
+
+
+@pytest.mark.requirement("C3")
+async def test_an_introduction_in_one_branch_needs_no_superior_and_silence_is_no_consent(local: Database) -> None:
+    society = await branches(local, cross_branch="confirm")
+    await society.join(spec("intern", parent="bdr"), name="Intern", interface=LAW)
+    await society.send("cro", "bdr", payload=ASK_LAW)
+    [answer] = await deliver(society)
+    assert answer.message.payload["target_id"] == "intern"
+    strict = await branches(local, consent="ask")
+    await strict.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
+    await strict.send("bdr", "coo", payload=ASK_LAW)
+    left = await deliver(strict)
+    assert [each.message.payload.get("declined") for each in left if each.message.to_id == "bdr"] == [
+        "The introduction was not agreed to."
+    ]
+
+
+@pytest.mark.parametrize(
+    "more", [{"spawn_requires_approval": True}, {"auto_spawn": True}, {"memory_isolation": "shared_read"}]
+)
+async def test_a_policy_that_nothing_keeps_yet_is_refused(local: Database, more: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(more))):
+        society_on(local, **more)
 
 
 # --- the registry -----------------------------------------------------------------------------------------------------
