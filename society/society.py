@@ -339,7 +339,7 @@ class Society:
 
     def _first_question(self, tx: Transaction, replied: Sequence[str]) -> str:
         """Which of several messages a reply is to: the oldest that wants an answer, or else the oldest."""
-        letters = [letter_of(tx, self.config.id, each) for each in replied]
+        letters = (letter_of(tx, self.config.id, each) for each in replied)
         return next((each.message.id for each in letters if each and each.message.type == "request"), replied[0])
 
     def _check_answers(self, tx: Transaction, message: RoleMessage) -> None:
@@ -363,8 +363,11 @@ class Society:
             return []
         if message.message_type == "introduction_response":
             open_ones = [each for each in open_ones if self._is_request(tx, each)]
-        elif CONSENT in message.payload:
-            open_ones = [each for each in open_ones if is_question(letter_of(tx, self.config.id, each))]
+        else:
+            own = [each for each in open_ones if each.endswith(f".{message.from_id}")]  # as the ids of questions end
+            questions = [each for each in own if is_question(letter_of(tx, self.config.id, each))]
+            others = [each for each in open_ones if each not in questions]
+            open_ones = questions if CONSENT in message.payload else others or questions
         return open_ones[:1] if message.type == "response" else open_ones
 
     def _is_request(self, tx: Transaction, message_id: str) -> bool:
