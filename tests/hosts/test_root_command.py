@@ -53,7 +53,7 @@ def test_help_shows_the_commands_in_groups() -> None:
             "doctor",
         ),
         *("Servers", "serve", "role-host", "worker", "ps"),
-        *("Data", "prune", "backup", "storage"),
+        *("Data", "prune", "backup", "accounts", "storage"),
     ]
 
 
