@@ -407,7 +407,7 @@ class WorldAgent:
     def remove_worker(self, name: str) -> None:
         """Remove a worker while turns run. Its name can be used again.
 
-        What it does now goes on to its end, but the gate refuses further calls that it makes. New calls of it raise
+        What it does now runs to its end, but the gate refuses further calls that it makes. New calls of it raise
         `UnknownWorker`, also in turns that run. A turn that waits below it cannot resume: `resume()` raises
         `GraphChanged` and takes no answer, until a worker with this name and these params is added again.
 

@@ -222,7 +222,7 @@ class AgentMemory:
 
         Raises:
             InvalidArgument: `limit` is out of bounds, or `text` is not a text, or blank.
-            EmbedderFailed: The embedder failed. A turn's recall goes on by words alone.
+            EmbedderFailed: The embedder failed. A turn's recall then uses words alone.
         """
         check_integer("limit", limit, MAX_RECALLED, remedy="ask for fewer")
         if not (isinstance(text, str) and text.strip() and is_text(text)):

@@ -74,8 +74,8 @@ class Gateway:
         for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
             try:
                 await self._bring_reply(wait)
-            except WorldAgentError as error:  # the others go on
-                _LOG.warning("the turn %s does not go on with its reply: %s", wait.turn_id, error.code)
+            except WorldAgentError as error:  # the other turns are still resumed
+                _LOG.warning("the turn %s could not be resumed with its reply: %s", wait.turn_id, error.code)
 
     async def _bring_reply(self, wait: OpenReply) -> None:
         late = wait.expires is not None and wait.expires <= self._agent.clock.now()

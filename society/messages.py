@@ -129,7 +129,7 @@ def _assignment(payload: Mapping[str, Any]) -> None:
 
 def _report(payload: Mapping[str, Any]) -> None:
     if not isinstance(payload.get("done", False), bool):
-        raise InvalidArgument("`done` must be true or false", remedy="omit it while the work goes on")
+        raise InvalidArgument("`done` must be true or false", remedy="omit it until the work is done")
 
 
 def _introduction_request(payload: Mapping[str, Any]) -> None:

@@ -324,7 +324,7 @@ class Society:
     def _close(
         self, tx: Transaction, message: RoleMessage, replied: Sequence[str], questions: Sequence[Letter]
     ) -> None:
-        """Note which messages a reply answers, and go on with the introductions that it agrees to."""
+        """Note which messages a reply answers, and continue the introductions that it agrees to."""
         for answered in replied:
             if message.message_type == "introduction_response" or not self._waits(tx, answered, questions):
                 mark_answered(tx, self.config.id, answered)
@@ -332,7 +332,7 @@ class Society:
             self._agreed(tx, each, yes=message.payload[CONSENT] is True)
 
     def _waits(self, tx: Transaction, message_id: str, answered: Sequence[Letter]) -> bool:
-        """Whether a message goes on waiting for its own kind of answer after a plain reply."""
+        """Whether a message still waits for its own kind of answer after a plain reply."""
         letter = letter_of(tx, self.config.id, message_id)
         question = is_question(letter) and message_id not in [each.message.id for each in answered]
         return question or self._is_request(tx, message_id)
@@ -497,7 +497,7 @@ class Society:
         return questions if isinstance(said, bool) else []
 
     def _agreed(self, tx: Transaction, asked: Letter, *, yes: bool) -> None:
-        """Go on with an introduction that one has agreed to, or decline it."""
+        """Continue an introduction that one has agreed to, or decline it."""
         request = letter_of(tx, self.config.id, asked.message.correlation_id)
         if request is not None and not request.answered:
             declined = {MESSAGE_TYPE: "introduction_response", "declined": _NOT_AGREED}

@@ -94,7 +94,7 @@ def derived_brief(template: RoleTemplate, params: Mapping[str, str], parent: str
         constraints="none beyond your instructions",
         inputs=given,
         outputs=f"a status_report to {parent}",
-        completion_criteria="none; your work goes on",
+        completion_criteria="none; your work has no end",
     )
 
 

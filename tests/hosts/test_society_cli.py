@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from support.command_line import Run, as_json, home, refusal, run
+from support.role_specs import spec_of
 from worldagent import Storage
 from worldagent.agent.stores import Stores
-from worldagent.society import AuthorityConfig, Contact, RoleSpec, Society, WorkspaceConfig
+from worldagent.society import Contact, Society, WorkspaceConfig
 from worldagent.society.graph import as_mermaid
 
 __all__ = ["home", "run"]  # fixtures
@@ -21,17 +22,7 @@ async def peopled(home: Path) -> None:
     async with aclosing(await Stores.open(Storage(home=home))) as stores:
         society = Society(WorkspaceConfig(id="default", owner="charles"), stores.database)
         for role_id, parent in (("cro", ""), ("bdr", "cro")):
-            spec = RoleSpec(
-                role_id=role_id,
-                workspace="default",
-                soul="You sell.",
-                domains=("revenue",),
-                reports_to=parent,
-                operator_ids=(),
-                authority=AuthorityConfig(),
-                parent_role_id=parent,
-            )
-            await society.join(spec, name=f'{role_id.upper()} "x"')
+            await society.join(spec_of(role_id, parent, workspace="default"), name=f'{role_id.upper()} "x"')
         await society.contacts.add("bdr", Contact(id="user", role="the owner", introduced_by="cro"))
         await society.send("bdr", "user", "The quarter\nis over.")
 

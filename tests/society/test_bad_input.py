@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent
+from support.role_specs import spec_of
 from worldagent import Policy, Rule, WorldAgent
 from worldagent.autonomy import Gateway
 from worldagent.society import (
@@ -16,7 +17,6 @@ from worldagent.society import (
     AuthorityConfig,
     Contact,
     Letter,
-    RoleSpec,
     RoleStatus,
     RoleTemplate,
     WorkspaceConfig,
@@ -64,17 +64,7 @@ async def made(tmp_path: Path) -> AsyncIterator[tuple[Caller, WorldAgent]]:
     society = WorkspaceConfig(id="novel", owner="charles", role_templates={"developer": DEVELOPER})
     async with scripted_agent(tmp_path, ScriptedLM(script), society=society, policy=APPROVED) as agent:
         for role_id, parent in (("cro", ""), ("coo", ""), ("bdr", "cro"), ("legal", "coo")):
-            spec = RoleSpec(
-                role_id=role_id,
-                workspace="novel",
-                soul=f"You are {role_id}.",
-                domains=(),
-                reports_to=parent or "charles",
-                operator_ids=(),
-                authority=AuthorityConfig(),
-                parent_role_id=parent,
-            )
-            await agent.society.join(spec)
+            await agent.society.join(spec_of(role_id, parent))
         yield script, agent
 
 
@@ -212,16 +202,7 @@ async def test_the_form_has_the_language_of_the_workspace_whatever_the_text_is_i
     society = WorkspaceConfig(id="novel", owner="charles", language=language)
     async with scripted_agent(tmp_path, ScriptedLM(act), society=society, policy=APPROVED) as agent:
         for role_id in ("coo", "legal"):
-            spec = RoleSpec(
-                role_id=role_id,
-                workspace="novel",
-                soul="You help.",
-                domains=(),
-                reports_to="charles",
-                operator_ids=(),
-                authority=AuthorityConfig(),
-            )
-            await agent.society.join(spec, name="COO 运营" if role_id == "coo" else "")
+            await agent.society.join(spec_of(role_id), name="COO 运营" if role_id == "coo" else "")
         await agent.society.contacts.add("coo", Contact(id="legal", role="Legal", note="法律"))
         task = {"message_type": "task_assignment", "task_brief": BRIEF | {"objective": text}}
         await agent.society.send("coo", "legal", text, payload=task)

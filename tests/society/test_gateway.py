@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent
+from support.role_specs import spec_of
 from worldagent import Memory, Policy, Reject, Rule, WorldAgent, flow, tool
 from worldagent.autonomy import Gateway
 from worldagent.core.errors import InvalidArgument
@@ -114,21 +115,14 @@ class Obedient:
         return {"result": "Done."} if done else {"result": "", **calls(("deploy", {"where": "everywhere"}))}
 
 
-def spec_of(role_id: str, *operators: str) -> RoleSpec:
-    return RoleSpec(
-        role_id=role_id,
-        workspace="novel",
-        soul=f"You are {role_id}.",
-        domains=("web",),
-        reports_to="charles",
-        operator_ids=operators,
-        authority=AuthorityConfig(autonomous=operators),
-    )
+def able(role_id: str, *operators: str) -> RoleSpec:
+    """A member that can run some functions without asking."""
+    return spec_of(role_id, operator_ids=operators, authority=AuthorityConfig(autonomous=operators))
 
 
 async def enlisted(agent: WorldAgent, *ids: str) -> None:
     for role_id in ids:
-        await agent.society.join(spec_of(role_id, "deploy"), name=role_id.upper())
+        await agent.society.join(able(role_id, "deploy"), name=role_id.upper())
 
 
 @pytest.mark.requirement("C9")
@@ -169,7 +163,7 @@ async def test_what_a_member_had_read_marks_the_turn_that_its_message_starts(tmp
     policy, tools = Policy(rules=(allowed,)), [deploy, look]
     async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=policy, tools=tools) as agent:
         for role_id in ("cro", "coo"):
-            await agent.society.join(spec_of(role_id, "look"))
+            await agent.society.join(able(role_id, "look"))
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
         await agent.society.send("root", "cro", "Go.", marks=("fetch",))
         await all_delivered(agent)
@@ -296,7 +290,7 @@ async def test_a_member_remembers_for_itself_and_recalls_what_is_its_own_or_ever
     given: dict[str, Any] = {"policy": Policy(rules=(noted,)), "tools": [deploy], "memory": Memory()}
     async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), **given) as agent:
         for role_id in ("cro", "coo"):
-            await agent.society.join(spec_of(role_id, "remember"))
+            await agent.society.join(able(role_id, "remember"))
         await agent.memory.add("The harbour is in the north.")
         await agent.society.send("root", "cro", "Note when the harbour opens.")
         await all_delivered(agent)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.role_specs import spec_of
 from worldagent import Policy
 from worldagent.autonomy import Gateway
-from worldagent.society import SEND_RULES, AuthorityConfig, Contact, InterfaceSpec, RoleSpec, WorkspaceConfig
+from worldagent.society import SEND_RULES, Contact, InterfaceSpec, WorkspaceConfig
 from worldagent.society.functions import FUNCTIONS, prompt
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -61,19 +62,10 @@ async def test_models_of_a_society_read_them_with_the_interfaces_of_their_contac
         seen.append(call)
         return {"result": "Done."} if "task" in call.fields else {"reply": "Hello."}
 
-    spec = RoleSpec(
-        role_id="cro",
-        workspace="novel",
-        soul="You lead.",
-        domains=(),
-        reports_to="charles",
-        operator_ids=(),
-        authority=AuthorityConfig(),
-    )
     society = config(language)
     async with scripted_agent(tmp_path, ScriptedLM(act), society=society, policy=Policy(rules=SEND_RULES)) as agent:
         await agent.thread("t", account="charles").converse("Hello.")
-        await agent.society.join(spec)
+        await agent.society.join(spec_of("cro"))
         await agent.society.contacts.add("cro", Contact(id="legal", role="Legal", interface=LAW))
         await agent.society.send("root", "cro", "Go.")
         await Gateway(agent).deliver()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.databases import ENGINES, fresh
+from support.role_specs import spec_of
 from worldagent.core.errors import (
     BriefInvalid,
     ChainTooLong,
@@ -98,16 +99,9 @@ class Seen:
 
 
 def spec(workspace: str, role_id: str, parent: str = "") -> RoleSpec:
-    return RoleSpec(
-        role_id=role_id,
-        workspace=workspace,
-        soul="You help.",
-        domains=("law",) if role_id in "bd" else ("gardening",),
-        reports_to=parent,
-        operator_ids=(),
-        authority=AuthorityConfig(),
-        parent_role_id="" if parent == "root" else parent,
-    )
+    domain = "law" if role_id in "bd" else "gardening"
+    above = "" if parent == "root" else parent
+    return spec_of(role_id, above, workspace=workspace, domains=(domain,), reports_to=parent)
 
 
 class World:
@@ -316,17 +310,7 @@ async def asks(place: Path | PostgresAddress, edges: set[tuple[str, str]], chain
     society = world.society
     try:
         for name in GRAPH:
-            await society.members.register(
-                RoleSpec(
-                    role_id=name,
-                    workspace=world.id,
-                    soul="You help.",
-                    domains=("law",) if name == "j" else (),
-                    reports_to="",
-                    operator_ids=(),
-                    authority=AuthorityConfig(),
-                )
-            )
+            await society.members.register(spec_of(name, workspace=world.id, domains=("law",) if name == "j" else ()))
         for one, other in sorted(edges):
             await society.contacts.add(one, Contact(id=other, role=other, note="For this."))
         request = ASK | {"required_capability": "law"}

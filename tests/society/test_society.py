@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.databases import ENGINES, Engine, fresh
+from support.role_specs import spec_of
 from worldagent.core.errors import (
     ChainTooLong,
     InvalidArgument,
@@ -23,7 +24,6 @@ from worldagent.core.errors import (
 )
 from worldagent.society import (
     SOCIETY,
-    AuthorityConfig,
     Contact,
     InMemoryRegistry,
     InterfaceSpec,
@@ -74,17 +74,8 @@ async def local(tmp_path: Path) -> AsyncIterator[Database]:
     await opened.aclose()
 
 
-def spec(role_id: str, *, parent: str = "", reports_to: str = "", domains: tuple[str, ...] = ()) -> RoleSpec:
-    return RoleSpec(
-        role_id=role_id,
-        workspace="w",
-        soul=f"You are {role_id}.",
-        domains=domains,
-        reports_to=reports_to or parent,
-        operator_ids=(),
-        authority=AuthorityConfig(),
-        parent_role_id=parent,
-    )
+def spec(role_id: str, *, parent: str = "", domains: tuple[str, ...] = ()) -> RoleSpec:
+    return spec_of(role_id, parent, workspace="w", domains=domains)
 
 
 def society_on(database: Database, clock: VirtualClock | None = None, **policy: Any) -> Society:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.role_specs import spec_of
 from worldagent.core.errors import (
     BriefInvalid,
     InvalidArgument,
@@ -23,7 +24,6 @@ from worldagent.society import (
     AuthorityConfig,
     ClearanceProfile,
     InterfaceSpec,
-    RoleSpec,
     RoleTemplate,
     Society,
     TaskBrief,
@@ -71,15 +71,8 @@ async def workspace(database: Database, made: RoleTemplate | None = None, **poli
     )
     society = Society(config, database)
     for role_id in ("cro", "coo"):
-        spec = RoleSpec(
-            role_id=role_id,
-            workspace="w",
-            soul="You lead.",
-            domains=("revenue",),
-            reports_to="charles",
-            operator_ids=("revenue_ops",),
-            authority=AuthorityConfig(autonomous=("qualify_lead",), forbidden=("sign",)),
-        )
+        authority = AuthorityConfig(autonomous=("qualify_lead",), forbidden=("sign",))
+        spec = spec_of(role_id, workspace="w", operator_ids=("revenue_ops",), authority=authority)
         await society.join(spec, name=role_id.upper())
     return society
 
