@@ -1,0 +1,82 @@
+"""The examples of the society tell what they promise, run as a reader runs them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.house import ROOT
+from support.services import FORMATS, Said, service
+
+
+def printed(name: str, home: Path, **env: str) -> str:
+    """What an example prints."""
+    done = subprocess.run(
+        [sys.executable, "-P", str(ROOT / "examples" / name)],
+        cwd=home,
+        env={"PYTHONPATH": str(ROOT / ".dev"), "TMPDIR": str(home), "HOME": str(home), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert os.listdir(home) == []
+    return done.stdout
+
+
+@pytest.mark.requirement("C1")
+@pytest.mark.requirement("C1.5")
+def test_a_wish_is_lost_without_a_brief_and_arrives_with_one(tmp_path: Path) -> None:
+    without, complete = printed("society_brief.py", tmp_path).split("--- brief='required'")
+    for part in (
+        "Constraints: none beyond your instructions",
+        "lost on the way: static, framework, from a file, menu.csv",
+        "I built a React project",
+    ):
+        assert part in without
+    for part in (
+        "spawn_agent: brief_invalid\n",
+        "Constraints: A static web page, no framework.",
+        "lost on the way: nothing",
+        "I built index.html, without a script.",
+    ):
+        assert part in complete
+
+
+def test_the_example_of_briefs_asks_a_real_model_if_there_is_one(tmp_path: Path) -> None:
+    brief = {
+        "objective": "A menu.",
+        "constraints": "A static page, no framework.",
+        "inputs": "menu.csv",
+        "outputs": "A page.",
+        "completion_criteria": "It opens from a file.",
+    }
+    spawn = {"template": "developer", "params": {"name": "Dana"}, "brief": brief}
+    said = [Said("", (("spawn_agent", spawn),)), Said("Dana builds it."), Said("Built.")]
+    with service(*said, *said) as stub:
+        model = {"WORLDAGENT_LM": FORMATS["chat"], "OPENAI_API_KEY": "key", "WORLDAGENT_API_BASE": stub.url("chat")}
+        assert printed("society_brief.py", tmp_path, **model).count("lost on the way: nothing") == 2
+        assert not stub.answers
+
+
+@pytest.mark.requirement("C3")
+@pytest.mark.requirement("C3.6")
+@pytest.mark.requirement("C5.3")
+def test_a_developer_finds_the_specialist_over_two_referrals(tmp_path: Path) -> None:
+    lines = printed("society_referrals.py", tmp_path).splitlines()
+    passed = lines[: lines.index("flowchart LR")]
+    assert [each.partition(" -> ")[0] for each in passed[1:4]] == ["developer", "web-lead", "root"]
+    assert passed[3:7] == [
+        "root -> legal-lead: introduction_request (licences)  [no model was asked]",
+        "legal-lead -> root: introduction_response (contracts)  [no model was asked]",
+        "root -> web-lead: introduction_response (contracts)  [no model was asked]",
+        "web-lead -> developer: introduction_response (contracts)",
+    ]
+    assert {'  n3 -->|"web-lead"| n5', '  n5 -->|"first message"| n3'} <= {*lines}
+    assert lines[lines.index("legal-lead reads:") + 1] == "    nothing"
+    reason = "Reason: The map of the city is under the ODbL."
+    assert f"    First contact. Role: Developer. Duties: Developer. {reason}" in lines
+    assert "    Yes. Name its authors next to it." in lines
