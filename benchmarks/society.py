@@ -30,6 +30,7 @@ from worldagent.society.members import add_member, new_member
 from worldagent.society.roles import RoleStatus
 from worldagent.storage import Database, PostgresAddress, Transaction
 
+_POLICY = WorkspacePolicy(max_roles=1_000_000)
 _MEMBERS, _CONTACTS = 10_000, 10  # members, and contacts of each
 _REFERRALS = 1000
 _AIM = 1.3  # of twice the size over the size: what is logarithmic or constant stays below
@@ -57,8 +58,7 @@ class Crowd:
     """
 
     def __init__(self, database: Database, members: int) -> None:
-        policy = WorkspacePolicy(max_roles=1_000_000)
-        self.society = Society(WorkspaceConfig(id="w", owner="o", policy=policy), database)
+        self.society = Society(WorkspaceConfig(id="w", owner="o", policy=_POLICY), database)
         self._database = database
         self._count = members
         self._random = random.Random(5)
@@ -71,7 +71,7 @@ class Crowd:
             def work(tx: Transaction, start: int = start) -> None:
                 now = datetime.now(UTC)
                 for number in range(start, min(start + 500, self._count)):
-                    member = new_member(spec(number), f"Member {number}", interface, RoleStatus.ACTIVE, now)
+                    member = new_member(spec(number), f"Member {number}", interface, RoleStatus.ACTIVE, now, _POLICY)
                     add_member(tx, member, most=1_000_000)
                     for step in range(1, _CONTACTS + 1):  # m0 knows m1 ... m10
                         other = (number + step) % self._count

@@ -406,6 +406,10 @@ class UnknownMember(UsageError):
     """The workspace has no member with this id."""
 
 
+class UnknownEpisode(UsageError):
+    """The workspace has no outcome of an episode with this id."""
+
+
 class EntryChanged(UsageError):
     """A memory entry was edited since the version that an edit is of."""
 

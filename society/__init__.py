@@ -1,7 +1,7 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `brief`, `contacts`, `delivery`, `functions`, `graph`, `mail`, `members`, `messages`, `roles`, `society`,
-`spawning`, `tables`, `workspace`.
+Modules: `brief`, `contacts`, `delivery`, `functions`, `graph`, `mail`, `members`, `messages`, `outcomes`, `roles`,
+`society`, `spawning`, `tables`, `workspace`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .mail import Letter
     from .members import InMemoryRegistry, Member, Members, RoleRegistry
     from .messages import RoleMessage
+    from .outcomes import Outcome, Outcomes
     from .roles import (
         AuthorityConfig,
         ClearanceProfile,
@@ -61,6 +62,8 @@ __all__ = [
     "Member",
     "Members",
     "Objective",
+    "Outcome",
+    "Outcomes",
     "Participant",
     "RoleLifecycle",
     "RoleMessage",
@@ -93,6 +96,7 @@ __getattr__ = lazy(
         ".mail": "Letter",
         ".members": "InMemoryRegistry Member Members RoleRegistry",
         ".messages": "RoleMessage",
+        ".outcomes": "Outcome Outcomes",
         ".roles": "AuthorityConfig ClearanceProfile KeyResult Objective Participant RoleLifecycle RoleSpec RoleStatus"
         " TrustProfile update_trust",
         ".society": "Society",

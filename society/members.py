@@ -16,7 +16,8 @@ from ..core.checks import to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
-from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus
+from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile
+from .workspace import WorkspacePolicy
 
 PENDING: Final = "pending:"
 """Stands before the id of a member that waits for the approval of the owner."""
@@ -63,12 +64,14 @@ class Member:
         name: The name of its role, for people and other members.
         interface: How others ask it.
         life: Where it is in its life.
+        trust: How far it is trusted, after all that it did (A8).
     """
 
     spec: RoleSpec
     name: str
     interface: InterfaceSpec | None
     life: RoleLifecycle
+    trust: TrustProfile
 
     @property
     def id(self) -> str:
@@ -90,16 +93,17 @@ class _Stored(Row):
     spec: Json[dict[str, Any]]
     interface: Json[dict[str, Any]] | None
     life: Json[dict[str, Any]]
+    trust: Json[dict[str, Any]]
 
 
-_COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, life"
+_COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, life, trust"
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
 _CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
 _OF_DOMAIN: Final = f"""SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status IN ('active', 'testing')
                         AND id IN (SELECT member FROM wa_member_domain WHERE workspace=? AND domain=?) ORDER BY place"""
-_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DOMAIN: Final = "INSERT INTO wa_member_domain(workspace, domain, place, member) VALUES(?, ?, ?, ?)"
 _FIRST: Final = "INSERT INTO wa_society(workspace, members, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
 _COUNTER: Final = "SELECT members, last FROM wa_society WHERE workspace=?"
@@ -116,6 +120,7 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_mail WHERE workspace=? AND receiver=?",
     "DELETE FROM wa_mail WHERE workspace=? AND sender=? AND state <> 'waiting'",
     "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
+    "DELETE FROM wa_outcome WHERE workspace=? AND member=?",
 )
 
 
@@ -125,14 +130,16 @@ class Members:
     Args:
         database: The database.
         owner: The person that `user` stands for.
-        max_roles: How many members a workspace can have that are not terminated (A9).
+        policy: How many members there can be, and how far a new one is trusted.
         clock: Source of time.
     """
 
-    def __init__(self, database: Database, *, owner: str, max_roles: int = 100, clock: Clock | None = None) -> None:
+    def __init__(
+        self, database: Database, *, owner: str, policy: WorkspacePolicy | None = None, clock: Clock | None = None
+    ) -> None:
         self._database = database
         self._owner = owner
-        self._max = max_roles
+        self._policy = policy or WorkspacePolicy()
         self._clock = clock or SystemClock()
 
     async def get(self, workspace: str, role_id: str) -> Participant | None:
@@ -190,8 +197,8 @@ class Members:
             RoleExists: Another member has this id.
             RolesFull: The workspace has as many members as it can.
         """
-        made = new_member(spec, name, interface, status, self._clock.now())
-        await self._database.transact(lambda tx: add_member(tx, made, most=self._max))
+        made = new_member(spec, name, interface, status, self._clock.now(), self._policy)
+        await self._database.transact(lambda tx: add_member(tx, made, most=self._policy.max_roles))
         return spec.role_id
 
     async def queue_spawn(self, spec: RoleSpec) -> str:
@@ -280,16 +287,17 @@ def read_as(kind: type, given: object) -> Any:
 
 def _member(row: Sequence[Any]) -> Member:
     kept = read_row(_Stored, row, what=f"the member {row[1]!r}", database="the society")
-    spec, interface, life = (None if kept[each] is None else json.loads(kept[each]) for each in _JSON)
+    spec, interface, life, trust = (None if kept[each] is None else json.loads(kept[each]) for each in _JSON)
     return Member(
         spec=read_as(RoleSpec, spec),
         name=kept["name"],
         interface=None if interface is None else read_as(InterfaceSpec, interface),
         life=read_as(RoleLifecycle, life),
+        trust=read_as(TrustProfile, trust),
     )
 
 
-_JSON: Final = ("spec", "interface", "life")
+_JSON: Final = ("spec", "interface", "life", "trust")
 
 
 def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[str, Member]:
@@ -311,7 +319,14 @@ def participant(tx: Transaction, workspace: str, id_: str, owner: str) -> Partic
     return read_as(Participant, json.loads(people[0][0])) if people else None
 
 
-def new_member(spec: RoleSpec, name: str, interface: InterfaceSpec | None, status: RoleStatus, now: datetime) -> Member:
+def new_member(
+    spec: RoleSpec,
+    name: str,
+    interface: InterfaceSpec | None,
+    status: RoleStatus,
+    now: datetime,
+    policy: WorkspacePolicy,
+) -> Member:
     """A member that begins its life."""
     life = RoleLifecycle(
         status=status,
@@ -320,7 +335,8 @@ def new_member(spec: RoleSpec, name: str, interface: InterfaceSpec | None, statu
         activated_at=now if status is RoleStatus.ACTIVE else None,
         memory_policy=spec.memory_policy,
     )
-    return Member(spec=spec, name=name or spec.role_id, interface=interface, life=life)
+    trust = spec.trust or TrustProfile(default=policy.default_trust)
+    return Member(spec=spec, name=name or spec.role_id, interface=interface, life=life, trust=trust)
 
 
 def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
@@ -345,7 +361,8 @@ def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
         )
     interface = None if member.interface is None else canonical_json(member.interface.to_json())
     given = (workspace, spec.role_id, last + 1, member.name, member.life.status.value, spec.parent_role_id)
-    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, canonical_json(to_json(member.life))))
+    life, trust = (canonical_json(to_json(each)) for each in (member.life, member.trust))
+    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, last + 1, spec.role_id))
     tx.execute(_COUNT, (count + 1, last + 1, workspace))

@@ -248,9 +248,14 @@ def update_trust(trust: TrustProfile, episode: Episode, feedback: Feedback | Non
     """
     if feedback is not None:
         check_choice("feedback", feedback, get_args(Feedback))
-    change = {"good": GOOD, "bad": BAD, None: GOOD if episode.succeeded else 0}[feedback]
-    hundredths = min(100, max(0, round(trust.trust_for(episode.action) * 100) + change))
-    return replace(trust, scores={**trust.scores, episode.action: hundredths / 100}) if change else trust
+    return changed_trust(trust, episode.action, episode.succeeded, feedback)
+
+
+def changed_trust(trust: TrustProfile, capability: str, succeeded: bool, feedback: Feedback | None) -> TrustProfile:
+    """`update_trust` for what is known of an episode whose feedback was checked."""
+    change = {"good": GOOD, "bad": BAD, None: GOOD if succeeded else 0}[feedback]
+    hundredths = min(100, max(0, round(trust.trust_for(capability) * 100) + change))
+    return replace(trust, scores={**trust.scores, capability: hundredths / 100}) if change else trust
 
 
 class RoleStatus(StrEnum):

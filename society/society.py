@@ -48,6 +48,7 @@ from .mail import (
 )
 from .members import LIVE, Member, Members, add_member, members_of, new_member, participant, read_as, unknown_member
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
+from .outcomes import Outcomes
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
 from .spawning import check_spawner, derived_brief, spec_of
 from .workspace import RoleTemplate, WorkspaceConfig, WorkspacePolicy
@@ -79,13 +80,15 @@ class Society:
         config: The workspace.
         members: Its members.
         contacts: Who knows whom.
+        outcomes: What members did, and the trust that follows.
     """
 
     def __init__(self, config: WorkspaceConfig, database: Database, clock: Clock | None = None) -> None:
         _check_policy(config.policy)
         self.config = config
-        self.members = Members(database, owner=config.owner, max_roles=config.policy.max_roles, clock=clock)
+        self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock)
         self.contacts = ContactRegistry(database, config.id, clock)
+        self.outcomes = Outcomes(database, config.id)
         self._database = database
         self._clock = clock or SystemClock()
 
@@ -111,7 +114,7 @@ class Society:
                 f"{spec.role_id!r} is of the workspace {spec.workspace!r}, and this is {self.config.id!r}",
                 remedy="add it to its own workspace",
             )
-        member = new_member(spec, name, interface, RoleStatus.ACTIVE, self._clock.now())
+        member = new_member(spec, name, interface, RoleStatus.ACTIVE, self._clock.now(), self.config.policy)
 
         def work(tx: Transaction) -> None:
             if add_member(tx, member, most=self.config.policy.max_roles):
@@ -164,8 +167,9 @@ class Society:
             if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
                 raise unknown_member(spawner)  # one that was removed while its turn ran
             spec, name = spec_of(self.config, template, params, parent)
-            member = new_member(spec, name, template.interface_spec, RoleStatus.ACTIVE, self._clock.now())
-            if not add_member(tx, member, most=self.config.policy.max_roles):
+            now, policy = self._clock.now(), self.config.policy
+            member = new_member(spec, name, template.interface_spec, RoleStatus.ACTIVE, now, policy)
+            if not add_member(tx, member, most=policy.max_roles):
                 raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use other params")
             self._acquaint(tx, member)
             task_brief = given or derived_brief(template, params, spec.reports_to)

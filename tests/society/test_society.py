@@ -622,7 +622,7 @@ async def test_registries_answer_alike(database: Database) -> None:
 
 @pytest.mark.requirement("A9")
 async def test_a_workspace_has_as_many_members_as_its_policy_allows(database: Database) -> None:
-    registry = Members(database, owner="charles", max_roles=2)
+    registry = Members(database, owner="charles", policy=WorkspacePolicy(max_roles=2))
     await registry.register(spec("a"))
     await registry.queue_spawn(spec("b"))
     with pytest.raises(RolesFull, match="has 2 members"):
