@@ -1,5 +1,19 @@
-"""What makes the members of a society act: a gateway delivers their messages as turns (000)."""
+"""What makes the members of a society act: a gateway delivers their messages as turns (000).
 
-from .gateway import Gateway
+Modules: `gateway`, `role`, `routing`, `workers`.
+"""
 
-__all__ = ["Gateway"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazy
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+    from .role import AutonomousRole
+    from .routing import Roster, route
+
+__all__ = ["AutonomousRole", "Gateway", "Roster", "route"]
+
+__getattr__ = lazy(__name__, {".gateway": "Gateway", ".role": "AutonomousRole", ".routing": "Roster route"})

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RoleLifecycle,
         RoleSpec,
         RoleStatus,
+        Route,
         TrustProfile,
         update_trust,
     )
@@ -72,6 +73,7 @@ __all__ = [
     "RoleStatus",
     "RoleTemplate",
     "RoleTemplateDraft",
+    "Route",
     "RoutingDecision",
     "Society",
     "SocietyFunctions",
@@ -98,7 +100,7 @@ __getattr__ = lazy(
         ".messages": "RoleMessage",
         ".outcomes": "Outcome Outcomes",
         ".roles": "AuthorityConfig ClearanceProfile KeyResult Objective Participant RoleLifecycle RoleSpec RoleStatus"
-        " TrustProfile update_trust",
+        " Route TrustProfile update_trust",
         ".society": "Society",
         ".tables": "SOCIETY",
         ".workspace": "Event RoleTemplate RoleTemplateDraft RoutingDecision SpawnCondition SpawnRecommendation"

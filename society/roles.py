@@ -305,6 +305,33 @@ class RoleLifecycle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Which operator a member runs for a kind of event (A2).
+
+    Attributes:
+        event: The types of the events, as a glob such as `lead.*`.
+        operator: The operator.
+        trigger: By which of the operator's triggers it is run; empty if it has only one.
+        capability: What the member does by it, as its authority and its trust list it; empty is the event's type.
+
+    Raises:
+        InvalidArgument: A field is invalid.
+    """
+
+    event: str
+    operator: str
+    trigger: str = ""
+    capability: str = ""
+
+    def __post_init__(self) -> None:
+        check_text("the event of a route", self.event, most=200)
+        check_id("the operator of a route", self.operator)
+        for name in ("trigger", "capability"):
+            if getattr(self, name) != "":
+                check_id(f"the {name} of a route", getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Participant:
     """Who can be written to: a member, or a person.
 
@@ -352,6 +379,7 @@ class RoleSpec:
         created_by: The person or member that made it.
         ttl: How long it lives: `task`, days such as `90d`, or None for ever.
         memory_policy: What becomes of its memory when it is terminated.
+        routes: Which operator it runs for which event. The first that fits an event counts.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -371,6 +399,7 @@ class RoleSpec:
     created_by: str = ""
     ttl: str | None = None
     memory_policy: MemoryPolicy = "archive"
+    routes: tuple[Route, ...] = ()
 
     def __post_init__(self) -> None:
         check_member_id(self.role_id)
@@ -382,6 +411,7 @@ class RoleSpec:
         object.__setattr__(self, "domains", ids("domains", self.domains))
         object.__setattr__(self, "operator_ids", ids("operator_ids", self.operator_ids))
         object.__setattr__(self, "goals", items("goals", self.goals, Objective))
+        object.__setattr__(self, "routes", items("routes", self.routes, Route))
         check_kind("authority", self.authority, AuthorityConfig)
         check_kind("clearance", self.clearance, ClearanceProfile, optional=True)
         check_kind("trust", self.trust, TrustProfile, optional=True)
@@ -449,6 +479,7 @@ __all__ = [
     "RoleLifecycle",
     "RoleSpec",
     "RoleStatus",
+    "Route",
     "TrustProfile",
     "update_trust",
 ]

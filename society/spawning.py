@@ -82,6 +82,7 @@ def spec_of(
         parent_role_id="" if parent is None else parent.id,
         created_by=above,
         ttl=template.ttl,
+        routes=template.routes,
     )
     return spec, name
 

@@ -23,7 +23,7 @@ from ..core.checks import (
 from ..core.errors import InvalidArgument
 from ..core.validation import check_integer
 from .brief import InterfaceSpec, Language
-from .roles import AuthorityConfig, ClearanceProfile, check_kind, check_ttl
+from .roles import AuthorityConfig, ClearanceProfile, Route, check_kind, check_ttl
 
 Metric = Literal["episodes_by_tag", "time_share", "unique_entities", "payload_field"]
 DraftStatus = Literal["pending_review", "approved", "active", "rejected"]
@@ -142,6 +142,7 @@ class RoleTemplate:
         allowed_spawners: The members that can make one.
         spawn_signals: When its spawners should think of making one.
         interface_spec: How others ask its members (C4).
+        routes: Which operator its members run for which event. The first that fits an event counts.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -160,6 +161,7 @@ class RoleTemplate:
     allowed_spawners: tuple[str, ...] = ()
     spawn_signals: tuple[SpawnSignal, ...] = ()
     interface_spec: InterfaceSpec | None = None
+    routes: tuple[Route, ...] = ()
 
     def __post_init__(self) -> None:
         check_id("template_id", self.template_id)
@@ -175,6 +177,7 @@ class RoleTemplate:
         check_share("default_trust", self.default_trust)
         check_ttl(self.ttl)
         object.__setattr__(self, "spawn_signals", items("spawn_signals", self.spawn_signals, SpawnSignal))
+        object.__setattr__(self, "routes", items("routes", self.routes, Route))
 
     def _check_pattern(self, name: str, pattern: str) -> None:
         """Refuse braces that are not one of the parameters: no attribute or item of one can be named (A9)."""
@@ -317,6 +320,8 @@ class Event:
         payload: What is known of it, as JSON.
         timestamp: When it happened.
         metadata: More about it, such as a priority, as JSON.
+        source_verified: Whether the gateway knows that the event is from its `source`. Only a gateway sets it, never
+            from what came with the event: members obey a `directive.spawn` of a verified source alone (A9).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -329,6 +334,7 @@ class Event:
     payload: Mapping[str, Any]
     timestamp: datetime
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    source_verified: bool = False
 
     def __post_init__(self) -> None:
         for name in ("id", "type", "source", "domain"):
@@ -336,21 +342,27 @@ class Event:
         for name in ("payload", "metadata"):
             object.__setattr__(self, name, json_object(name, getattr(self, name)))
         check_time("timestamp", self.timestamp)
+        if not isinstance(self.source_verified, bool):
+            raise InvalidArgument("`source_verified` must be true or false", remedy="pass true or false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingDecision:
     """What a member does with an event. It is data: a gateway executes it (A12).
 
+    An escalation with an `operator_id` asks for approval: the operator runs once a person approved it. One without an
+    operator asks for a decision.
+
     Attributes:
         action: What is done.
         reason: Why, for people.
-        operator_id: What is run, for `delegate`.
+        operator_id: What is run, for `delegate`; what is run after an approval, for `escalate`.
         trigger_id: By what it is run.
         input_data: With which input, as JSON.
         target_role_id: Who gets it, for `escalate` and `forward`.
         message: What is said to it.
-        monitoring: How a person watches it, for `delegate`.
+        monitoring: How a person watches the operator.
+        capability: What the member does by running the operator: what its episode and its trust are about.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -364,6 +376,7 @@ class RoutingDecision:
     target_role_id: str | None = None
     message: str | None = None
     monitoring: Monitoring | None = None
+    capability: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("action", self.action, get_args(Action))

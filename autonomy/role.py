@@ -1,0 +1,197 @@
+"""A member as a class: its definition, and what it does with an event (000). Nothing here starts a turn.
+
+```python
+class Cro(AutonomousRole):
+    role_id = "cro"
+    soul = "souls/cro.md"
+    domains = ["revenue"]
+    operator_ids = ["revenue_ops"]
+    authority = AuthorityConfig(autonomous=["lead.created"])
+
+    def _match_operator(self, event):
+        return ("revenue_ops", None) if event.type == "lead.created" else (None, None)
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from ..core.checks import check_text
+from ..core.errors import InvalidArgument
+from ..society import (
+    AuthorityConfig,
+    ClearanceProfile,
+    Event,
+    Objective,
+    RoleLifecycle,
+    RoleSpec,
+    RoleStatus,
+    Route,
+    RoutingDecision,
+    TrustProfile,
+)
+from ..society.roles import Authority, MemoryPolicy
+from .routing import Roster, decide, route_of, run_by
+
+_SOUL_FILE: Final = re.compile(r"\S+\.md")
+
+
+def read_soul(soul: str, folder: Path | None = None) -> str:
+    """The text of a soul, which is given as it is or as the path of a `.md` file (A14).
+
+    Args:
+        soul: The text, or a path that ends in `.md` and has no blanks.
+        folder: What a relative path is relative to; the current folder by default.
+
+    Raises:
+        InvalidArgument: The file cannot be read, or it is empty or too long.
+    """
+    if not isinstance(soul, str) or not _SOUL_FILE.fullmatch(soul):
+        return soul
+    text, failure = "", ""
+    try:
+        text = ((folder or Path()) / soul).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        failure = type(error).__name__
+    if failure:
+        raise InvalidArgument(
+            f"the soul {soul[:200]!r} cannot be read ({failure})",
+            remedy="create this UTF-8 file, or write the soul itself",
+        )
+    check_text(f"the soul {soul[:200]}", text)
+    return text
+
+
+class AutonomousRole:
+    """A member of a workspace that decides what to do with events.
+
+    A subclass sets the fields of `RoleSpec` as class attributes, and code can override `_match_operator`. An instance
+    keeps them as immutable values of its own, in `spec` and under their names.
+
+    Args:
+        spec: The definition. Without it, the class attributes and `given` are the definition.
+        lifecycle: Where it is in its life; by default what the roster says, and active without a roster.
+        trust: The trust in it, where the roster has no record of it; the definition's by default.
+        roster: All members, for events of other domains.
+        given: Fields of `RoleSpec` that replace those of the class.
+
+    Attributes:
+        spec: Its definition.
+        lifecycle: Where it is in its life.
+        roster: The last roster that was handed over.
+
+    Raises:
+        InvalidArgument: A field is not known or invalid.
+    """
+
+    role_id: str = ""
+    workspace: str = ""
+    soul: str = ""
+    domains: Sequence[str] = ()
+    reports_to: str = ""
+    operator_ids: Sequence[str] = ()
+    authority: AuthorityConfig = AuthorityConfig()
+    clearance: ClearanceProfile | None = None
+    goals: Sequence[Objective] = ()
+    trust: TrustProfile | None = None
+    parent_role_id: str = ""
+    created_by: str = ""
+    ttl: str | None = None
+    memory_policy: MemoryPolicy = "archive"
+    routes: Sequence[Route] = ()
+
+    def __init__(
+        self,
+        spec: RoleSpec | None = None,
+        *,
+        lifecycle: RoleLifecycle | None = None,
+        trust: TrustProfile | None = None,
+        roster: Roster | None = None,
+        **given: Any,
+    ) -> None:
+        unknown = [name for name in given if name not in _FIELDS or spec is not None]
+        if unknown:
+            raise InvalidArgument(
+                f"{type(self).__name__} takes no {unknown[0]!r}{'' if spec is None else ' beside a spec'}",
+                remedy=f"its fields are: {', '.join(_FIELDS)}" if spec is None else "change the spec with replace()",
+            )
+        if spec is None:
+            made: dict[str, Any] = {name: getattr(type(self), name) for name in _FIELDS} | given
+            made["soul"] = read_soul(made["soul"])
+            spec = RoleSpec(**made)
+        self.spec = spec
+        self.lifecycle = lifecycle
+        self.roster = roster
+        for name in _FIELDS:
+            object.__setattr__(self, name, getattr(spec, name))
+        if trust is not None:
+            self.trust = trust
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FIXED and "spec" in self.__dict__:
+            raise AttributeError(
+                f"{name!r} is part of the definition of {self.role_id!r}; make another role with a changed spec"
+            )
+        object.__setattr__(self, name, value)
+
+    def handle(self, event: Event, roster: Roster | None = None) -> RoutingDecision:
+        """Decide what to do with an event. Nothing is done: a gateway executes the decision (A2, A12).
+
+        Args:
+            event: The event.
+            roster: All members of the workspace; by default the last that was handed over.
+        """
+        known = self.roster if roster is None else roster
+        return decide(self.spec, self._status(known), self._trust(known), event, known, self._match_operator)
+
+    def _status(self, roster: Roster | None) -> RoleStatus:
+        listed = None if roster is None else roster.members.get(self.role_id)
+        life = self.lifecycle or (listed and listed.life)
+        return life.status if life else RoleStatus.ACTIVE
+
+    def _trust(self, roster: Roster | None) -> TrustProfile:
+        if roster is None:
+            return self.trust or TrustProfile()
+        return roster.trust.get(self.role_id) or self.trust or TrustProfile(default=roster.default_trust)
+
+    def can_act(self, capability: str) -> Authority:
+        """What it may do with a capability: `autonomous`, `needs_approval` or `forbidden`.
+
+        Args:
+            capability: The capability. One that is not listed needs approval.
+        """
+        return self.spec.authority.of(capability)
+
+    def active_goals(self) -> list[Objective]:
+        """Its goals that are `active` or `at_risk`, in their order (A5)."""
+        return [each for each in self.spec.goals if each.status in ("active", "at_risk")]
+
+    def goal_context(self) -> str:
+        """Its active goals as text for a prompt; empty if it has none (A5)."""
+        lines = []
+        for goal in self.active_goals():
+            lines.append(f"- {goal.description}{' (at risk)' if goal.status == 'at_risk' else ''}")
+            for each in goal.key_results:
+                unit = f" {each.unit}" if each.unit else ""
+                share = f"{each.current:g} of {each.target:g}{unit}, {each.progress:.0%}"
+                lines.append(f"  - {each.description}: {share}")
+        return "\n".join(lines)
+
+    def _match_operator(self, event: Event) -> tuple[str | None, str | None]:
+        """The operator and the trigger for an event; None for each if there is none. It must be pure.
+
+        By default these are those of the first route that fits. Code overrides this for rules that a glob cannot say.
+        """
+        return run_by(route_of(self.spec, event.type))
+
+
+_FIELDS: Final = tuple(each.name for each in fields(RoleSpec))
+_FIXED: Final = frozenset(_FIELDS) - {"trust"} | {"spec"}
+
+
+__all__ = ["AutonomousRole", "read_soul"]
