@@ -76,7 +76,7 @@ class AutonomousRole:
     Args:
         spec: The definition. Without it, the class attributes and `given` are the definition.
         lifecycle: Where it is in its life; by default what the roster says, and active without a roster.
-        trust: The trust in it, where the roster has no record of it; the definition's by default.
+        trust: The trust in it, where the roster does not list it; the definition's by default.
         roster: All members, for events of other domains.
         given: Fields of `RoleSpec` that replace those of the class.
 
@@ -155,9 +155,8 @@ class AutonomousRole:
         return life.status if life else RoleStatus.ACTIVE
 
     def _trust(self, roster: Roster | None) -> TrustProfile:
-        if roster is None:
-            return self.trust or TrustProfile()
-        return roster.trust.get(self.role_id) or self.trust or TrustProfile(default=roster.default_trust)
+        listed = None if roster is None else roster.members.get(self.role_id)
+        return listed.trust if listed else self.trust or TrustProfile()
 
     def can_act(self, capability: str) -> Authority:
         """What it may do with a capability: `autonomous`, `needs_approval` or `forbidden`.

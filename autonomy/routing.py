@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..society import Event, Member, RoleSpec, RoleStatus, Route, RoutingDecision, TrustProfile, WorkspaceConfig
 from ..society.members import LIVE
 from ..society.roles import USER
-from ..society.workspace import Action, Monitoring
+from ..society.workspace import Monitoring, decided
 
 SPAWN: Final = "role.spawn"
 """The operator that a `directive.spawn` is delegated to: the gateway makes a member of a template (A9)."""
@@ -49,42 +49,30 @@ class Roster:
     Attributes:
         owner: The person where each escalation without a target ends.
         members: The members by their ids, in the order of registration.
-        trust: The trust in each member that has a record. For others it is that of the definition.
-        default_trust: The trust in a member whose definition says nothing.
     """
 
     owner: str = USER
     members: Mapping[str, Member] = field(default_factory=dict)
-    trust: Mapping[str, TrustProfile] = field(default_factory=dict)
-    default_trust: float = 0.3
     _by_domain: Mapping[str, tuple[Member, ...]] = field(init=False, repr=False, compare=False)
-    _profiles: Mapping[str, TrustProfile] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_domain: dict[str, list[Member]] = {}
-        default = TrustProfile(default=self.default_trust)
         for member in self.members.values():
             if member.life.status in LIVE:
                 for domain in member.spec.domains:
                     by_domain.setdefault(domain, []).append(member)
-        profiles = {id_: self.trust.get(id_) or each.spec.trust or default for id_, each in self.members.items()}
         object.__setattr__(self, "members", MappingProxyType(dict(self.members)))
-        object.__setattr__(self, "trust", MappingProxyType(dict(self.trust)))
         object.__setattr__(self, "_by_domain", {domain: tuple(found) for domain, found in by_domain.items()})
-        object.__setattr__(self, "_profiles", profiles)
 
     @classmethod
-    def of(
-        cls, config: WorkspaceConfig, members: Iterable[Member], trust: Mapping[str, TrustProfile] | None = None
-    ) -> Roster:
+    def of(cls, config: WorkspaceConfig, members: Iterable[Member]) -> Roster:
         """The roster of a workspace.
 
         Args:
             config: The workspace.
             members: Its members, in the order of registration.
-            trust: The trust in each member that has a record.
         """
-        return cls(config.owner, {each.id: each for each in members}, trust or {}, config.policy.default_trust)
+        return cls(config.owner, {each.id: each for each in members})
 
     def find_by_domain(self, domain: str, asker: str = "") -> tuple[Member, ...]:
         """The members that are active or in testing and have exactly this domain, in the order of registration.
@@ -94,10 +82,6 @@ class Roster:
             asker: The member that asks. It is left out.
         """
         return tuple(each for each in self._by_domain.get(domain, ()) if each.id != asker)
-
-    def trust_of(self, member: Member) -> TrustProfile:
-        """The trust in a member: from its record, else its definition, else the workspace's default."""
-        return self._profiles.get(member.id) or member.spec.trust or TrustProfile(default=self.default_trust)
 
 
 def route_of(spec: RoleSpec, event_type: str) -> Route | None:
@@ -126,8 +110,7 @@ def route(member: Member, event: Event, roster: Roster, match: Matcher | None = 
         roster: All members of the workspace.
         match: The operator and the trigger for an event, instead of the member's routes.
     """
-    profile = roster.trust_of(member)
-    return decide(member.spec, member.life.status, profile, event, roster, match)
+    return decide(member.spec, member.life.status, member.trust, event, roster, match)
 
 
 def decide(
@@ -149,7 +132,7 @@ def decide(
         match: The operator and the trigger for an event, instead of the member's routes.
     """
     if status not in LIVE:
-        return _decision("ignore", f"{spec.role_id!r} is {status.value}")
+        return decided("ignore", f"{spec.role_id!r} is {status.value}")
     if event.domain not in spec.domains:
         return _of_another_domain(spec, event, roster)
     owner = USER if roster is None else roster.owner
@@ -183,15 +166,15 @@ def _in_own_domain(
         return _escalation(target, event, f"{capability!r} needs approval for {spec.role_id!r}", **runs)
     if monitoring == "review":
         return _escalation(target, event, f"the trust in {spec.role_id!r} for {capability!r} is low", **runs)
-    return _decision("delegate", f"{spec.role_id!r} runs {operator!r} for {event.type!r}", **runs)
+    return decided("delegate", f"{spec.role_id!r} runs {operator!r} for {event.type!r}", **runs)
 
 
 def _of_another_domain(spec: RoleSpec, event: Event, roster: Roster | None) -> RoutingDecision:
     owners = () if roster is None else roster.find_by_domain(event.domain, spec.role_id)
     if not owners:
-        return _decision("ignore", f"no member is responsible for {event.domain!r}")
+        return decided("ignore", f"no member is responsible for {event.domain!r}")
     reason = f"{owners[0].id!r} is responsible for {event.domain!r}"
-    return _decision("forward", reason, target_role_id=owners[0].id, message=f"{event.type}: {reason}")
+    return decided("forward", reason, target_role_id=owners[0].id, message=f"{event.type}: {reason}")
 
 
 def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
@@ -202,7 +185,7 @@ def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
     given = {name: event.payload[name] for name in _DIRECTIVE_FIELDS if name in event.payload}
     if not isinstance(given.get("template_id"), str) or not isinstance(given.setdefault("params", _NONE), Mapping):
         return _escalation(target, event, "the payload has no `template_id`, or `params` is not an object")
-    return _decision(
+    return decided(
         "delegate",
         f"{event.source!r} tells {spec.role_id!r} to make a member",
         operator_id=SPAWN,
@@ -213,14 +196,10 @@ def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
 
 
 def _escalation(target: str, event: Event, reason: str, **runs: Any) -> RoutingDecision:
-    return _decision("escalate", reason, target_role_id=target, message=f"{event.type}: {reason}", **runs)
+    return decided("escalate", reason, target_role_id=target, message=f"{event.type}: {reason}", **runs)
 
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-def _decision(action: Action, reason: str, **given: Any) -> RoutingDecision:
-    return RoutingDecision(action=action, reason=reason, **given)
 
 
 __all__ = [

@@ -387,6 +387,35 @@ class RoutingDecision:
             object.__setattr__(self, "input_data", json_object("input_data", self.input_data))
 
 
+def decided(
+    action: Action,
+    reason: str,
+    *,
+    operator_id: str | None = None,
+    trigger_id: str | None = None,
+    input_data: Mapping[str, Any] | None = None,
+    target_role_id: str | None = None,
+    message: str | None = None,
+    monitoring: Monitoring | None = None,
+    capability: str | None = None,
+) -> RoutingDecision:
+    """A `RoutingDecision` of routing, made without its checks, which would read the whole payload again.
+
+    All that it holds must be valid: parts of an event or a definition, which were checked when they were made.
+    """
+    made, put = object.__new__(RoutingDecision), object.__setattr__
+    put(made, "action", action)
+    put(made, "reason", reason)
+    put(made, "operator_id", operator_id)
+    put(made, "trigger_id", trigger_id)
+    put(made, "input_data", input_data)
+    put(made, "target_role_id", target_role_id)
+    put(made, "message", message)
+    put(made, "monitoring", monitoring)
+    put(made, "capability", capability)
+    return made
+
+
 __all__ = [
     "Action",
     "DraftStatus",
@@ -401,4 +430,5 @@ __all__ = [
     "SpawnSignal",
     "WorkspaceConfig",
     "WorkspacePolicy",
+    "decided",
 ]
