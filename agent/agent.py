@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,7 +76,7 @@ from .following import EventFollower
 from .memory import AgentMemory, Memory, MemoryFunctions, open_memory
 from .recording import Recorder
 from .roles import RoleRequests, Roles, StoredRoles
-from .runtime import RunnerParts, TurnRunner, call_without_turn
+from .runtime import RunnerParts, TurnRunner, call_without_turn, trace_messages
 from .settings import UNSET, Settings, Unset
 from .starts import Start
 from .stores import Stores
@@ -438,12 +439,13 @@ class WorldAgent:
             AgentClosed: The agent is not open.
             InvalidArgument: The agent has no society.
         """
-        stores = self._runner.parts.stores
+        parts = self._runner.parts
         if self._society_functions is None:
             raise InvalidArgument("this agent has no society", remedy="create it with society=WorkspaceConfig(...)")
         from ..society import Society
 
-        return Society(self._society_functions.config, stores.database, stores.clock)
+        notify = partial(trace_messages, parts, self.workspace)
+        return Society(self._society_functions.config, parts.stores.database, parts.stores.clock, notify=notify)
 
     @property
     def memory(self) -> AgentMemory:

@@ -253,6 +253,35 @@ class AttachmentLeftOut(_Event):
     reason: Literal["not_taken", "missing", "too_large"]
 
 
+class MessageSent(_Event):
+    """A message is in the mailbox of a member or a person. Its text is not in the event.
+
+    `message_type` is its type, or `request`, `response` or `notification` if it has none. `answers` is the message that
+    it answers, or the request that a referral is made for. `introduces` is the member that it introduces. `chain` is
+    how many messages led to it since the last of a person or event, with itself. `call_id` is the path id of the call.
+    """
+
+    type: Literal["message_sent"] = "message_sent"
+    message_id: str
+    sender: str
+    receiver: str
+    message_type: str
+    answers: str = ""
+    introduces: str = ""
+    chain: int = Field(ge=1)
+    call_id: str = ""
+
+
+class MessageRefused(_Event):
+    """A message was refused. `code` is the error's code. An id that is not in the workspace is left empty."""
+
+    type: Literal["message_refused"] = "message_refused"
+    code: str
+    sender: str
+    receiver: str
+    call_id: str = ""
+
+
 class Usage(_Event):
     """Tokens of one model call, counted as in `ModelUsage`, and its cost in US dollars; null means unknown.
 
@@ -346,6 +375,8 @@ Event = Annotated[
     | PauseNotified
     | PauseClosed
     | AttachmentLeftOut
+    | MessageSent
+    | MessageRefused
     | Usage
     | TurnEnded,
     Field(discriminator="type"),

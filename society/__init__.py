@@ -1,7 +1,7 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `brief`, `contacts`, `delivery`, `functions`, `graph`, `mail`, `members`, `messages`, `outcomes`, `roles`,
-`society`, `spawning`, `tables`, `workspace`.
+Modules: `brief`, `contacts`, `delivery`, `functions`, `graph`, `mail`, `members`, `messages`, `notices`, `outcomes`,
+`roles`, `society`, `spawning`, `tables`, `workspace`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ..harness.gate import Rule
 from .brief import Language, TaskBrief
 from .contacts import Contact
 from .messages import MESSAGE_TYPE, MessageType
+from .notices import emit_notices
 from .society import Society
 from .workspace import WorkspaceConfig
 
@@ -90,10 +91,10 @@ class SocietyFunctions:
         """Drop the society."""
         self._society = None
 
-    @property
-    def _opened(self) -> Society:
+    def _opened(self, ctx: CallContext) -> Society:
+        """The society, with what is sent as events of the call's turn."""
         assert self._society is not None, "calls are made inside turns of an open agent"
-        return self._society
+        return self._society.notifying(lambda notices: emit_notices(ctx.emit, notices, call_id=ctx.path))
 
     async def _send(
         self,
@@ -118,7 +119,7 @@ class SocietyFunctions:
         given: dict[str, Any] = {name: value for name, value in (payload or {}).items() if name != MESSAGE_TYPE}
         given |= {MESSAGE_TYPE: message_type} if message_type is not None else {}
         given |= {"reason": reason} if reason else {}
-        sending = self._opened.send(
+        sending = self._opened(ctx).send(
             ctx.on_behalf_of,
             to,
             content,
@@ -141,7 +142,7 @@ class SocietyFunctions:
             reason: Why you write, in a first message.
             seconds: How long you wait for the reply.
         """
-        sending = self._opened.send(
+        sending = self._opened(ctx).send(
             ctx.on_behalf_of,
             to,
             content,
@@ -168,7 +169,7 @@ class SocietyFunctions:
             params: The parameters of the template.
             brief: The task brief.
         """
-        spawning = self._opened.spawn(
+        spawning = self._opened(ctx).spawn(
             ctx.on_behalf_of,
             template,
             params,
@@ -179,7 +180,7 @@ class SocietyFunctions:
         return await _refused_as(ParamsInvalid, spawning)
 
     async def _contacts(self, ctx: CallContext) -> list[dict[str, Any]]:
-        return [as_shown(each) for each in await self._opened.contacts.list(ctx.on_behalf_of)]
+        return [as_shown(each) for each in await self._opened(ctx).contacts.list(ctx.on_behalf_of)]
 
     async def _create(
         self,

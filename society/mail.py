@@ -15,6 +15,7 @@ from ..core.errors import MailboxFull
 from ..storage import Moment, Row, Transaction, read_row
 from .delivery import Introduction
 from .messages import RoleMessage, envelope_of
+from .notices import note
 from .roles import USER
 
 State = Literal["waiting", "handling", "handled"]
@@ -187,6 +188,7 @@ def post(
     tx.execute(_COUNT, (waiting + 1, last + 1, workspace, message.to_id))
     posted = letter_of(tx, workspace, message.id)
     assert posted is not None
+    note(tx, posted)
     return posted
 
 

@@ -7,11 +7,12 @@ turn for the rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 from ..core import Clock, SystemClock, canonical_json, new_id
 from ..core.checks import to_json
@@ -23,7 +24,9 @@ from ..core.errors import (
     MessageInvalid,
     RoleExists,
     UnknownContact,
+    WorldAgentError,
 )
+from ..core.scope import is_id
 from ..memory.entries.words import question_words, words_of
 from ..storage import Database, Transaction
 from .brief import Collaborator, InterfaceSpec, TaskBrief, interface_of
@@ -48,10 +51,13 @@ from .mail import (
 )
 from .members import LIVE, Member, Members, add_member, members_of, new_member, participant, read_as, unknown_member
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
+from .notices import Notice, NoticingTransaction, Notify, Refusal, note
 from .outcomes import Outcomes
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
 from .spawning import check_spawner, derived_brief, spec_of
 from .workspace import RoleTemplate, WorkspaceConfig, WorkspacePolicy
+
+T = TypeVar("T")
 
 MAX_HOPS: Final = 8
 """How many members can be asked after one another for one introduction."""
@@ -75,6 +81,7 @@ class Society:
         config: The workspace.
         database: A database that was opened with the schema `SOCIETY`, such as that of an agent.
         clock: Source of time.
+        notify: Receives what was sent and refused, after each change that did so; it must not block.
 
     Attributes:
         config: The workspace.
@@ -83,7 +90,9 @@ class Society:
         outcomes: What members did, and the trust that follows.
     """
 
-    def __init__(self, config: WorkspaceConfig, database: Database, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: WorkspaceConfig, database: Database, clock: Clock | None = None, *, notify: Notify | None = None
+    ) -> None:
         _check_policy(config.policy)
         self.config = config
         self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock)
@@ -91,6 +100,24 @@ class Society:
         self.outcomes = Outcomes(database, config.id)
         self._database = database
         self._clock = clock or SystemClock()
+        self._notify = notify
+
+    def notifying(self, notify: Notify) -> Society:
+        """The same society, for calls whose messages are reported to another receiver."""
+        return Society(self.config, self._database, self._clock, notify=notify)
+
+    async def _transact(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction and report what was sent and refused in it."""
+
+        @wraps(work)
+        def noticing(tx: Transaction) -> tuple[T, list[Notice]]:
+            listing = NoticingTransaction(tx)
+            return work(listing), listing.notices
+
+        found, notices = await self._database.transact(noticing)
+        if notices and self._notify is not None:
+            self._notify(notices)
+        return found
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -183,7 +210,7 @@ class Society:
             self._send(tx, message, marks)
             return spec.role_id
 
-        return await self._database.transact(work)
+        return await self._transact(work)
 
     def _collaborate(self, tx: Transaction, spawner: str, child: Member, given: Collaborator) -> None:
         """Make a collaborator a contact of a child. It must be a contact of who names it, unless discovery is open."""
@@ -274,16 +301,32 @@ class Society:
             InvalidArgument: An id is invalid.
         """
         given = dict(payload or {})
-        message = RoleMessage(
-            id=message_id or new_id("msg"),
-            type=envelope_of(_type_of(given), kind),
-            from_id=self._alias(from_id),
-            to_id=self._alias(to_id),
-            content=content,
-            payload=given,
-            correlation_id=answers,
-        )
-        return await self._database.transact(lambda tx: self._send(tx, message, marks))
+        try:
+            message = RoleMessage(
+                id=message_id or new_id("msg"),
+                type=envelope_of(_type_of(given), kind),
+                from_id=self._alias(from_id),
+                to_id=self._alias(to_id),
+                content=content,
+                payload=given,
+                correlation_id=answers,
+            )
+            return await self._transact(lambda tx: self._send(tx, message, marks))
+        except _REFUSALS as error:
+            await self._refused(error, self._alias(from_id), self._alias(to_id))
+            raise
+
+    async def _refused(self, error: WorldAgentError, *ids: object) -> None:
+        """Report a refused message. An id that is not in the workspace is left out: it can be any text of a model."""
+
+        def work(tx: Transaction) -> list[str]:
+            known = [str(each) if is_id(each) else "" for each in ids]
+            return [each if participant(tx, self.config.id, each, self.config.owner) else "" for each in known]
+
+        if self._notify is not None:
+            with suppress(WorldAgentError):  # the refusal itself is what the caller must receive
+                sender, receiver = await self._database.read(work)
+                self._notify([Refusal(code=error.code, sender=sender, receiver=receiver)])
 
     def _send(
         self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = (), *, after: Letter | None = None
@@ -576,7 +619,7 @@ class Society:
                 set_state(tx, self.config.id, message_id, "handled")
             return done
 
-        return await self._database.transact(work)
+        return await self._transact(work)
 
     def _answer(self, tx: Transaction, letter: Letter) -> bool:
         asked, asker = letter.message.to_id, letter.message.from_id
@@ -604,10 +647,12 @@ class Society:
         after: Letter | None = None,
     ) -> bool:
         """Reply for the member that was asked; False if the reply is refused, so that no message is tried for ever."""
-        with suppress(*_REFUSALS):  # such as to one that is terminated, or to a full mailbox
+        try:
             self._send(tx, _reply(letter, payload), marks, after=after)
-            return True
-        return False
+        except _REFUSALS as error:  # such as to one that is terminated, or to a full mailbox
+            note(tx, Refusal(code=error.code, sender=letter.message.to_id, receiver=letter.message.from_id))
+            return False
+        return True
 
     def _known_for(self, tx: Transaction, contact: Contact) -> set[str]:
         other = participant(tx, self.config.id, contact.id, self.config.owner)
@@ -662,7 +707,7 @@ class Society:
                 self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN})
             set_state(tx, self.config.id, message_id, "handled")
 
-        await self._database.transact(work)
+        await self._transact(work)
 
     def _is_open(self, tx: Transaction, request: Letter, over: Letter) -> bool:
         """Whether a request is answered, or can be by an answer to a referral that is still to come or to be handled.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -35,6 +35,7 @@ from ..upkeep import Retention
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
+    from ...society.notices import Notice
     from ..submitting import Submissions
     from ..threads.branching import Again, Edit
 
@@ -200,6 +201,21 @@ async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: 
         emit(TurnEnded, status=status, code=code)
         await use.close()
     return value
+
+
+def trace_messages(parts: RunnerParts, workspace: str, notices: Sequence[Notice]) -> None:
+    """Trace messages that no call of a turn sent: those of host code, and those that a gateway settles."""
+    from ...society.notices import Refusal, emit_notices  # only agents with a society load it
+
+    path, tap = new_id("call"), parts.tracer.tap(Scope(workspace=workspace))
+    emit = Emitter(path, parts.stores.clock, tap, tap)
+    emit(TurnStarted, thread="", kind="call")
+    emit_notices(emit, notices)
+    last = notices[-1]
+    if isinstance(last, Refusal):
+        emit(TurnEnded, status="failed", code=last.code)
+    else:
+        emit(TurnEnded, status="done")
 
 
 OnRoleChange = Literal["fail", "refresh", "pin"]

@@ -49,6 +49,11 @@ _EVENT_ATTRIBUTES: Final = {
     "worldagent.attempt": "attempt",
     "worldagent.wait": "seconds",
     "worldagent.count": "count",
+    "worldagent.message": "message",
+    "worldagent.sender": "sender",
+    "worldagent.receiver": "receiver",
+    "worldagent.introduced": "introduced",
+    "worldagent.chain": "chain",
 }
 _OPERATIONS: Final = {"turn": "invoke_agent", "task": "invoke_agent", "call": "execute_tool", "model": "chat"}
 

@@ -102,7 +102,7 @@ class Recorder:
             case ev.Usage():
                 yield _model(run, event)
             case _:
-                moment = _of_call(run, event) or _of_turn(run, event)
+                moment = _of_call(run, event) or _of_message(run, event) or _of_turn(run, event)
                 if moment is not None:
                     yield moment
 
@@ -234,6 +234,30 @@ def _of_call(run: _Run, event: ev.Event) -> TraceRecord | None:
         case _:
             return None
     return _moment(run, kind, path, event.seq, event.at, call=path, **about)
+
+
+def _of_message(run: _Run, event: ev.Event) -> TraceRecord | None:
+    """Return the record of a message to a member or a person; None for other events."""
+    if not isinstance(event, ev.MessageSent | ev.MessageRefused):
+        return None
+    about = {"sender": event.sender, "receiver": event.receiver}
+    path = event.call_id or run.turn.id
+    if isinstance(event, ev.MessageRefused):
+        return _moment(run, "refusal", path, event.seq, event.at, status="refused", code=event.code, **about)
+    about |= {"message": event.message_id, "label": event.message_type, "introduced": event.introduces}
+    captured = run.held.pop(event.message_id, {})
+    kind, status = _kind_of(event)
+    return _moment(run, kind, path, event.seq, event.at, status=status, chain=event.chain, **about, **captured)
+
+
+def _kind_of(event: ev.MessageSent) -> tuple[RecordKind, str]:
+    match event.message_type:
+        case "introduction_request":
+            return "introduction", "referral" if event.answers else "request"
+        case "introduction_response":
+            return "introduction", "introduced" if event.introduces else "declined"
+        case _:
+            return "message", "sent"
 
 
 def _of_turn(run: _Run, event: ev.Event) -> TraceRecord | None:

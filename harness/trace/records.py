@@ -23,7 +23,21 @@ from ...core.events import Event
 FORMAT: Final = "trace/1"
 HEADER: Final = json.dumps({"format": FORMAT})
 
-RecordKind = Literal["turn", "task", "call", "model", "approval", "pause", "retry", "check", "error", "dropped"]
+RecordKind = Literal[
+    "turn",
+    "task",
+    "call",
+    "model",
+    "approval",
+    "pause",
+    "retry",
+    "check",
+    "message",
+    "introduction",
+    "refusal",
+    "error",
+    "dropped",
+]
 
 KINDS: Final[dict[RecordKind, str]] = {
     "turn": "a turn's run from its begin or resume to its end, or a call outside any turn; with the run's totals",
@@ -34,6 +48,9 @@ KINDS: Final[dict[RecordKind, str]] = {
     "pause": "a pause of the turn for a person: when it begins, and when the turn continues",
     "retry": "another attempt of a call, after a transient failure",
     "check": "a verdict on the turn's answer, `satisfied` or `wanting`; `attempt` counts them",
+    "message": "a message to a member or a person",
+    "introduction": "a message about an introduction: a `request`, a `referral`, `introduced` or `declined`",
+    "refusal": "a message that was refused",
     "error": "a failure of its parent, or one after which the turn continues",
     "dropped": "events of the turn that are missing here, because the trace sink was too slow or failed",
 }
@@ -56,7 +73,8 @@ class TraceRecord(BaseModel):
         default="", description="the function, shape, Signature or surface; of an error, where it came from"
     )
     label: str = Field(
-        default="", description="of a task, its entry Signature; of a pause, its kind; else a further word"
+        default="",
+        description="of a task, its entry Signature; of a pause, its kind; of a message, its type; else a further word",
     )
     start: datetime = Field(description="when it began")
     end: datetime | None = Field(default=None, description="when it ended; none while it runs or if it was interrupted")
@@ -94,7 +112,17 @@ class TraceRecord(BaseModel):
     attempt: int = Field(default=0, description="of a retry: the number of the next try; of a check: which answer")
     seconds: float = Field(default=0.0, description="of a retry: how many seconds it waits")
     count: int = Field(default=0, description="of dropped events: how many")
-    inputs: Any = Field(default=None, description="params as JSON, if they are captured")
+    message: str = Field(default="", description="of a message or introduction: the id of the message")
+    sender: str = Field(default="", description="of a message, introduction or refusal: who sent it")
+    receiver: str = Field(
+        default="", description="of a message, introduction or refusal: who receives it; none for an unknown id"
+    )
+    introduced: str = Field(default="", description="of an introduction: who is introduced to the receiver")
+    chain: int = Field(
+        default=0,
+        description="of a message or introduction: how many messages led to it since the last of a person or event",
+    )
+    inputs: Any = Field(default=None, description="params, or what a message says, as JSON, if they are captured")
     outputs: Any = Field(default=None, description="the result as JSON, if it is captured")
     prompt: Any = Field(
         default=None,
@@ -299,7 +327,8 @@ class Captured:
 
     Attributes:
         turn_id: The turn's id.
-        call_id: The path id of the call or task; of a prompt, of the call, task or turn that made the model call.
+        call_id: The path id of the call or task; of a prompt, of the call, task or turn that made the model call; of
+            what a message says, the message's id.
         what: The kind of the value.
         value: Params or result as JSON; the messages of a prompt, with `[role: N characters]` in the role's place.
     """

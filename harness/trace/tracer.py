@@ -45,8 +45,9 @@ class Trace:
 
     Attributes:
         sinks: The sinks that receive the traces.
-        capture: `inputs` and `outputs` are those of functions with `capture=True`; `prompts` are those of every model
-            call, with `[role: N characters]` in the role's place. Only what is named here is captured.
+        capture: `inputs` and `outputs` are those of functions with `capture=True`, and `inputs` also what messages
+            between members say; `prompts` are those of every model call, with `[role: N characters]` in the role's
+            place. Only what is named here is captured.
         home: Whether the home keeps the traces; None follows the setting `trace`.
         limit: How many events can wait for each sink. Further events are dropped, and the trace counts them.
         callbacks: Callbacks of LangChain, which see the runs of the turns' graphs, and of dspy, which see the calls of

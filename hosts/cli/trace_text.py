@@ -70,12 +70,27 @@ def words(node: TraceNode) -> Iterator[str]:
             yield from (f"answer {record.attempt}", record.status)
         case "pause":
             yield from filter(None, (record.label, record.status))
+        case "message" | "introduction" | "refusal":
+            yield from _of_message(record)
         case "error":
             yield from filter(None, (record.name, record.label, record.code))
         case "dropped":
             yield f"{counted(record.count, 'event')} dropped"
         case _:
             yield from _of_lasting(node)
+
+
+def _of_message(record: TraceRecord) -> Iterator[str]:
+    yield f"{record.sender or '(unknown)'} to {record.receiver or '(unknown)'}"
+    if record.kind == "refusal":
+        yield record.code
+        return
+    if record.kind == "introduction":
+        yield f"introduced {record.introduced}" if record.introduced else record.status
+    else:
+        yield record.label
+    yield f"{record.chain} in the chain"
+    yield record.message
 
 
 def _of_lasting(node: TraceNode) -> Iterator[str]:
