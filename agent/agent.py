@@ -386,7 +386,7 @@ class WorldAgent:
         """
         return self._runner.parts.engine.services.registry.find(capability)
 
-    def add_worker(self, worker: Worker) -> None:
+    def add_worker(self, worker: Worker, *, trust: Callable[[Function], float] | None = None) -> None:
         """Add a worker while turns run. It lasts as long as this object, unless it is removed.
 
         Conversations that begin or resume from now on are offered it, unless it is declared with `offered=False`. Code,
@@ -394,6 +394,10 @@ class WorldAgent:
 
         Args:
             worker: The worker.
+            trust: Returns how much it is trusted with calls of a function, from 0 to 1. Above 0.70 a call that the
+                policy has no rule for, and would ask about, needs no approval, if the worker has a ceiling with
+                `authority` under which the call is `autonomous`. Destructive calls, and turns that have read untrusted
+                content, ask as before (A8).
 
         Raises:
             NameTaken: A function, worker, shape or Signature has its name.
@@ -403,7 +407,7 @@ class WorldAgent:
             PolicyInvalid: Its policy names a function, a caller or an argument that does not exist.
             AgentClosed: The agent is not open.
         """
-        self._runner.parts.engine.add_worker(worker)
+        self._runner.parts.engine.add_worker(worker, trust=trust)
 
     def remove_worker(self, name: str) -> None:
         """Remove a worker while turns run. Its name can be used again.

@@ -17,11 +17,11 @@ from ..agent.turns import Turn
 from ..core.errors import AlreadyAnswered, HostError, NameTaken, NothingToResume, UnknownWorker, WorldAgentError
 from ..harness import Worker
 from ..harness.journal import OpenReply, Reply
-from ..society import Letter, Society
+from ..society import Letter, Society, TrustProfile
 from ..society.functions import as_shown
 from ..society.members import LIVE
 from ..society.roles import ROOT, USER
-from .workers import MemberRequest, worker_of
+from .workers import MemberRequest, trust_in, worker_of
 
 MAX_EARLIER: Final = 20
 """How many earlier messages a member is shown with a new one."""
@@ -47,6 +47,7 @@ class Gateway:
         self._slots = asyncio.Semaphore(concurrency)
         self._task: asyncio.Task[None] | None = None
         self._workers: dict[str, Worker] = {}
+        self._trust: dict[str, TrustProfile] = {}
 
     async def __aenter__(self) -> Self:
         """Begin to deliver in the background."""
@@ -170,9 +171,11 @@ class Gateway:
             with contextlib.suppress(UnknownWorker):
                 if before is not None:
                     self._agent.remove_worker(self._workers.pop(member_id).name)
+        self._trust[member_id] = member.trust
         if member.life.status in LIVE and member_id not in self._workers:
             with contextlib.suppress(NameTaken):  # another gateway of this process was faster
-                self._agent.add_worker(worker)
+                # Read at each call, so that what is enlisted later changes the turns that run now.
+                self._agent.add_worker(worker, trust=lambda callee: trust_in(self._trust[member_id], callee))
             self._workers[member_id] = worker
 
     @property

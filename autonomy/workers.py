@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..harness import Worker
+from ..harness import Function, Worker
 from ..harness.gate import Ceiling
 from ..society import Member
 from ..society.functions import FUNCTIONS
-from ..society.roles import AUTHORITIES, Authority
+from ..society.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 
 
 class MemberRequest(BaseModel):
@@ -42,10 +42,22 @@ def worker_of(member: Member) -> Worker:
         f"The member {member.name}.",
         tools=reached,
         input=MemberRequest,
-        ceiling=Ceiling(functions=reached, authority=listed),
+        # A member in testing has no effect outside (A7).
+        ceiling=Ceiling(functions=reached, authority=listed, dry_run=member.life.status is RoleStatus.TESTING),
         memory=True,
         offered=False,
     )
 
 
-__all__ = ["MemberRequest", "worker_of"]
+def trust_in(profile: TrustProfile, callee: Function) -> float:
+    """How far a member is trusted with a function: the least trust in its name and capabilities that have a record.
+
+    Args:
+        profile: The trust of the member.
+        callee: The function.
+    """
+    names = (callee.name, *callee.capabilities)
+    return min((profile.scores[each] for each in names if each in profile.scores), default=profile.default)
+
+
+__all__ = ["MemberRequest", "trust_in", "worker_of"]

@@ -212,8 +212,8 @@ class TurnEngine:
         predictors.use_programs({name: program})
         self.services = replace(self.services, predictors=predictors)
 
-    def add_worker(self, worker: Worker) -> None:
-        """Add a worker. Conversations that begin or resume from now on are offered it.
+    def add_worker(self, worker: Worker, *, trust: Callable[[Function], float] | None = None) -> None:
+        """Add a worker, and how much it is trusted. Conversations that begin or resume from now on are offered it.
 
         Raises:
             NameTaken: A function, worker, shape or Signature has its name.
@@ -223,7 +223,7 @@ class TurnEngine:
             PolicyInvalid: Its policy names a function, a caller or an argument that does not exist.
         """
         services = self.services
-        services.registry.add_worker(worker)
+        services.registry.add_worker(worker, trust=trust)
         try:
             if worker.policy is not None and services.registry.complete:
                 worker.policy.check(services.registry.declared)
@@ -652,6 +652,7 @@ class TurnEngine:
             approver=services.approver,
             clock=self.services.clock,
             workers=services.registry.workers,
+            trust=services.registry.trust,
         )
         # A function that is missing, such as one of a server that is down, counts as untrusted.
         gone = {

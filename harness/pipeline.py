@@ -120,6 +120,9 @@ def _fold(run: Handler) -> Handler:
 
 def _validated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
+        function, ctx = call.function, call.ctx
+        if function.dry_run is not None and ctx.gate.is_dry(function, ctx.current_caller):
+            call.function = call.named = replace(function, body=function.dry_run)
         call.prepared = await (_dispatched(call) if call.is_task else _prepared(call))
         try:
             value = await inner(call)

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..core.errors import FunctionInvalid, NameTaken, ToolNotAllowed, UnknownFunction, UnknownWorker, WorldAgentError
 from .function import Function
-from .gate import Policy, is_like
+from .gate import Caller, Policy, is_like
 from .worker import Worker
 
 Missing = Callable[[str], WorldAgentError | None]
@@ -49,6 +49,7 @@ class Registry:
         self._functions: dict[str, Function] = {}
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, Function] = {}
+        self._trust: dict[str, Callable[[Function], float]] = {}
         self._shapes: set[str] = set()
         self._worker_replacements: set[str] = set()
         self._sources: dict[str, frozenset[str]] = {}
@@ -179,8 +180,12 @@ class Registry:
             return True
         return self._place(self._tasks, function)
 
-    def add_worker(self, worker: Worker) -> None:
+    def add_worker(self, worker: Worker, *, trust: Callable[[Function], float] | None = None) -> None:
         """Add a worker to those that the agent was created with.
+
+        Args:
+            worker: The worker.
+            trust: Returns how much it is trusted with calls of a function, from 0 to 1 (A8); None never trusts it.
 
         Raises:
             NameTaken: A function, worker or shape has its name.
@@ -194,7 +199,14 @@ class Registry:
         except WorldAgentError:
             self._discard_worker(worker.name)
             raise
+        if trust is not None:
+            self._trust[worker.name] = trust
         self._version += worker.offered
+
+    def trust(self, caller: Caller, callee: Function) -> float:
+        """Return how much a caller is trusted with calls of a function: the least of what its workers are."""
+        given = [self._trust[name] for name in caller.workers if name in self._trust]
+        return min((trusted(callee) for trusted in given), default=0.0)
 
     def remove_worker(self, name: str) -> None:
         """Remove a worker. Its name can be used again.
@@ -214,7 +226,7 @@ class Registry:
             self._workers[worker.name] = worker
 
     def _discard_worker(self, name: str) -> None:
-        for where in (self._workers, self._tasks, self._barred):
+        for where in (self._workers, self._tasks, self._barred, self._trust):
             where.pop(name, None)
 
     def replace_source(

@@ -141,6 +141,8 @@ class _Options(typing.TypedDict, total=False):
         limits: What one call of it, and all calls below it, can use.
         capture: Whether events have its arguments, and traces may hold its arguments and result.
         offered: Whether the conversation can call it. Workers can call it whenever their `tools` name it.
+        dry_run: A function with the same parameters and no effects, which runs in its place where a worker's ceiling
+            allows dry runs only.
     """
 
     name: str | None
@@ -154,6 +156,7 @@ class _Options(typing.TypedDict, total=False):
     limits: Limits
     capture: bool
     offered: bool
+    dry_run: Plain
 
 
 class FlowOptions(_Options, total=False):
@@ -261,6 +264,8 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
     if kind == "flow":
         _check_flow(own_name, first, is_async)
     others = _options_of(own_name, kind, options)
+    if "dry_run" in others:
+        others["dry_run"] = _dry_run(own_name, [each.name for each in parameters], is_async, others["dry_run"])
     context = kind == "flow" or first is ToolContext
     return Function(
         own_name,
@@ -277,6 +282,8 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
 def _foreign(given: ForeignTool, options: dict[str, Any]) -> Function:
     name, description = options.get("name") or given.name, options.get("description")
     others = _options_of(name, "leaf", options)
+    if "dry_run" in others:
+        others["dry_run"] = _dry_run(name, list(given.params.model_fields), given.is_async, others["dry_run"])
     return Function(
         name,
         given.run if given.is_async else _on_a_thread(given.run),
@@ -318,6 +325,24 @@ def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[
     given = {key: value for key, value in options.items() if key not in ("name", "description")}
     given |= {key: tuple(given[key]) for key in ("capabilities", "tools") if given.get(key) is not None}
     return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
+
+
+def _dry_run(name: str, parameters: list[str], is_async: bool, given: Plain) -> Body:
+    """Return the dry run of a function, after checking that it can be called as the function is.
+
+    Raises:
+        FunctionInvalid: It is no function, its parameters are others, or only one of the two is async.
+    """
+    problem = remedy = ""
+    if not inspect.isroutine(given):
+        problem, remedy = "is not a Python function", "pass a function"
+    elif list(inspect.signature(given).parameters) != parameters:
+        problem, remedy = "has other parameters than the function", f"give it: {', '.join(parameters) or 'none'}"
+    elif inspect.iscoroutinefunction(given) is not is_async:
+        problem, remedy = "and the function must both be async, or neither", "declare both in the same way"
+    if problem:
+        raise FunctionInvalid(f"the dry run of the function {name!r} {problem}", remedy=remedy)
+    return given if is_async else _on_a_thread(given)
 
 
 def _on_a_thread(body: Plain) -> Body:

@@ -15,6 +15,12 @@ from .predicates import Data
 Authority = Literal["forbidden", "needs_approval", "autonomous"]
 """How far a call can go under a ceiling, from the lowest to the highest."""
 
+
+def has_effects(callee: Function) -> bool:
+    """Whether a call could have effects itself: workers and shapes have none but those of the calls that they make."""
+    return callee.risk != READ_ONLY and callee.kind in ("leaf", "flow")
+
+
 _ORDER: Final[tuple[Authority, ...]] = get_args(Authority)
 MAX_NAMES: Final = 20  # names in a reason
 
@@ -32,6 +38,8 @@ class Ceiling(Data):
             refuses a call, `needs_approval` asks even if a rule approves, and with `autonomous` the policies decide.
             The lowest of several that match counts. A function that none matches needs approval, unless it is
             `read_only`.
+        dry_run: Whether a call of a function with effects runs the function's `dry_run` instead, without approval. A
+            function without one is refused, and what a policy or a ceiling refuses stays refused.
         parent: A further ceiling that also counts, such as that of the worker that made this one.
         name: Whose it is, for errors and traces. A worker gives its own name to a ceiling without one.
     """
@@ -39,6 +47,7 @@ class Ceiling(Data):
     functions: Globs = ("*",)
     risk: Risk | tuple[Risk, ...] = get_args(Risk)
     authority: dict[str, Authority] | None = None
+    dry_run: bool = False
     parent: Ceiling | None = None
     name: str = ""
 
@@ -72,6 +81,8 @@ class Ceiling(Data):
         if callee.risk != READ_ONLY and not set(callee.risk) <= set(self.risk):
             beyond = next(each for each in callee.risk if each not in self.risk)
             return "forbidden", f"does not reach the risk {beyond!r}"
+        if self.dry_run and has_effects(callee) and callee.dry_run is None:
+            return "forbidden", "allows dry runs only, and it has none"
         if self.authority is None:
             return "autonomous", ""
         names = (callee.name, *callee.capabilities)

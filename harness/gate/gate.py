@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ...core import Clock, SystemClock, digest
 from ...core.pauses import Approve, Pause, Reject
 from ..function import HOST, READ_ONLY, Function
-from .ceiling import Ceiling
+from .ceiling import Ceiling, has_effects
 from .policy import Decision, Policy, Rule, several
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Verdict:
     Attributes:
         decision: The decision.
         by: What decided: `code`, `default`, `rule:NAME`, `worker:NAME`, `worker:NAME:RULE`, `ceiling:NAME`, `trust`,
-            `always`, `function`, `approver` or `person`.
+            `dry_run`, `always`, `function`, `approver` or `person`.
         reason: Why the call requires approval or is refused.
         approvers: Globs over the accounts that can answer; empty allows any account.
         expires: How many seconds to wait for an answer; None waits for ever.
@@ -97,6 +97,7 @@ class Verdict:
 _BY_CODE: Final = Verdict("approve", "code")
 _BY_DEFAULT: Final = Verdict("approve", "default")
 _BY_TRUST: Final = Verdict("approve", "trust")
+_BY_DRY_RUN: Final = Verdict("approve", "dry_run")
 _STRICTNESS: Final[Mapping[Decision, int]] = {"approve": 0, "ask": 1, "refuse": 2}
 
 
@@ -210,6 +211,8 @@ class Gate:
         verdict = self.by_policy(callee, arguments, caller, shape)
         if verdict.decision == "approve" and callee.approval:
             verdict = Verdict("ask", "function", "the function always requires approval")
+        if verdict.decision == "ask" and self.is_dry(callee, caller):
+            verdict = _BY_DRY_RUN
         if verdict.decision == "ask":
             verdict = self._by_grant(verdict, callee, arguments, caller)
         if verdict.decision == "approve":
@@ -255,6 +258,10 @@ class Gate:
             worker = self._workers.get(name)
             if worker is not None and worker.ceiling is not None:
                 yield from worker.ceiling.lineage()
+
+    def is_dry(self, callee: Function, caller: Caller) -> bool:
+        """Whether a call runs the function's dry run, because a ceiling of its caller allows nothing else."""
+        return callee.dry_run is not None and has_effects(callee) and any(c.dry_run for c in self._ceilings(caller))
 
     def _is_trusted(self, callee: Function, caller: Caller) -> bool:
         """Whether trust approves a call for which the agent's policy has no rule."""

@@ -1,6 +1,7 @@
 """A worker's ceiling holds for all that it calls, at any depth, and only narrows what is decided (H9, A9)."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,84 @@ async def test_a_refusal_names_the_caller_the_function_and_whose_ceiling_it_is(t
         "the call of 'pay' is refused: 'inner' is under the ceiling of 'buyer', which reaches only: inner; "
         "do without it, or ask for something else"
     ]
+
+
+DRY = Ceiling(dry_run=True)
+
+
+class Till:
+    """A function with a dry run, one without, a flow over both, and what was done for real."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @property
+    def functions(self) -> list[Function]:
+        async def rehearse(what: str) -> str:
+            return f"would pay {what}"
+
+        @tool(risk=("write", "destructive"), approval=True, dry_run=rehearse)
+        async def pay(what: str) -> str:
+            self.done.append(what)
+            return f"paid {what}"
+
+        @tool(risk="network")
+        async def order(what: str) -> str:
+            self.done.append(what)
+            return f"ordered {what}"
+
+        @flow(risk="read_only")
+        async def both(ctx: CallContext, what: str) -> list[str]:
+            found = [str(await ctx.call("pay", {"what": what}))]
+            try:
+                found.append(str(await ctx.call("order", {"what": what})))
+            except CallRefused as error:
+                found.append(str(error))
+            return found
+
+        return [pay, order, both]
+
+
+async def test_where_only_dry_runs_are_allowed_nothing_has_an_effect(tmp_path: Path) -> None:
+    """A7: a call with effects is answered by its dry run without approval, and refused where there is none."""
+    till, lm = Till(), ScriptedLM([calls(("both", {"what": "hat"})), LAST])
+    workers = [buyer(ceiling=DRY)]
+    async with scripted_agent(tmp_path, lm, workers=workers, tools=till.functions, policy=APPROVED) as agent:
+        task = agent.thread("t").stream_task("subagent", {"worker": "buyer", "request": "Go."})
+        _, events = await streamed(task)
+    assert till.done == []
+    [found] = told(lm.calls[-1])
+    assert json.loads(found.partition("\n")[2] or found) == [
+        "would pay hat",
+        "the call of 'order' is refused: 'both' is under the ceiling of 'buyer', which allows dry runs only, and it has"
+        " none; do without it, or ask for something else",
+    ]
+    decided = [(each.function, each.decision, each.gate) for each in events if isinstance(each, CallDecided)]
+    assert decided == [("order", "refuse", "ceiling:buyer")]
+
+
+async def test_what_is_refused_has_no_dry_run_either(tmp_path: Path) -> None:
+    till, lm = Till(), ScriptedLM([calls(("pay", {"what": "hat"})), LAST])
+    refuse = Policy(default="refuse")
+    async with scripted_agent(tmp_path, lm, workers=[buyer(ceiling=DRY)], tools=till.functions, policy=refuse) as agent:
+        await agent.call("buyer", {"request": "Go."})
+    assert "nothing in the policy allows it" in str(told(lm.calls[-1]))
+
+
+@pytest.mark.parametrize("kind", ["other", "sync", "none"])
+def test_a_dry_run_is_called_as_its_function_is(kind: str) -> None:
+    async def other(which: str) -> str:
+        return which
+
+    def sync(what: str) -> str:
+        return what
+
+    async def pay(what: str) -> str:
+        return what
+
+    given: Any = {"other": other, "sync": sync, "none": "paid"}[kind]
+    with pytest.raises(FunctionInvalid, match="dry run of the function 'pay'"):
+        tool(risk="write", dry_run=given)(pay)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,112 @@
+"""What a member is trusted with needs no approval, and a member in testing has no effect outside (A7, A8)."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import calls, scripted_agent, told
+from support.role_specs import spec_of
+from worldagent import Policy, WorldAgent, tool
+from worldagent.agent.thread import as_member
+from worldagent.agent.turns import Turn
+from worldagent.autonomy import Gateway
+from worldagent.harness import Function
+from worldagent.society import AuthorityConfig, Outcome, RoleStatus, WorkspaceConfig
+from worldagent.testing import ScriptedLM
+
+NOW = datetime(2026, 2, 18, tzinfo=UTC)
+AUTHORITY = AuthorityConfig(autonomous=("send_outreach", "mail", "wipe"), needs_approval=("price",))
+REQUEST = {"worker": "bdr", "request": '{"message": "Write to the lead."}'}
+
+
+class Office:
+    """What a member can do, and what was done."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @property
+    def functions(self) -> list[Function]:
+        async def rehearse(to: str) -> str:
+            return f"would write to {to}"
+
+        @tool(risk=("write", "network"), capabilities=["send_outreach"], dry_run=rehearse)
+        async def mail(to: str) -> str:
+            self.done.append(f"mail {to}")
+            return "sent"
+
+        @tool(risk="destructive")
+        async def wipe(to: str) -> str:
+            self.done.append(f"wipe {to}")
+            return "wiped"
+
+        @tool(risk="write")
+        async def price(to: str) -> str:
+            self.done.append(f"price {to}")
+            return "set"
+
+        return [mail, wipe, price]
+
+
+async def join(agent: WorldAgent, successes: int, status: RoleStatus = RoleStatus.ACTIVE) -> None:
+    """Add a member that starts at a trust of 0.3 and succeeded some times."""
+    society = agent.society
+    await society.join(spec_of("bdr", operator_ids=("mail", "wipe", "price"), authority=AUTHORITY))
+    life = (await society.members.member("novel", "bdr")).life
+    await society.members.set_life("novel", "bdr", replace(life, status=status))
+    for number in range(successes):
+        for capability in ("send_outreach", "wipe", "price"):
+            episode = f"{capability}{number}"
+            await society.outcomes.record(
+                Outcome(episode_id=episode, role_id="bdr", capability=capability, succeeded=True, at=NOW)
+            )
+    await Gateway(agent).enlist("bdr")
+
+
+async def acted(home: Path, function: str, successes: int, **more: Any) -> tuple[Turn, list[str], str]:
+    """A turn of the member that an event starts, what it did, and what its model was told."""
+    office = Office()
+    lm = ScriptedLM([calls((function, {"to": "Ada"})), {"result": "Done."}])
+    config, policy = WorkspaceConfig(id="novel", owner="charles"), more.pop("policy", Policy())
+    async with scripted_agent(home, lm, tools=office.functions, society=config, policy=policy) as agent:
+        await join(agent, successes, **more)
+        turn = await as_member(agent.thread("member bdr", account="member:bdr"), "bdr").task("subagent", REQUEST)
+    return turn, office.done, str(told(lm.calls[-1]))
+
+
+@pytest.mark.requirement("A8")
+@pytest.mark.parametrize(("successes", "done"), [(8, []), (9, ["mail Ada"])])
+async def test_above_seventy_hundredths_what_a_member_may_do_alone_needs_no_approval(
+    tmp_path: Path, successes: int, done: list[str]
+) -> None:
+    turn, found, _ = await acted(tmp_path, "mail", successes)
+    assert (turn.status, found) == ("done" if done else "paused", done)
+
+
+@pytest.mark.requirement("A8")
+@pytest.mark.parametrize("function", ["wipe", "price"])
+async def test_no_trust_replaces_the_approval_of_a_destructive_call_or_of_one_that_needs_it(
+    tmp_path: Path, function: str
+) -> None:
+    turn, found, _ = await acted(tmp_path, function, 14)
+    assert (turn.status, found) == ("paused", [])
+
+
+@pytest.mark.requirement("A8")
+async def test_a_policy_that_refuses_counts_whatever_the_trust_is(tmp_path: Path) -> None:
+    turn, found, said = await acted(tmp_path, "mail", 14, policy=Policy(default="refuse"))
+    assert (turn.status, found) == ("done", [])
+    assert "nothing in the policy allows it" in said
+
+
+@pytest.mark.requirement("A7")
+@pytest.mark.parametrize(
+    ("function", "said"), [("mail", "would write to Ada"), ("wipe", "allows dry runs only, and it has none")]
+)
+async def test_a_member_in_testing_has_no_effect_outside(tmp_path: Path, function: str, said: str) -> None:
+    turn, found, heard = await acted(tmp_path, function, 14, status=RoleStatus.TESTING)
+    assert (turn.status, found) == ("done", [])
+    assert said in heard
