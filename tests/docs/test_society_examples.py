@@ -1,6 +1,7 @@
 """The examples of the society tell what they promise, run as a reader runs them."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.house import ROOT
+from support.pages import DOCS, blocks, links
 from support.services import FORMATS, Said, service
 
 
@@ -80,3 +82,28 @@ def test_a_developer_finds_the_specialist_over_two_referrals(tmp_path: Path) -> 
     reason = "Reason: The map of the city is under the ODbL."
     assert f"    First contact. Role: Developer. Duties: Developer. {reason}" in lines
     assert "    Yes. Name its authors next to it." in lines
+
+
+# --- the page and its pictures ----------------------------------------------------------------------------------------
+
+STORY = DOCS / "guides" / "society-story.md"
+SCRIPT = DOCS / "pictures" / "make_society.py"
+REMEDY = (
+    "an example prints something else now; run PYTHONPATH=.dev:tests .venv/bin/python -P docs/pictures/make_society.py"
+)
+
+
+def test_what_the_page_shows_is_what_the_examples_print(tmp_path: Path) -> None:
+    said = [printed(name, tmp_path) for name in ("society_brief.py", "society_referrals.py")]
+    shown = [block.code for block in blocks("text") if block.page == STORY]
+    assert shown
+    assert [code for code in shown if not any(code in text for text in said)] == []
+
+
+def test_the_pictures_show_what_the_examples_print() -> None:
+    pictures = runpy.run_path(str(SCRIPT))["drawn"]()
+    assert {f"../pictures/{name}" for name in pictures} == {each for each in links(STORY) if each.endswith(".svg")}
+    for name, picture in pictures.items():
+        assert (DOCS / "pictures" / name).read_text(encoding="utf-8") == picture, REMEDY
+        assert picture.count("://") == picture.count("http://www.w3.org/2000/svg") == 1
+        assert "prefers-color-scheme: dark" in picture
