@@ -18,11 +18,13 @@ class WorldAgentError(Exception):
         code: A stable identifier for programs, such as `"thread_busy"` for `ThreadBusy`.
         remedy: What the reader can do about it: a sentence without its full stop.
         retryable: Whether the same call can succeed later without any change.
+        remedy_for_model: Whether the model that made a failed call reads the remedy, too.
         turn_id: The turn that failed; None if the error has no turn.
     """
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
+    remedy_for_model: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -35,6 +37,11 @@ class WorldAgentError(Exception):
         self.problem = problem
         self.remedy = remedy
         self.turn_id: str | None = None
+
+    @property
+    def for_model(self) -> str:
+        """What a model reads of it: the problem, and the remedy where that is for models."""
+        return str(self) if self.remedy_for_model else self.problem
 
     @staticmethod
     def kind_of(code: str) -> type[WorldAgentError]:
@@ -104,41 +111,61 @@ class UnknownSkill(ModelFacing):
 class BriefInvalid(ModelFacing):
     """A task brief lacks a required field, or has one that is invalid; the text names each (C1)."""
 
+    remedy_for_model = True
+
 
 class MessageInvalid(ModelFacing):
     """A message between members lacks what its type needs, or cannot be sent so; the text says why (C8)."""
+
+    remedy_for_model = True
 
 
 class UnknownContact(ModelFacing):
     """A member writes to, or names, one that it does not know; the text says whom to ask for an introduction (C11)."""
 
+    remedy_for_model = True
+
 
 class ChainTooLong(ModelFacing):
     """Too many messages led to one another since the last of a person or an event (002)."""
+
+    remedy_for_model = True
 
 
 class MailboxFull(ModelFacing):
     """The receiver has as many messages waiting as its mailbox holds."""
 
+    remedy_for_model = True
+
 
 class UnknownTemplate(ModelFacing):
     """The workspace has no template with this id (A9)."""
+
+    remedy_for_model = True
 
 
 class SpawnForbidden(ModelFacing, PermissionError):
     """A member makes a member of a template that does not allow it (A9)."""
 
+    remedy_for_model = True
+
 
 class DraftRequired(ModelFacing):
     """An agent makes a role template; only a person's takes effect (A10)."""
+
+    remedy_for_model = True
 
 
 class RoleExists(ModelFacing):
     """The workspace has a member or person with this id already (A9)."""
 
+    remedy_for_model = True
+
 
 class RolesFull(ModelFacing):
     """The workspace has as many members as its policy allows (A9)."""
+
+    remedy_for_model = True
 
 
 class UnknownFunction(ModelFacing):

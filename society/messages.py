@@ -112,6 +112,8 @@ def checked_payload(payload: object) -> Mapping[str, Any]:
     problem, remedy = "", "correct this field and send the message again"
     try:
         given = json_object("payload", payload)
+        if _has_null(given):
+            raise InvalidArgument("`payload` has a null character in a text", remedy="leave it out")
         if MESSAGE_TYPE in given:
             check_choice(MESSAGE_TYPE, given[MESSAGE_TYPE], get_args(MessageType))
             _NEEDS.get(given[MESSAGE_TYPE], _anything)(given)
@@ -119,6 +121,13 @@ def checked_payload(payload: object) -> Mapping[str, Any]:
     except (BriefInvalid, InvalidArgument) as error:
         problem, remedy = error.problem, error.remedy
     raise MessageInvalid(f"the message cannot be sent: {problem}", remedy=remedy)
+
+
+def _has_null(value: object) -> bool:
+    """Whether a text in a JSON value has a null character: no text column of Postgres holds one."""
+    if isinstance(value, Mapping):
+        return any(map(_has_null, (*value, *value.values())))
+    return any(map(_has_null, value)) if isinstance(value, tuple) else isinstance(value, str) and "\0" in value
 
 
 def _assignment(payload: Mapping[str, Any]) -> None:

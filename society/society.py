@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from ..core import Clock, SystemClock, canonical_json, new_id
+from ..core import Clock, SystemClock, canonical_json, check_id, new_id
 from ..core.checks import to_json
 from ..core.errors import (
     BriefInvalid,
@@ -27,6 +27,7 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..core.scope import is_id
+from ..core.validation import check_integer
 from ..memory.entries.words import question_words, words_of
 from ..storage import Database, Transaction
 from .brief import Collaborator, InterfaceSpec, TaskBrief, interface_of
@@ -34,6 +35,7 @@ from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
 from .mail import (
+    MAX_WAITING,
     Letter,
     answering,
     asked_with,
@@ -178,8 +180,10 @@ class Society:
             UnknownTemplate, SpawnForbidden, ParamsInvalid: The template cannot be used so.
             UnknownContact: A collaborator is not a contact of the spawner.
             UnknownMember: The spawner is not in the workspace.
+            InvalidArgument: The id of the template is invalid.
             RoleExists, RolesFull: The member cannot be added.
         """
+        check_id("the template", template_id)
         spawner, task = self._alias(spawner), message_id or new_id("msg")
         given = TaskBrief.from_json(brief) if isinstance(brief, Mapping) else brief
         if given is None and self.config.policy.brief == "required":
@@ -465,9 +469,8 @@ class Society:
             )
         shown = ", ".join(known[:_MAX_SHOWN]) or USER
         return UnknownContact(
-            f"{str(to_id)[:60]!r} is not a contact of {from_id!r}; ask a contact for an introduction"
-            f" with the message_type introduction_request: {shown}",  # in the problem, because models read that alone
-            remedy="or ask a person to add the contact",
+            f"{str(to_id)[:60]!r} is not a contact of {from_id!r}",
+            remedy=f"ask a contact for an introduction with the message_type introduction_request: {shown}",
         )
 
     # --- introductions ------------------------------------------------------------------------------------------------
@@ -734,15 +737,19 @@ class Society:
         """
         return await self._database.read(lambda tx: heads(tx, self.config.id, most))
 
-    async def inbox(self, person: str = USER, *, most: int = 100) -> list[Letter]:
+    async def inbox(self, person: str = USER, *, limit: int = 100) -> list[Letter]:
         """The messages that a person has not marked as read, the oldest first.
 
         Args:
             person: The person; by default the owner.
-            most: The most to return.
+            limit: The most to return, 1 to 1000.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds.
         """
+        check_integer("limit", limit, MAX_WAITING, remedy="choose another number")
         receiver = self._alias(person)
-        return await self._database.read(lambda tx: waiting_for(tx, self.config.id, receiver, most))
+        return await self._database.read(lambda tx: waiting_for(tx, self.config.id, receiver, limit))
 
     async def read(self, message_id: str) -> None:
         """Mark a message of a person as read."""

@@ -69,7 +69,7 @@ async def _outcome(ctx: CallContext, call: ToolCall, key: str) -> ToolOutcome:
     except ABOUT_THE_TURN:
         raise
     except (ModelFacing, HostError) as error:  # the other calls continue
-        return ToolOutcome(tool=call.tool, error=f"{error.code}: {error.problem}")
+        return ToolOutcome(tool=call.tool, error=f"{error.code}: {error.for_model}")
     result = json_of_value(function.result, given, what=f"the result of {call.tool!r}", error=InvalidArgument)
     return ToolOutcome(tool=call.tool, result=result)
 

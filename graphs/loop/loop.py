@@ -276,8 +276,7 @@ class Loop:
         """The outcome of a call: its value, or the failure as the model reads it; `SUSPENDED` if it waits."""
         record = self.calls.frame.drive.recorded(call_id)
         if record is not None and record.kind == _NEVER_BEGUN and record.result is not None:
-            kept = json.loads(record.result)
-            return {"code": kept["code"], "problem": kept["problem"]}
+            return _failure(json.loads(record.result))
         name, given = call["tool"], call["arguments"]
         if record is not None and record.over and name not in self.tools.functions:
             return _outcome(record) | self._changed(name, call_id)  # it is done, although it could not be called now
@@ -294,7 +293,7 @@ class Loop:
         except self.REPORTED as error:
             failure: WorldAgentError = error
         await self._keep(call, call_id, failure)
-        return {"code": failure.code, "problem": failure.problem, **self._changed(name, call_id)}
+        return {"code": failure.code, "problem": failure.for_model, **self._changed(name, call_id)}
 
     def _changed(self, name: str, call_id: str) -> dict[str, Any]:
         """The arguments of a person that replaced the model's, if any. The model then reads what ran."""
@@ -347,9 +346,15 @@ def _outcome(record: CallRecord) -> dict[str, Any]:
     """The outcome of a finished call, from the journal."""
     result = json.loads(record.result or "null")
     if record.state == "failed":
-        return {"code": result["code"], "problem": result["problem"]}
+        return _failure(result)
     is_worker = isinstance(result, dict) and result.keys() == {"worker", "text"}
     return {"value": result["text"] if is_worker else result}
+
+
+def _failure(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded failure as the model reads it."""
+    failure = WorldAgentError.kind_of(recorded["code"])(recorded["problem"], remedy=recorded["remedy"])
+    return {"code": recorded["code"], "problem": failure.for_model}
 
 
 def _json(function: Function, value: Any) -> Any:

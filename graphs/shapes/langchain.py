@@ -174,7 +174,7 @@ def _tool(function: Function) -> BaseTool:
             with apart():
                 value = await ctx.call(name, arguments, key=_key(ctx.frame, name, arguments))
         except (ModelFacing, HostError) as error:
-            problem = error.problem
+            problem = error.for_model
         else:
             return function.result.dump_python(value, mode="json")
         raise ToolException(problem)

@@ -393,7 +393,7 @@ class _Run:
         try:
             given = {"return_value": await self._call(name, asked.args, asked.kwargs)}
         except ModelFacing as error:
-            given = {"exc_type": "RuntimeError", "message": f"{error.code}: {error.problem}"}
+            given = {"exc_type": "RuntimeError", "message": f"{error.code}: {error.for_model}"}
         if not awaited:
             return await asked.resume(given)
         self._awaited[asked.call_id] = given

@@ -39,7 +39,7 @@ class PersonOptions(ThreadsOptions):
     """The options of `society inbox`."""
 
     person: str = option("ID", "The person whose messages they are.", WHICH, default="user")
-    limit: int = option("N", "How many to show, the oldest first.", WHICH, default=100)
+    limit: int = option("N", "How many to show, 1 to 1000, the oldest first.", WHICH, default=100)
 
 
 @app.command("members")
@@ -105,7 +105,7 @@ async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
       worldagent society inbox --read
     """
     async with _open(options) as society:
-        found = await society.inbox(options.person, most=options.limit)
+        found = await society.inbox(options.person, limit=options.limit)
         shown = [f"{each.message.id}\n{await society.text_of(each, can_reply=False)}" for each in found]
         for letter in found if read else ():
             await society.read(letter.message.id)

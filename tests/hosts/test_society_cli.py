@@ -58,3 +58,9 @@ async def test_the_owner_writes_to_whom_it_knows(run: Run, home: Path) -> None:
     assert (sent["from"], sent["to"], sent["state"]) == ("user", "bdr", "waiting")
     error = await refusal(run, "society", "send", "cro", "Hello.")
     assert (error["code"], "'cro' is not a contact of 'user'" in error["message"]) == ("unknown_contact", True)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "1001"])
+async def test_an_inbox_shows_one_message_or_more(run: Run, home: Path, limit: str) -> None:
+    error = await refusal(run, "society", "inbox", "--limit", limit)
+    assert f"`limit` must be an integer from 1 to 1000, got {limit}" in error["message"]

@@ -1,7 +1,8 @@
 """Calls of models that do not fit: each is refused with its reason, and nothing of it is stored (002)."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
-from worldagent import Policy, Rule, WorldAgent
+from worldagent import Approve, Policy, Rule, WorldAgent
 from worldagent.autonomy import Gateway
 from worldagent.society import (
     SEND_RULES,
@@ -57,14 +58,20 @@ class Caller:
         return {"result": "", **calls(self.call)} if len(self.read) == 1 else {"result": "Done."}
 
 
-@pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[tuple[Caller, WorldAgent]]:
+@asynccontextmanager
+async def society_agent(home: Path, script: Caller) -> AsyncGenerator[WorldAgent]:
     """An agent whose members cro and bdr know each other; coo and legal know each other, and cro does not."""
-    script = Caller()
     society = WorkspaceConfig(id="novel", owner="charles", role_templates={"developer": DEVELOPER})
-    async with scripted_agent(tmp_path, ScriptedLM(script), society=society, policy=APPROVED) as agent:
+    async with scripted_agent(home, ScriptedLM(script), society=society, policy=APPROVED) as agent:
         for role_id, parent in (("cro", ""), ("coo", ""), ("bdr", "cro"), ("legal", "coo")):
             await agent.society.join(spec_of(role_id, parent))
+        yield agent
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[tuple[Caller, WorldAgent]]:
+    script = Caller()
+    async with society_agent(tmp_path, script) as agent:
         yield script, agent
 
 
@@ -140,7 +147,8 @@ async def stored(agent: WorldAgent) -> tuple[list[str], list[Letter], Any]:
         ("its mailbox holds no more", full, send()),
         ("lacks `reason`", unannounced, send("legal")),
         ("introduction_request: ", nothing, send("legal")),
-        ("introduction_request: ", nothing, send("ghost")),
+        ("not a contact of 'cro'; ask a contact for an introduction", nothing, send("ghost")),
+        ("introduction_request: root, user, bdr", nothing, send("ghost")),
         ("params", nothing, spawn(BRIEF, params={"name": "x" * 80})),
         ("from", nothing, send(**{"from": "coo"})),
         ("from_id", nothing, send(from_id="coo")),
@@ -165,6 +173,42 @@ async def test_a_call_that_does_not_fit_is_refused_and_leaves_nothing(
     await Gateway(agent)._delivered(letter)  # of one mailbox alone: the others are full, or not of interest
     assert named in script.read[1]
     assert await stored(agent) == was
+
+
+@pytest.mark.on_every_database
+@pytest.mark.parametrize(
+    ("named", "call"),
+    [
+        ("the to_id of a message", send("bdr\0")),
+        ("`content`", send(content="Hello\0.")),
+        ("correlation_id", send(answers="msg\0")),
+        ("`payload`", send(reason="Be\0cause.")),
+        ("`payload`", send(payload={"no\0te": "x"})),
+        ("`payload`", typed("introduction_request", reason="r\0", required_capability="law")),
+        ("the to_id of a message", ("request_role", {"to": "bdr\0", "content": "Hello?"})),
+        ("`content`", ("request_role", {"to": "bdr", "content": "Hello\0?"})),
+        ("the template 'devel", spawn(BRIEF, template="devel\0oper")),
+        ("`name`", spawn(BRIEF, params={"name": "Da\0na"})),
+        ("`objective`", spawn(BRIEF | {"objective": "A page\0."})),
+        ("`references`", spawn(BRIEF | {"references": ["a\0b"]})),
+        ("a collaborator", spawn(BRIEF | {"collaborators": [{"id": "bdr\0", "role": "r", "note": "n"}]})),
+    ],
+)
+async def test_a_text_that_a_database_cannot_hold_is_refused(
+    tmp_path: Path, named: str, call: tuple[str, dict[str, Any]]
+) -> None:
+    script = Caller()
+    script.call = call
+    async with society_agent(tmp_path, script) as agent:
+        await agent.society.send("root", "cro", "Go.")
+        was = await stored(agent)
+        gateway = Gateway(agent)
+        if await gateway.deliver() == 0:  # no rule approves such an argument
+            [pause] = await agent.thread("member cro").pauses()
+            await agent.thread("member cro", account="member:cro").resume({pause.id: Approve()})
+            assert await gateway.deliver() == 1
+        assert named in script.read[1]
+        assert await stored(agent) == was
 
 
 @pytest.mark.requirement("C9.1")
