@@ -263,23 +263,6 @@ class Entries:
             remedy="read it again, and repeat the edit with its version",
         )
 
-    async def replace(self, workspace: str, entry_id: str, by: str) -> None:
-        """Mark an entry as contradicted by a newer one: it stays, but no search finds it.
-
-        Raises:
-            UnknownEntry: One of them does not exist.
-        """
-        keys = key_of_id(entry_id), key_of_id(by)
-
-        def work(transaction: Transaction) -> bool:
-            rows = [row for key in keys for row in transaction.hold(_ONE, (key, workspace))]
-            if len(rows) == len(keys):
-                mark_replaced(transaction, rows[0], keys[1])
-            return len(rows) == len(keys)
-
-        if not await self._database.transact(work):
-            raise unknown_entry(entry_id)
-
     async def forget(self, workspace: str, ids: Sequence[str], reader: Reader | None = None) -> int:
         """Delete entries, all or none, so that no file holds them; returns how many.
 

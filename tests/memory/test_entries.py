@@ -12,6 +12,7 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.databases import ENGINES, Engine, fresh
+from support.memory_tables import replace_entry
 from worldagent.core.errors import EntryChanged, InvalidArgument, UnknownEntry
 from worldagent.memory.entries import ENTRIES, Change, Draft, Entries, EntryFilter, Reader, Source
 from worldagent.memory.entries.words import words_of
@@ -132,7 +133,7 @@ async def test_scores_count_what_is_left_after_concurrent_writes_and_deletions(e
     accounts = ("ana", "bob", None)
     drafts = [Draft(text=f"boat {'red ' * size}{size}", account=account) for size in range(4) for account in accounts]
     made = await asyncio.gather(entries.add("w", drafts), entries.add("w", drafts[::-1]))
-    await entries.replace("w", made[0][0].id, made[0][3].id)
+    await replace_entry(entries, "w", made[0][0].id, made[0][3].id)
     await entries.edit("w", made[0][1].id, Change(text="no such thing"))
     await asyncio.gather(*(entries.forget("w", [each.id for each in some[:6]]) for some in made))
     left = [Draft(text=each.text, account=each.account) for some in made for each in some[6:]]
@@ -179,7 +180,7 @@ async def test_an_edit_changes_what_is_found_and_two_edits_of_one_version_do_not
 @pytest.mark.requirement("M4")
 async def test_what_is_forgotten_is_in_no_table(entries: Entries, database: Database) -> None:
     [one, two] = await entries.add("w", [Draft(text="old boat", account="ana"), Draft(text="new boat", account="ana")])
-    await entries.replace("w", one.id, two.id)
+    await replace_entry(entries, "w", one.id, two.id)
     assert texts(await entries.search(ANA, "boat")) == ["new boat"]
     assert texts(await entries.list(ANA, replaced=True)) != texts(await entries.list(ANA)) == ["new boat"]
     with pytest.raises(UnknownEntry):
@@ -196,8 +197,8 @@ async def test_what_is_forgotten_is_in_no_table(entries: Entries, database: Data
 async def test_the_newest_of_three_that_contradict_counts_after_the_middle_is_forgotten(entries: Entries) -> None:
     drafts = [Draft(text=f"Ana lives in {town}") for town in ("Bonn", "Ulm", "Kiel")]
     one, two, three = await entries.add("w", drafts)
-    await entries.replace("w", one.id, two.id)
-    await entries.replace("w", two.id, three.id)
+    await replace_entry(entries, "w", one.id, two.id)
+    await replace_entry(entries, "w", two.id, three.id)
     await entries.forget("w", [two.id])
     assert texts(await entries.search(ALL, "lives")) == ["Ana lives in Kiel"]
     [older] = await entries.get(ALL, [one.id])

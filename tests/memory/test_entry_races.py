@@ -11,7 +11,7 @@ import pytest_asyncio
 from support.agents import answering, scripted_agent
 from support.entry_edits import edit
 from support.homes import database_of, rows
-from support.memory_tables import problems
+from support.memory_tables import problems, replace_entry
 from support.overlaps import Between
 from support.postgres import new_database
 from support.processes import call_of, ending, next_line, start_script
@@ -144,8 +144,8 @@ async def test_two_of_three_that_contradict_are_forgotten_at_once_and_the_first_
     url, one, two = noted
     first, second, third = [await one.memory.add(f"Ana lives in {town}.") for town in ("Bonn", "Ulm", "Kiel")]
     entries = one._runner.parts.stores.entries  # only distilling has a name for it
-    await entries.replace("novel", first.id, second.id)
-    await entries.replace("novel", second.id, third.id)
+    await replace_entry(entries, "novel", first.id, second.id)
+    await replace_entry(entries, "novel", second.id, third.id)
     between = Between(monkeypatch, url, "DELETE FROM wa_entry WHERE key", two.memory.forget(third.id))
     await one.memory.forget(second.id)
     assert between.future is not None

@@ -10,7 +10,7 @@ from support.agents import answering, scripted_agent
 from support.databases import Engine, on_every_database
 from support.homes import change, database_of
 from support.kill_memory import CASES
-from support.memory_tables import problems
+from support.memory_tables import problems, replace_entry
 from support.processes import run_program
 from worldagent import Memory
 
@@ -54,7 +54,7 @@ def test_killed_writes_of_entries_are_done_again(engine: Engine) -> None:
 async def test_tables_that_do_not_agree_are_found(tmp_path: Path, statement: str) -> None:
     async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
         older, newer = await agent.memory.add("Ana"), await agent.memory.add("Ana eats nuts")
-        await agent._runner.parts.stores.entries.replace("novel", older.id, newer.id)
+        await replace_entry(agent._runner.parts.stores.entries, "novel", older.id, newer.id)
         assert await database_of(agent).read(lambda transaction: problems(transaction.execute)) == []
         await change(agent, statement, ())
         assert await database_of(agent).read(lambda transaction: problems(transaction.execute))

@@ -16,6 +16,7 @@ import pytest
 from support.agents import answering, calls, scripted_agent
 from support.databases import ENGINES, Engine, made, storage_of
 from support.homes import selected
+from support.memory_tables import replace_entry
 from support.openai_stub import openai_stub
 from worldagent import Memory, Policy, Role, Rule, WorldAgent
 from worldagent.agent.copying import copy_storage
@@ -109,7 +110,7 @@ async def test_a_changed_replaced_or_forgotten_entry_keeps_no_old_vector(tmp_pat
         newer = await agent.memory.add("Ana eats nuts now.")
         assert {*await found(agent, "almonds")} == {"Ana eats no nuts again.", "Ana eats nuts now."}
         source = agent._runner.parts.stores.entries
-        await source.replace(agent.workspace, entry.id, newer.id)
+        await replace_entry(source, agent.workspace, entry.id, newer.id)
         assert await found(agent, "almonds") == ["Ana eats nuts now."]
         await agent.memory.forget(newer.id)
         assert await found(agent, "almonds") == ["Ana eats no nuts again."]

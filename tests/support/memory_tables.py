@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from support.databases import rows_of
+from worldagent.memory.entries import Entries
 from worldagent.memory.entries.index import WORD_TABLES, post
+from worldagent.memory.entries.store import _ONE, key_of_id, mark_replaced
 from worldagent.memory.entries.words import words_of
+from worldagent.storage import Transaction
 
 Read = Callable[[str], Sequence[tuple[Any, ...]]]
 """Gives the rows that a query finds."""
@@ -23,6 +26,17 @@ _INDEX: Final = {
     "a word": "SELECT entry, word, times, words FROM wa_entry_word",
     "a count": "SELECT workspace, owner, level, entries, words FROM wa_entry_count",
 }
+
+
+async def replace_entry(entries: Entries, workspace: str, entry_id: str, by: str) -> None:
+    """Mark an entry as contradicted by a newer one, as a model does that distils a thread."""
+    keys = key_of_id(entry_id), key_of_id(by)
+
+    def work(transaction: Transaction) -> None:
+        [older, _] = [row for key in keys for row in transaction.hold(_ONE, (key, workspace))]
+        mark_replaced(transaction, older, keys[1])
+
+    await entries._database.transact(work)
 
 
 def problems_of(home: Path) -> list[str]:
