@@ -24,7 +24,7 @@ MAX_REFERENCES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterfaceSpec:
-    """What a member does for others and in which form it is asked (C4).
+    """What a member does for others, and the form in which it wants to be asked (C4).
 
     Attributes:
         services: What it does for others.
@@ -53,7 +53,7 @@ class InterfaceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collaborator:
-    """A member that the one who gets the task can write to from the start (C7).
+    """A member that the child can write to from the start (C7).
 
     Attributes:
         id: Its id.
@@ -80,14 +80,14 @@ class Collaborator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskBrief:
-    """What a parent says to the child that it makes (C1). The first five fields are required.
+    """The first task of a child, from the parent that makes it (C1). The first five fields are required.
 
     Attributes:
-        objective: What is to be reached.
+        objective: The goal.
         constraints: The technical constraints, such as "a static page, no framework"; say "none" where there are none.
-        inputs: What is given.
-        outputs: What is to be delivered.
-        completion_criteria: By what both know that it is done.
+        inputs: What the child works with, such as files.
+        outputs: What the child delivers.
+        completion_criteria: How both see that the work is done.
         collaborators: Members that the child can write to from the start.
         references: Addresses and titles worth reading.
         priority: Its priority.

@@ -27,7 +27,7 @@ FIRST_MESSAGE: Final = "first message"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """One that a member can write to (002/2.7).
+    """A member or person that a member can write to (002/2.7).
 
     Attributes:
         id: Its id.
@@ -37,7 +37,7 @@ class Contact:
         note: What to write to it about.
         reason: Why it was introduced; a first message that gives no reason tells this.
         since: When it became a contact; None before it is stored.
-        expires: When it is no longer one; None is never.
+        expires: When it stops being a contact; None is never.
 
     Raises:
         InvalidArgument: A field is invalid.

@@ -12,7 +12,11 @@ from .society import Society
 
 
 async def graph_of(society: Society) -> dict[str, Any]:
-    """The members of a workspace, and each contact with who has it and who introduced it, as JSON."""
+    """The members of a workspace and all contacts, each with its owner and who introduced it, as JSON.
+
+    Args:
+        society: The society of the workspace.
+    """
     members = [
         {"id": each.id, "role": each.name, "status": each.life.status.value, "parent": each.spec.parent_role_id or ROOT}
         for each in await society.members.members(society.config.id)
@@ -25,9 +29,12 @@ async def graph_of(society: Society) -> dict[str, Any]:
 
 
 def as_mermaid(graph: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """A graph of `graph_of` as a Mermaid flowchart: an arrow leads to whom one knows; its label says by whom.
+    """Draw a graph of `graph_of` as a Mermaid flowchart.
 
-    Contacts from birth are drawn without a label.
+    An arrow leads from a member to its contact, and its label says who introduced them. Contacts from birth have none.
+
+    Args:
+        graph: The graph.
     """
     roles = {USER: "the user", ROOT: "World Agent"} | {each["id"]: each["role"] for each in graph["members"]}
     for contact in graph["contacts"]:

@@ -28,7 +28,7 @@ LIVE: Final = (RoleStatus.TESTING, RoleStatus.ACTIVE)
 
 @runtime_checkable
 class RoleRegistry(Protocol):
-    """Who there is in a workspace (000 4.4). `Members` is that of the agent's database."""
+    """The registry of a workspace's members (000 4.4). `Members` keeps it in the agent's database."""
 
     async def get(self, workspace: str, role_id: str) -> Participant | None:
         """The member or person with this id; None if there is none."""

@@ -37,7 +37,7 @@ class RoleMessage:
 
     Attributes:
         id: Its id. A second delivery with this id has no effect.
-        type: Whether it wants an answer, is one, or neither.
+        type: A `request` wants an answer, a `response` is one, and a `notification` is neither.
         from_id: Who sent it.
         to_id: Who receives it.
         content: Its text.

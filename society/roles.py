@@ -177,7 +177,7 @@ class Objective:
 
     Attributes:
         id: Its id.
-        description: What is to be reached.
+        description: The goal.
         key_results: Its measures.
         status: Its status.
         owner_id: Whose goal it is.
@@ -333,14 +333,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Participant:
-    """Who can be written to: a member, or a person.
+    """A member or a person, as others know it.
 
     Attributes:
         id: Its id.
         type: What it is.
         name: Its name.
         domains: What it is responsible for.
-        metadata: What a host keeps of it, such as an address, as JSON.
+        metadata: What the host knows of it, such as an address, as JSON.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -367,7 +367,7 @@ class RoleSpec:
     Attributes:
         role_id: Its id.
         workspace: Its workspace.
-        soul: Who it is: the static instructions of its worker. It is no `Role`: roles come on top of it (A13).
+        soul: Who it is: the static instructions of its worker. It is not a `Role`: roles come on top of it (A13).
         domains: What it is responsible for.
         reports_to: The member or person that it escalates to.
         operator_ids: What it can run.

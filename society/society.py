@@ -284,7 +284,7 @@ class Society:
         message_id: str | None = None,
         marks: Sequence[str] = (),
     ) -> Letter:
-        """Check a message and put it into the mailbox of its receiver. Its turn starts later, elsewhere.
+        """Check a message and put it into the mailbox of its receiver. A gateway starts the receiver's turn.
 
         Args:
             from_id: Who sends it. The caller stamps this; it never comes from a model (C9).

@@ -100,7 +100,7 @@ class SpawnSignal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnRecommendation:
-    """A child that a member's episodes speak for (A15).
+    """A child that a member's episodes suggest (A15).
 
     Attributes:
         template_id: Of which template.
@@ -231,8 +231,8 @@ class WorkspacePolicy:
         auto_spawn: Whether a recommended member is made without the owner.
         brief: Whether a child's brief must be written, or is made of its template where it is missing (C1).
         discovery: Whether members know each other by introduction only, or all of them (C2).
-        cross_branch: Whether the lowest common superior is asked before an introduction (C3).
-        consent: Whether who is introduced is asked before.
+        cross_branch: Whether the lowest common superior confirms an introduction between branches (C3).
+        consent: Whether a member is asked before it is introduced (C3).
         message_chain: How many messages can lead to one another since the last of a person or event.
 
     Raises:

@@ -13,7 +13,7 @@ from ...core.errors import InvalidArgument
 from ...core.validation import check_line, is_text
 
 EntryKind = Literal["entry", "fact", "episode", "insight"]
-"""`entry` is what was told or noted. The others are those of 000: what is so, what happened, what follows from it."""
+"""`entry` is what was told or noted; the others are what is so, what a member did, and what follows from that."""
 
 Classification = Literal["public", "internal", "confidential", "secret"]
 """How widely an entry may be known, from the widest to the narrowest."""
@@ -57,10 +57,10 @@ class Draft:
     """An entry to write.
 
     Attributes:
-        text: What is remembered, 1 to `MAX_ENTRY_CHARACTERS` characters.
+        text: What is remembered, 1 to 4,000 characters.
         account: Whose entry it is: only its turns see it. None is the workspace's, which all turns see.
         kind: Its kind.
-        tags: Words to filter by, up to `MAX_TAGS`.
+        tags: Words to filter by, up to 20 of up to 60 characters.
         source: Where it comes from.
         untrusted: The untrusted functions whose results it was made of. A turn that recalls it has their marks (M5).
         classification: How widely it may be known.
@@ -153,7 +153,7 @@ _TIMES: Final = ("created", "changed", "expires")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Who reads entries, and so which there are for it: those of its account and of the workspace.
+    """Who reads entries. It sees those of its account and those of the workspace.
 
     Attributes:
         workspace: The workspace.

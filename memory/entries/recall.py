@@ -99,10 +99,10 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text that the host gives a message along, such as what its own search found. It is kept nowhere.
+    """A text that the host passes with a message, such as a result of its own search. It is not stored.
 
     Attributes:
-        text: The text, up to `MAX_ENTRY_CHARACTERS`.
+        text: The text, up to 4,000 characters.
         source: Where it comes from, for the model.
         trusted: Whether it was checked. Otherwise the turn counts as one that has read untrusted content.
     """
