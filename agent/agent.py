@@ -874,9 +874,8 @@ class WorldAgent:
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened, resolver)
-        recall = None
-        if self._memory is not None:
-            recall = await open_memory(self._memory, stores.entries, self.workspace, settings, opened)
+        made, entries = self._memory, stores.entries
+        recall = None if made is None else await open_memory(made, entries, self.workspace, settings, opened)
         submissions = Submissions(self._queue, self._storage, self.workspace)
         opened.push_async_callback(submissions.aclose)
         services = Services(
@@ -906,6 +905,7 @@ class WorldAgent:
             prompt=prompt_of(self._profile, self._registry, self._tools),
             options=graph_options(settings, self._profile),
             programs=self._programs,
+            operators=self._society_functions is not None,
         )
         pins = Expiring[ResolvedRole](self._clock)
         recorder = Recorder(stores.events, stores.leases, age=settings.event_age)

@@ -1,5 +1,7 @@
 """Delivers messages: takes the oldest of each mailbox and starts the receiver's turn with it (A12).
 
+`executing` does the same for events.
+
 Every start has the id of its message as its key, so it does no harm if two gateways take the same message, or if one
 is killed in between: the turn begins once, and is resumed where it was.
 """
@@ -9,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Final, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Self
 
 from ..agent import WorldAgent
 from ..agent.thread import Thread, as_member
@@ -21,7 +24,11 @@ from ..society import Letter, Society, TrustProfile
 from ..society.functions import as_shown
 from ..society.members import LIVE
 from ..society.roles import ROOT, USER
+from .executing import EventRunner
 from .workers import MemberRequest, trust_in, worker_of
+
+if TYPE_CHECKING:
+    from .role import AutonomousRole
 
 MAX_EARLIER: Final = 20
 """How many earlier messages a member is shown with a new one."""
@@ -39,15 +46,20 @@ class Gateway:
         agent: An open agent with a society.
         poll: How many seconds to wait between two looks at the mailboxes.
         concurrency: How many turns run at once.
+        roles: Classes of members, whose code decides about their events (`_match_operator`). For other members their
+            definitions decide alone.
     """
 
-    def __init__(self, agent: WorldAgent, *, poll: float = 0.5, concurrency: int = 8) -> None:
+    def __init__(
+        self, agent: WorldAgent, *, poll: float = 0.5, concurrency: int = 8, roles: Iterable[AutonomousRole] = ()
+    ) -> None:
         self._agent = agent
         self._poll = poll
         self._slots = asyncio.Semaphore(concurrency)
         self._task: asyncio.Task[None] | None = None
         self._workers: dict[str, Worker] = {}
         self._trust: dict[str, TrustProfile] = {}
+        self._events = EventRunner(agent, self.enlist, self._slots, roles)
 
     async def __aenter__(self) -> Self:
         """Begin to deliver in the background."""
@@ -61,14 +73,18 @@ class Gateway:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def deliver(self) -> int:
-        """Deliver the oldest message of each mailbox, and wait for the turns; returns how many messages are over.
+        """Deliver the oldest message of each mailbox and handle the first event of each member's line.
 
-        A turn that waits for a person is not over: its message stays the oldest of its mailbox, and later ones wait.
+        It waits for the turns. A turn that waits for a person is not over: its message stays the oldest of its mailbox,
+        and later ones wait. Events do not wait for one another so.
+
+        Returns:
+            How many messages are over, and how many events moved on.
         """
         await self._bring_replies()
         waiting = await self._society.waiting()
-        done = await asyncio.gather(*(self._delivered(letter) for letter in waiting))
-        return sum(done)
+        events, *done = await asyncio.gather(self._events.run(), *(self._delivered(letter) for letter in waiting))
+        return events + sum(done)
 
     async def _bring_replies(self) -> None:
         """Resume the turns that wait for a reply (A4): with it, or without one if its time is over."""

@@ -79,6 +79,7 @@ class TurnEngine:
         prompt: The prompt of its profile.
         options: The limits of a turn with a model.
         programs: Optimised programs by the names of their Signatures.
+        operators: Whether the host can run operators of members; see `OPERATOR`.
 
     Attributes:
         services: The values that all turns share.
@@ -106,11 +107,12 @@ class TurnEngine:
         prompt: str | None = None,
         options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions(),
         programs: Mapping[str, Any] | None = None,
+        operators: bool = False,
     ) -> None:
         caller, registry = services.caller, services.registry
         memory = services.recall is not None
         self._subagents = subagents = Subagents(registry, memory=memory)
-        all_shapes = subagents.with_subagent(shapes)
+        all_shapes = subagents.with_subagent(shapes, operators=operators)
         registry.check_tools()
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
             for each in (services.policy, *registry.worker_policies.values()):

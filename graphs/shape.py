@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SUBAGENT = "subagent"
 """The key of the shape that runs a worker."""
 
+OPERATOR = "operator"
+"""The key of the shape that runs an operator of a member: one function or worker, by name."""
+
 SKILL = "skill"
 """The key of the shape that runs a skill package."""
 

@@ -1,7 +1,7 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `brief`, `contacts`, `delivery`, `functions`, `graph`, `mail`, `members`, `messages`, `notices`, `outcomes`,
-`roles`, `society`, `spawning`, `tables`, `workspace`.
+Modules: `brief`, `contacts`, `delivery`, `events`, `functions`, `graph`, `mail`, `members`, `messages`, `notices`,
+`outcomes`, `roles`, `society`, `spawning`, `tables`, `workspace`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .brief import Collaborator, InterfaceSpec, TaskBrief
     from .contacts import Contact, ContactRegistry
     from .delivery import Introduction, delivered
+    from .events import Events, PostedEvent, read_event
     from .functions import SEND_RULES, SocietyFunctions
     from .mail import Letter
     from .members import InMemoryRegistry, Member, Members, RoleRegistry
@@ -55,6 +56,7 @@ __all__ = [
     "Contact",
     "ContactRegistry",
     "Event",
+    "Events",
     "InMemoryRegistry",
     "InterfaceSpec",
     "Introduction",
@@ -66,6 +68,7 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "Participant",
+    "PostedEvent",
     "RoleLifecycle",
     "RoleMessage",
     "RoleRegistry",
@@ -85,6 +88,7 @@ __all__ = [
     "WorkspaceConfig",
     "WorkspacePolicy",
     "delivered",
+    "read_event",
     "update_trust",
 ]
 
@@ -94,6 +98,7 @@ __getattr__ = lazy(
         ".brief": "Collaborator InterfaceSpec TaskBrief",
         ".contacts": "Contact ContactRegistry",
         ".delivery": "Introduction delivered",
+        ".events": "Events PostedEvent read_event",
         ".functions": "SEND_RULES SocietyFunctions",
         ".mail": "Letter",
         ".members": "InMemoryRegistry Member Members RoleRegistry",

@@ -121,6 +121,7 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_mail WHERE workspace=? AND sender=? AND state <> 'waiting'",
     "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
     "DELETE FROM wa_outcome WHERE workspace=? AND member=?",
+    "DELETE FROM wa_occurrence WHERE workspace=? AND member=? AND state='done'",
 )
 
 
@@ -176,6 +177,22 @@ class Members:
         given = (workspace, workspace, domain)
         rows = await self._database.read(lambda tx: tx.execute(_OF_DOMAIN, given))
         return [_member(row).as_participant() for row in rows]
+
+    async def around(self, workspace: str, role_id: str, domain: str) -> list[Member]:
+        """The members that matter for an event: its own one, and the first live ones of its domain, in their order.
+
+        Args:
+            workspace: The workspace.
+            role_id: The member that has the event.
+            domain: The domain of the event.
+        """
+
+        def work(tx: Transaction) -> list[Sequence[Any]]:
+            own = tx.execute(_ONE, (workspace, role_id))
+            return [*own, *tx.execute(f"{_OF_DOMAIN} LIMIT 2", (workspace, workspace, domain))]
+
+        rows = {row[1]: row for row in await self._database.read(work)}
+        return [_member(row) for row in sorted(rows.values(), key=lambda row: int(row[2]))]
 
     async def register(
         self,
@@ -304,6 +321,12 @@ def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[s
     """Those of some ids that are members, by their ids."""
     rows = [row for marks, some in portions(ids) for row in tx.execute(_SOME.format(marks), (workspace, *some))]
     return {row[1]: _member(row) for row in rows}
+
+
+def first_of_domain(tx: Transaction, workspace: str, domain: str) -> str | None:
+    """The id of the first live member with a domain, in the order of registration; None if there is none."""
+    rows = tx.execute(f"{_OF_DOMAIN} LIMIT 1", (workspace, workspace, domain))
+    return str(rows[0][1]) if rows else None
 
 
 def participant(tx: Transaction, workspace: str, id_: str, owner: str) -> Participant | None:

@@ -34,6 +34,7 @@ from .brief import Collaborator, InterfaceSpec, TaskBrief, interface_of
 from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
+from .events import Events
 from .mail import (
     MAX_WAITING,
     Letter,
@@ -90,6 +91,7 @@ class Society:
         members: Its members.
         contacts: Who knows whom.
         outcomes: What members did, and the trust that follows.
+        events: What happened, and what members decided about it.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Society:
         self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock)
         self.contacts = ContactRegistry(database, config.id, clock)
         self.outcomes = Outcomes(database, config.id)
+        self.events = Events(config, database, clock)
         self._database = database
         self._clock = clock or SystemClock()
         self._notify = notify

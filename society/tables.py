@@ -96,6 +96,28 @@ SOCIETY: Final = Schema(
             "CREATE INDEX wa_mail_receiver ON wa_mail(workspace, receiver, state, place)",
             "CREATE INDEX wa_mail_pair ON wa_mail(workspace, sender, receiver, answered)",
             "CREATE INDEX wa_mail_answers ON wa_mail(workspace, answers) WHERE answers <> ''",
+            # One row a workspace, held while one of its events changes: it numbers and counts those that are open.
+            """CREATE TABLE wa_occurrence_count(
+                 workspace TEXT PRIMARY KEY,
+                 waiting BIGINT NOT NULL,
+                 last BIGINT NOT NULL)""",
+            """CREATE TABLE wa_occurrence(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 place BIGINT NOT NULL,
+                 member TEXT NOT NULL,
+                 named BIGINT NOT NULL,
+                 state TEXT NOT NULL,
+                 trail TEXT NOT NULL,
+                 event TEXT NOT NULL,
+                 decision TEXT,
+                 result TEXT,
+                 code TEXT NOT NULL,
+                 posted DOUBLE PRECISION NOT NULL,
+                 ended DOUBLE PRECISION,
+                 PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_occurrence_place ON wa_occurrence(workspace, place)",
+            "CREATE INDEX wa_occurrence_open ON wa_occurrence(workspace, member, place) WHERE state <> 'done'",
         ),
     ),
 )

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from pydantic_core import to_jsonable_python
 
 from ...core import canonical_json
-from ...core.errors import OutputInvalid
+from ...core.errors import OutputInvalid, ParamsInvalid
 from ...core.validation import ClosedModel
 from ...harness import CallContext, Function, Registry, Worker
 from ...harness.journal import SUSPENDED, Step
@@ -24,7 +24,7 @@ from ...harness.worker import REQUEST, gives_text, inputs_of, takes_text
 from ...signatures import ModelCaller, Predictor, PredictorPool, Signature, Thought
 from ...signatures.models import Models
 from ..context import TurnContext
-from ..shape import SUBAGENT, Shape, ShapeRegistry
+from ..shape import OPERATOR, SUBAGENT, Shape, ShapeRegistry
 from ..tasks import TaskContext
 from .loop import END, Loop, Node, build_graph, run_graph
 from .tools import Tools, callable_by
@@ -177,6 +177,12 @@ class SubagentParams(ClosedModel):
         return given if not isinstance(given, Mapping) else canonical_json(to_jsonable_python(given))
 
 
+class OperatorParams(SubagentParams):
+    """What the `operator` shape takes."""
+
+    review: bool = Field(default=False, description="whether a person must approve the run, whatever the policy says")
+
+
 class SubagentResult(ClosedModel):
     """What the `subagent` shape gives."""
 
@@ -223,17 +229,24 @@ class Subagents(WorkerTasks):
         """The shape to register."""
         return _SubagentShape(SUBAGENT, SubagentParams, SubagentResult, self.handle, subagents=self)
 
-    def with_subagent(self, shapes: Iterable[Shape[Any, Any]]) -> ShapeRegistry:
+    def with_subagent(self, shapes: Iterable[Shape[Any, Any]], *, operators: bool = False) -> ShapeRegistry:
         """This shape and the callable shapes of the agent. All are registered as functions.
+
+        Args:
+            shapes: The shapes of the agent.
+            operators: Whether the host can run operators of members. It is no function: models do not see that shape.
 
         Raises:
             NameTaken: Two have the same name.
             FunctionInvalid: One is not a shape.
         """
         own = self.shape()
-        every = ShapeRegistry([own, *shapes]).shapes.values()
+        host = _SubagentShape(OPERATOR, OperatorParams, SubagentResult, self.handle, subagents=self)
+        every = ShapeRegistry([own, *([host] if operators else []), *shapes]).shapes.values()
         # It runs workers and is not a tool itself, so it exists whatever is allowed.
-        return ShapeRegistry(shape for shape in every if self.registry.add_shape(shape.function, always=shape is own))
+        return ShapeRegistry(
+            each for each in every if each is host or self.registry.add_shape(each.function, always=each is own)
+        )
 
     def tools(self, worker: Worker) -> Tools:
         """The tools that a worker can call now."""
@@ -253,10 +266,25 @@ class Subagents(WorkerTasks):
             UnknownWorker: The worker does not exist.
             ParamsInvalid: The params are invalid.
         """
-        function = self.registry.runnable(params.worker)
+        function = self.runs(params)
         if takes_text(function):
             return params
         return params.model_copy(update={"request": canonical_json(inputs_of(function, params.request))})
+
+    def runs(self, params: SubagentParams) -> Function:
+        """The worker, or the function that runs instead of one.
+
+        Raises:
+            UnknownWorker, UnknownFunction: It does not exist.
+            ToolNotAllowed: The profile excludes it.
+            ParamsInvalid: It is a shape.
+        """
+        if not isinstance(params, OperatorParams):
+            return self.registry.runnable(params.worker)
+        found = self.registry.function(params.worker)
+        if found.kind == "shape":
+            raise ParamsInvalid(f"the operator {found.name!r} is a shape", remedy="run the shape in a flow")
+        return replace(found, approval=True) if params.review else found
 
     def begin(self, params: SubagentParams, ctx: TaskContext) -> tuple[WorkerLoop, Worker, Callable[[Any], Any]]:
         worker, function = self.registry.worker(params.worker), self.registry.runnable(params.worker)
@@ -279,12 +307,12 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
     subagents: Subagents
 
     def entry_for(self, params: SubagentParams) -> tuple[Signature | None, tuple[Signature, ...]]:
-        if self.subagents.registry.runnable(params.worker).kind != "worker":
+        if self.subagents.runs(params).kind != "worker":
             return None, ()
         return self.subagents.tools(self.subagents.registry.worker(params.worker)).signature, ()
 
     def callee(self, params: SubagentParams) -> Function:
-        found = self.subagents.registry.runnable(params.worker)
+        found = self.subagents.runs(params)
         return replace(
             self.function,
             name=found.name,
@@ -294,10 +322,11 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
             capabilities=found.capabilities,
             limits=found.limits,
             capture=found.capture,
+            approval=found.approval,
         )
 
     def stand_in(self, params: SubagentParams) -> tuple[Function, Mapping[str, Any]] | None:
-        found = self.subagents.registry.runnable(params.worker)
+        found = self.subagents.runs(params)
         return None if found.kind == "worker" else (found, inputs_of(found, params.request))
 
     def check_params(self, data: object) -> SubagentParams:

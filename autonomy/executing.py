@@ -1,0 +1,200 @@
+"""Executes what members decide about events: runs their operators, makes members, and notes what came of it (A2, A12).
+
+Each step has a key that is made of the event's id. A gateway that is killed between two of them, or two gateways that
+take the same event, do nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..agent.thread import Thread, as_member
+from ..core.checks import thawed
+from ..core.errors import AgentClosed, CallRefused, LeaseLost, NothingToResume, PauseExpired, WorldAgentError
+from ..graphs.shape import OPERATOR
+from ..society import Outcome, PostedEvent, RoutingDecision
+from ..society.events import EventResult, part_of
+from ..society.members import LIVE
+from .routing import SPAWN, Roster, route
+
+if TYPE_CHECKING:
+    from ..agent import WorldAgent
+    from ..society import Society
+    from .role import AutonomousRole
+
+_LOG: Final = logging.getLogger("worldagent.gateway")
+
+
+class EventRunner:
+    """Decides about the events of a society that wait, and executes the decisions.
+
+    Args:
+        agent: An open agent with a society.
+        enlist: Gives a member its worker, as it is defined now.
+        slots: How many turns run at once.
+        roles: Classes of members, whose code decides in place of the routes of their definitions.
+    """
+
+    def __init__(
+        self,
+        agent: WorldAgent,
+        enlist: Callable[[str], Awaitable[None]],
+        slots: asyncio.Semaphore,
+        roles: Iterable[AutonomousRole] = (),
+    ) -> None:
+        self._agent = agent
+        self._enlist = enlist
+        self._slots = slots
+        self._roles: Mapping[str, AutonomousRole] = {each.role_id: each for each in roles}
+        self._looked_at = 0
+
+    async def run(self) -> int:
+        """Take the first event of each member's line, and those whose person has answered; returns how many moved on.
+
+        An event that waits for a person holds up no later one.
+        """
+        answered = await self._answered()
+        waiting = await self._society.events.next()
+        moved = await asyncio.gather(*map(self._moved, (*answered, *waiting)))
+        return sum(moved)
+
+    async def _answered(self) -> list[PostedEvent]:
+        """The events that waited for a person and no longer do. Each look takes some of those that wait."""
+        paused = await self._society.events.paused(self._looked_at)
+        self._looked_at = paused[-1].place if paused else 0
+        return [each for each in paused if await self._goes_on(each)]
+
+    async def _goes_on(self, posted: PostedEvent) -> bool:
+        thread = self._thread(posted)
+        state = await thread.state()
+        if state is None or state.status != "paused":
+            return True
+        now = self._agent.clock.now()
+        return all(each.expires is not None and each.expires <= now for each in await thread.pauses())
+
+    async def _moved(self, posted: PostedEvent) -> bool:
+        async with self._slots:
+            try:
+                decided = posted if posted.state != "waiting" else await self._decided(posted)
+                if decided is None or decided.state not in ("decided", "paused"):
+                    return True
+                return await self._executed(decided)
+            except WorldAgentError as error:  # such as a database that is down, or a full mailbox: it is tried again
+                _LOG.warning("the event %s is handled again later: %s", posted.event.id, error.code)
+                return False
+
+    # --- deciding -----------------------------------------------------------------------------------------------------
+
+    async def _decided(self, posted: PostedEvent) -> PostedEvent | None:
+        """Decide about an event. None if it was dispatched to another member instead."""
+        roster = await self._roster(posted)
+        member = roster.members.get(posted.member)
+        if not posted.named and (member is None or member.life.status not in LIVE):
+            found = roster.find_by_domain(posted.event.domain)
+            if found:
+                await self._society.events.assign(posted.event.id, found[0].id)
+                return None
+        return await self._society.events.decide(posted, self._decision(posted, roster))
+
+    async def _roster(self, posted: PostedEvent) -> Roster:
+        """What the decision can depend on: of all members, its own one and the first of the event's domain."""
+        around = await self._society.members.around(self._agent.workspace, posted.member, posted.event.domain)
+        return Roster.of(self._society.config, around)
+
+    def _decision(self, posted: PostedEvent, roster: Roster) -> RoutingDecision:
+        event, member = posted.event, roster.members.get(posted.member)
+        reason = f"no live member is responsible for {event.domain!r}"
+        if member is None and posted.named:
+            reason = f"{posted.member!r} is not in the workspace any more"
+        if member is not None:
+            role = self._roles.get(member.id)
+            try:
+                return route(member, event, roster) if role is None else role.handle(event, roster)
+            except Exception as error:  # not named: code of a role can raise anything, and no event is lost by it
+                _LOG.exception("the role %r could not decide about the event %s", member.id, event.id)
+                reason = f"the code of {member.id!r} could not decide ({type(error).__name__})"
+        message = f"{event.type}: {reason}"
+        return RoutingDecision(action="escalate", reason=reason, target_role_id=roster.owner, message=message)
+
+    # --- executing ----------------------------------------------------------------------------------------------------
+
+    async def _executed(self, posted: PostedEvent) -> bool:
+        decision = posted.decision
+        assert decision is not None
+        if decision.operator_id == SPAWN:
+            return await self._spawned(posted, decision.input_data or {})
+        await self._enlist(posted.member)
+        thread, given = self._thread(posted), thawed(decision.input_data or {})
+        params = {"worker": decision.operator_id, "request": given, "review": decision.action == "escalate"}
+        try:
+            turn = await thread.task(OPERATOR, params, key=posted.event.id)
+            if turn.status == "paused" and posted.state == "paused":  # the time to answer is over
+                turn = await thread.resume({})
+        except WorldAgentError as error:
+            if _is_passing(error):
+                raise
+            refused = isinstance(error, CallRefused | PauseExpired) or await thread.state() is None
+            return await self._ended(posted, "refused" if refused else "failed", error.code)
+        if turn.status == "stopped":
+            return False
+        if turn.status == "paused":
+            await self._society.events.pause(posted.event.id)
+            return posted.state != "paused"
+        return await self._ended(posted, "done" if turn.status == "done" else "cancelled")
+
+    async def _spawned(self, posted: PostedEvent, given: Mapping[str, Any]) -> bool:
+        name, params = str(given.get("template_id")), thawed(given.get("params", {}))
+        brief, task = thawed(given.get("brief")), f"event.{part_of(posted.event.id)}.spawn"
+        try:
+            await self._society.spawn(posted.member, name, params, brief, message_id=task, marks=posted.untrusted)
+        except WorldAgentError as error:
+            if _is_passing(error):
+                raise
+            return await self._ended(posted, "failed", error.code, told=error.problem)
+        return await self._ended(posted, "done")
+
+    async def _ended(self, posted: PostedEvent, result: EventResult, code: str = "", *, told: str = "") -> bool:
+        """Note what came of an event, with the outcome of its operator if that ran."""
+        decision, event = posted.decision, posted.event
+        assert decision is not None
+        outcome = None
+        if decision.operator_id != SPAWN and result in ("done", "failed"):
+            state = await self._thread(posted).state()
+            outcome = Outcome(
+                episode_id=f"event.{part_of(event.id)}",
+                role_id=posted.member,
+                capability=decision.capability or event.type,
+                succeeded=result == "done",
+                at=self._agent.clock.now(),
+                turn_id="" if state is None else state.turn_id,
+            )
+        report = f"{decision.operator_id} for {event.type}: {result}{f' ({code})' if code else ''}"
+        is_told = decision.monitoring == "report" or result == "failed"
+        await self._society.events.finish(
+            event.id,
+            result,
+            code=code,
+            outcome=outcome,
+            report=(f"{report}: {told}" if told else report) if is_told else "",
+        )
+        return True
+
+    def _thread(self, posted: PostedEvent) -> Thread:
+        # Each event has a thread of its own, so that one that waits for a person holds up neither events nor messages.
+        thread = self._agent.thread(f"event {part_of(posted.event.id)}", account=f"member:{posted.member}")
+        return as_member(thread, posted.member, marks=posted.untrusted)
+
+    @property
+    def _society(self) -> Society:
+        return self._agent.society
+
+
+def _is_passing(error: WorldAgentError) -> bool:
+    """Whether an error says nothing about the event, so that the event is tried again."""
+    return error.retryable or isinstance(error, AgentClosed | LeaseLost | NothingToResume)
+
+
+__all__ = ["EventRunner"]

@@ -1,0 +1,467 @@
+"""The events of a workspace: posted once, dispatched to a member, decided once, and kept with what came of them (A12).
+
+An event waits in the line of its member. A gateway decides about the first of each line and executes the decision. What
+needs no turn is done in the transaction that stores the decision: forwarding, and messages to members and people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from pydantic import Json
+
+from ..core import Clock, SystemClock, canonical_json, digest
+from ..core.checks import check_text, to_json
+from ..core.errors import InvalidArgument, KeyReused, MailboxFull
+from ..storage import Database, Moment, Row, Transaction, read_row
+from .mail import post as post_mail
+from .members import LIVE, first_of_domain, members_of, participant, read_as, unknown_member
+from .messages import RoleMessage
+from .outcomes import Outcome, record_outcome
+from .roles import ROOT, USER
+from .workspace import Event, RoutingDecision, WorkspaceConfig
+
+EventState = Literal["waiting", "decided", "paused", "done"]
+"""An event waits for a decision, its decision is executed, that waits for a person, or it is over."""
+
+EventResult = Literal["done", "failed", "refused", "cancelled", "escalated", "ignored"]
+"""What came of an event that is over."""
+
+MAX_EVENTS: Final = 10_000
+"""How many events of a workspace can be open."""
+
+MAX_FORWARDS: Final = 3
+"""The forward with this number is an escalation to the owner (A2)."""
+
+UNTRUSTED: Final = "untrusted"
+"""The key of an event's metadata with the names of the untrusted sources that its payload has text of."""
+
+_MAX_PART: Final = 150
+_MAX_TOLD: Final = 90_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostedEvent:
+    """An event as it is stored.
+
+    Attributes:
+        event: The event.
+        place: Its place in the order of all events; a forwarded one gets a new place.
+        member: The member that has it; empty if no live member has its domain.
+        named: Whether the host named the member, so that its domain does not count.
+        state: How far it is.
+        trail: The members that forwarded it, the first one first.
+        decision: The last decision about it.
+        result: What came of it; None until it is over.
+        code: The code of the error, if it failed or was refused.
+        posted: When it was posted.
+        ended: When it was over.
+    """
+
+    event: Event
+    place: int
+    member: str
+    named: bool
+    state: EventState
+    trail: tuple[str, ...]
+    decision: RoutingDecision | None
+    result: EventResult | None
+    code: str
+    posted: datetime
+    ended: datetime | None
+
+    @property
+    def untrusted(self) -> tuple[str, ...]:
+        """The names of the untrusted sources that its payload has text of."""
+        return tuple(self.event.metadata.get(UNTRUSTED, ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields as JSON."""
+        read: dict[str, Any] = to_json(self)
+        return read
+
+
+class _Stored(Row):
+    workspace: str
+    id: str
+    place: int
+    member: str
+    named: int
+    state: EventState
+    trail: Json[list[str]]
+    event: Json[dict[str, Any]]
+    decision: Json[dict[str, Any]] | None
+    result: EventResult | None
+    code: str
+    posted: Moment
+    ended: Moment | None
+
+
+_COLUMNS: Final = "workspace, id, place, member, named, state, trail, event, decision, result, code, posted, ended"
+_ONE: Final = f"SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND id=?"
+_INSERT: Final = f"INSERT INTO wa_occurrence({_COLUMNS}) VALUES({', '.join('?' * 13)})"
+_UPDATE: Final = """UPDATE wa_occurrence SET place=?, member=?, state=?, trail=?, decision=?, result=?, code=?, ended=?
+                    WHERE workspace=? AND id=?"""
+_FIRST: Final = "INSERT INTO wa_occurrence_count(workspace, waiting, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
+_COUNTER: Final = "SELECT waiting, last FROM wa_occurrence_count WHERE workspace=?"
+_COUNT: Final = "UPDATE wa_occurrence_count SET waiting=?, last=? WHERE workspace=?"
+_OPEN: Final = "state <> 'done' AND state <> 'paused'"
+_NEXT: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence AS e WHERE workspace=? AND {_OPEN} AND place = (
+                     SELECT MIN(place) FROM wa_occurrence AS o WHERE o.workspace=e.workspace AND o.member=e.member
+                     AND {_OPEN.replace("state", "o.state")})
+                   ORDER BY place LIMIT ?"""
+_PAUSED: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND state <> 'done' AND state = 'paused'
+                     AND place > ? ORDER BY place LIMIT ?"""
+_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND (CAST(? AS TEXT) IS NULL OR state=?)
+                   ORDER BY place DESC LIMIT ?"""
+
+
+def read_event(given: object, *, now: datetime, verified: bool = False) -> Event:
+    """Read an event from JSON that came from outside.
+
+    Args:
+        given: The JSON. `payload`, `metadata` and `timestamp` can be left out.
+        now: When it happened, if it does not say.
+        verified: Whether the caller knows that it is from its `source`. The JSON cannot say so.
+
+    Raises:
+        InvalidArgument: It is not an event; the text names the field.
+    """
+    known = [each.name for each in fields(Event) if each.name != "source_verified"]
+    if not isinstance(given, Mapping):
+        raise InvalidArgument("an event must be a JSON object", remedy=f"give it the fields {', '.join(known)}")
+    wrong = [str(name)[:60] for name in given if name not in known]
+    if wrong:
+        raise InvalidArgument(f"an event has no field {wrong[0]!r}", remedy=f"its fields are: {', '.join(known)}")
+    missing = [name for name in ("id", "type", "source", "domain") if given.get(name) in (None, "")]
+    if missing:
+        raise InvalidArgument(f"the event lacks `{missing[0]}`", remedy="add it as a text")
+    time = given.get("timestamp")
+    return Event(
+        **{name: given[name] for name in ("id", "type", "source", "domain")},
+        payload=given.get("payload", {}),
+        metadata=given.get("metadata", {}),
+        timestamp=now if time is None else _read_time(time),
+        source_verified=verified,
+    )
+
+
+def _read_time(given: object) -> datetime:
+    try:
+        return datetime.fromisoformat(given if isinstance(given, str) else "")
+    except ValueError:
+        pass
+    raise InvalidArgument(
+        "the `timestamp` of an event must be a text such as '2026-02-18T03:53:00Z'", remedy="or omit it"
+    )
+
+
+def part_of(event_id: str) -> str:
+    """What stands for an event in the ids of its turn and its messages: its id, or the digest of a long one."""
+    return event_id if len(event_id) <= _MAX_PART else digest(event_id)
+
+
+class Events:
+    """The events of a workspace, in a database that was opened with the schema `SOCIETY`.
+
+    Args:
+        config: The workspace.
+        database: The database.
+        clock: Source of time.
+    """
+
+    def __init__(self, config: WorkspaceConfig, database: Database, clock: Clock | None = None) -> None:
+        self._workspace = config.id
+        self._owner = config.owner
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def post(self, event: Event, *, to: str | None = None) -> PostedEvent:
+        """Store an event and dispatch it to the first live member of its domain, in the order of registration.
+
+        A second call with the same id and content returns the event of the first. Its time can be another.
+
+        Args:
+            event: The event.
+            to: The member that gets it, whatever its domain is.
+
+        Raises:
+            KeyReused: An event with this id has other content.
+            MailboxFull: As many events are open as a workspace can have.
+            UnknownMember: There is no member `to`.
+            InvalidArgument: The `untrusted` of its metadata is not a list of names.
+        """
+        marks = event.metadata.get(UNTRUSTED, ())
+        if not isinstance(marks, tuple):
+            raise InvalidArgument("`untrusted` in an event's metadata must be a list of names", remedy="pass a list")
+        for each in marks:
+            check_text(UNTRUSTED, each, most=200)
+
+        def work(tx: Transaction) -> PostedEvent:
+            waiting, last = self._hold(tx)
+            there = self._one(tx, event.id)
+            if there is not None:
+                self._check_same(there, event, to)
+                return there
+            if to is not None and to not in members_of(tx, self._workspace, [to]):
+                raise unknown_member(to)
+            if waiting >= MAX_EVENTS:
+                raise MailboxFull(
+                    f"the workspace has {waiting:,} open events, and it holds no more", remedy="post the event later"
+                )
+            member = to or first_of_domain(tx, self._workspace, event.domain) or ""
+            body, now = canonical_json(to_json(event)), self._clock.now().timestamp()
+            given = (self._workspace, event.id, last + 1, member, int(to is not None), "waiting", "[]", body)
+            tx.execute(_INSERT, (*given, None, None, "", now, None))
+            tx.execute(_COUNT, (waiting + 1, last + 1, self._workspace))
+            return self._known(tx, event.id)
+
+        return await self._database.transact(work)
+
+    @staticmethod
+    def _check_same(there: PostedEvent, event: Event, to: str | None) -> None:
+        named = (there.trail[0] if there.trail else there.member) if there.named else None
+        first, second = (to_json(replace(each, timestamp=event.timestamp)) for each in (there.event, event))
+        if first != second or named != to:
+            raise KeyReused(
+                f"the event {event.id[:60]!r} was posted with other content",
+                remedy="give each event an id of its own",
+            )
+
+    async def get(self, event_id: str) -> PostedEvent | None:
+        """The event with an id; None if there is none."""
+        return await self._database.read(lambda tx: self._one(tx, event_id))
+
+    async def list(self, *, state: EventState | None = None, limit: int = 100) -> tuple[PostedEvent, ...]:
+        """The last events, the oldest of them first.
+
+        Args:
+            state: Only those with this state.
+            limit: The most to return.
+        """
+        given = (self._workspace, state, state, limit)
+        rows = await self._database.read(lambda tx: tx.execute(_LAST, given))
+        return tuple(_posted(row) for row in reversed(rows))
+
+    async def next(self, most: int = 100) -> tuple[PostedEvent, ...]:
+        """The first event of each member's line that is not over and does not wait for a person.
+
+        Args:
+            most: The most to return.
+        """
+        rows = await self._database.read(lambda tx: tx.execute(_NEXT, (self._workspace, most)))
+        return tuple(_posted(row) for row in rows)
+
+    async def paused(self, after: int = 0, most: int = 100) -> tuple[PostedEvent, ...]:
+        """Events whose operator waits for a person, by their places.
+
+        Args:
+            after: Only those with a higher place.
+            most: The most to return.
+        """
+        rows = await self._database.read(lambda tx: tx.execute(_PAUSED, (self._workspace, after, most)))
+        return tuple(_posted(row) for row in rows)
+
+    async def assign(self, event_id: str, member: str) -> None:
+        """Give an event that waits to another member, because its own one is no longer live.
+
+        Args:
+            event_id: The event.
+            member: The member.
+        """
+
+        def work(tx: Transaction) -> None:
+            waiting, last = self._hold(tx)
+            posted = self._known(tx, event_id)
+            if posted.state == "waiting" and not posted.named:
+                tx.execute(_COUNT, (waiting, last + 1, self._workspace))
+                self._write(tx, replace(posted, member=member, place=last + 1))
+
+        await self._database.transact(work)
+
+    async def decide(self, before: PostedEvent, decision: RoutingDecision) -> PostedEvent:
+        """Store the decision about an event, and do what needs no turn. A decision is made once.
+
+        Ignored events and escalations are then over, unless an escalation has an operator: a person can release that. A
+        forwarded event waits in the line of the next member.
+
+        Args:
+            before: The event as the decision was made about it.
+            decision: The decision.
+
+        Returns:
+            The event after it, or as it is if another gateway was faster.
+
+        Raises:
+            MailboxFull: The one that it is escalated to has no room. Nothing is stored.
+        """
+
+        def work(tx: Transaction) -> PostedEvent:
+            waiting, last = self._hold(tx)
+            posted = self._known(tx, before.event.id)
+            if (posted.state, posted.place) != ("waiting", before.place):
+                return posted
+            taken = self._bounded(posted, decision)
+            if taken.action == "forward":
+                target = str(taken.target_role_id)
+                trail = (*posted.trail, posted.member)
+                tx.execute(_COUNT, (waiting, last + 1, self._workspace))
+                return self._write(tx, replace(posted, decision=taken, member=target, trail=trail, place=last + 1))
+            decided = replace(posted, decision=taken, state="decided")
+            if taken.action == "escalate":
+                self._escalate(tx, decided)
+            if taken.action == "delegate" or (taken.action == "escalate" and taken.operator_id):
+                return self._write(tx, decided)
+            return self._end(tx, decided, "escalated" if taken.action == "escalate" else "ignored", "")
+
+        return await self._database.transact(work)
+
+    def _bounded(self, posted: PostedEvent, decision: RoutingDecision) -> RoutingDecision:
+        """The decision, or an escalation to the owner in place of a forward too many."""
+        if decision.action != "forward" or len(posted.trail) + 1 < MAX_FORWARDS:
+            return decision
+        path = " -> ".join((*posted.trail, posted.member, str(decision.target_role_id)))
+        reason = f"it was forwarded {MAX_FORWARDS} times: {path}"
+        message = f"{posted.event.type}: {reason}"
+        return RoutingDecision(action="escalate", reason=reason, target_role_id=self._owner, message=message)
+
+    async def pause(self, event_id: str) -> None:
+        """Note that the operator of an event waits for a person. Later events of its member do not wait for it."""
+
+        def work(tx: Transaction) -> None:
+            self._hold(tx)
+            posted = self._known(tx, event_id)
+            if posted.state == "decided":
+                self._write(tx, replace(posted, state="paused"))
+
+        await self._database.transact(work)
+
+    async def finish(
+        self, event_id: str, result: EventResult, *, code: str = "", outcome: Outcome | None = None, report: str = ""
+    ) -> None:
+        """Note what came of an event, and what its member did. Repeating the call has no effect.
+
+        Args:
+            event_id: The event.
+            result: What came of it.
+            code: The code of the error, if it failed or was refused.
+            outcome: The outcome of its operator, if that ran.
+            report: What the owner is told of it; empty tells nothing. It is left out if the owner's inbox is full.
+        """
+
+        def work(tx: Transaction) -> None:
+            self._hold(tx)
+            posted = self._known(tx, event_id)
+            if posted.state == "done":
+                return
+            self._end(tx, posted, result, code)
+            if outcome is not None:
+                record_outcome(tx, self._workspace, outcome)
+            if report:
+                with suppress(MailboxFull):  # the event itself is kept, and says the same
+                    self._tell(tx, posted, USER, "report", report)
+
+        await self._database.transact(work)
+
+    # --- in a transaction ---------------------------------------------------------------------------------------------
+
+    def _hold(self, tx: Transaction) -> tuple[int, int]:
+        """Hold the events until the transaction ends; returns how many are open, and the last place."""
+        tx.execute(_FIRST, (self._workspace,))
+        [(waiting, last)] = tx.hold(_COUNTER, (self._workspace,), alone=True)
+        return waiting, last
+
+    def _one(self, tx: Transaction, event_id: str) -> PostedEvent | None:
+        rows = tx.execute(_ONE, (self._workspace, event_id))
+        return _posted(rows[0]) if rows else None
+
+    def _known(self, tx: Transaction, event_id: str) -> PostedEvent:
+        found = self._one(tx, event_id)
+        if found is None:
+            raise InvalidArgument(f"there is no event {event_id[:60]!r}", remedy="post it first")
+        return found
+
+    def _write(self, tx: Transaction, posted: PostedEvent) -> PostedEvent:
+        decision = None if posted.decision is None else canonical_json(to_json(posted.decision))
+        ended = None if posted.ended is None else posted.ended.timestamp()
+        given = (posted.place, posted.member, posted.state, canonical_json([*posted.trail]), decision)
+        tx.execute(_UPDATE, (*given, posted.result, posted.code, ended, self._workspace, posted.event.id))
+        return posted
+
+    def _end(self, tx: Transaction, posted: PostedEvent, result: EventResult, code: str) -> PostedEvent:
+        waiting, last = self._hold(tx)
+        tx.execute(_COUNT, (waiting - 1, last, self._workspace))
+        ended = self._clock.now()
+        return self._write(tx, replace(posted, state="done", result=result, code=code, ended=ended))
+
+    def _escalate(self, tx: Transaction, posted: PostedEvent) -> None:
+        """Tell the one that an event is escalated to. An approval that the owner gives is a pause of the turn."""
+        decision = posted.decision
+        assert decision is not None
+        target = decision.target_role_id or USER
+        target = USER if target == self._owner else target
+        other = participant(tx, self._workspace, target, self._owner)
+        member = members_of(tx, self._workspace, [target]).get(target)
+        if other is None or target == posted.member or (member is not None and member.life.status not in LIVE):
+            target = USER
+        if target == USER and decision.operator_id:
+            return
+        text = decision.message or decision.reason
+        try:
+            self._tell(tx, posted, target, "escalation", text)
+        except MailboxFull:
+            if target == USER:
+                raise
+            self._tell(tx, posted, USER, "escalation", f"{target!r} has no room for this: {text}")
+
+    def _tell(self, tx: Transaction, posted: PostedEvent, target: str, what: str, text: str) -> None:
+        """Put a message about an event into a mailbox. It is from its member, so that a reply reaches that."""
+        event = posted.event
+        about: dict[str, Any] = {name: getattr(event, name) for name in ("id", "type", "source", "domain")}
+        whole = {**about, "payload": to_json(event.payload)}
+        message = RoleMessage(
+            id=f"event.{part_of(event.id)}.{what}",
+            type="notification",
+            from_id=posted.member or ROOT,
+            to_id=target,
+            content=text[:_MAX_TEXT],
+            payload={"event": whole if len(canonical_json(whole)) <= _MAX_TOLD else about},
+        )
+        post_mail(
+            tx,
+            self._workspace,
+            message,
+            chain=1,
+            opening=None,
+            marks=posted.untrusted,
+            now=self._clock.now(),
+        )
+
+
+_MAX_TEXT: Final = 2000
+
+
+def _posted(row: Sequence[Any]) -> PostedEvent:
+    kept = read_row(_Stored, row, what=f"the event {row[1]!r}", database="the society")
+    decision = kept["decision"]
+    return PostedEvent(
+        event=read_as(Event, json.loads(kept["event"])),
+        place=kept["place"],
+        member=kept["member"],
+        named=bool(kept["named"]),
+        state=kept["state"],
+        trail=tuple(json.loads(kept["trail"])),
+        decision=None if decision is None else read_as(RoutingDecision, json.loads(decision)),
+        result=kept["result"],
+        code=kept["code"],
+        posted=datetime.fromtimestamp(kept["posted"], UTC),
+        ended=None if kept["ended"] is None else datetime.fromtimestamp(kept["ended"], UTC),
+    )
+
+
+__all__ = ["MAX_EVENTS", "MAX_FORWARDS", "EventResult", "EventState", "Events", "PostedEvent", "part_of", "read_event"]

@@ -1,0 +1,421 @@
+"""Events are posted once, decided once, and their decisions are executed by a gateway (A2, A4, A12)."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, open_pauses, scripted_agent
+from support.role_specs import spec_of
+from worldagent import Policy, Rule, Worker, WorldAgent, tool
+from worldagent.agent import Thread
+from worldagent.autonomy import AutonomousRole, Gateway
+from worldagent.core.errors import CallRefused, InvalidArgument, KeyReused, MailboxFull, ParamsInvalid, UnknownMember
+from worldagent.core.pauses import Approve, Reject
+from worldagent.harness import ToolContext
+from worldagent.society import (
+    AuthorityConfig,
+    Event,
+    PostedEvent,
+    RoleSpec,
+    RoleTemplate,
+    Route,
+    RoutingDecision,
+    TrustProfile,
+    WorkspaceConfig,
+    WorkspacePolicy,
+    read_event,
+)
+from worldagent.society import events as events_module
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+NOW = datetime(2026, 2, 18, 3, 53, tzinfo=UTC)
+APPROVED = Policy(rules=(Rule(decision="approve", function=("qualify", "price")),))
+
+
+def event(id_: str = "e1", type_: str = "lead.created", domain: str = "revenue", **payload: Any) -> Event:
+    """An event, whose payload has the name of a lead by default."""
+    return Event(id=id_, type=type_, source="hubspot", domain=domain, payload=payload or {"lead": "Ada"}, timestamp=NOW)
+
+
+def directive(id_: str, source: str = "charles", **payload: Any) -> Event:
+    """A directive to make a member, from one that the host knows."""
+    return replace(event(id_, "directive.spawn", **payload), source=source, source_verified=True)
+
+
+def cro(**more: Any) -> RoleSpec:
+    """The member of revenue. It qualifies leads, needs approval for prices, and must not sign."""
+    given: dict[str, Any] = {
+        "domains": ("revenue",),
+        "reports_to": "charles",
+        "operator_ids": ("qualify", "price", "write_up"),
+        "authority": AuthorityConfig(
+            autonomous=("qualify", "write_up"), needs_approval=("price",), forbidden=("sign",)
+        ),
+        "routes": (
+            Route(event="lead.*", operator="qualify", capability="qualify"),
+            Route(event="deal.price", operator="price", capability="price"),
+            Route(event="deal.sign", operator="price", capability="sign"),
+            Route(event="note.*", operator="write_up", capability="write_up"),
+        ),
+        "trust": TrustProfile(default=0.5),
+    }
+    given |= more
+    return spec_of(given.pop("role_id", "cro"), **given)
+
+
+def workspace(**policy: Any) -> WorkspaceConfig:
+    """A workspace whose CRO can make BDRs."""
+    template = RoleTemplate(
+        template_id="bdr",
+        name_pattern="BDR - {territory}",
+        soul_template="You are a BDR covering {territory}.",
+        domains=("revenue",),
+        authority=AuthorityConfig(autonomous=("qualify",)),
+        operator_ids=("qualify",),
+        parameters=("territory",),
+        allowed_spawners=("cro",),
+    )
+    given: dict[str, Any] = {"brief": "derived"} | policy
+    return WorkspaceConfig(
+        id="novel",
+        owner="charles",
+        policy=WorkspacePolicy(**given),
+        role_templates={"bdr": template},
+    )
+
+
+class Desk:
+    """What the operators of a test did.
+
+    Attributes:
+        done: The payloads, and for whom they ran.
+    """
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+
+    def agent(self, home: Path, lm: Any = None, **more: Any) -> WorldAgent:
+        """An agent with the operators."""
+
+        @tool(risk="write")
+        async def qualify(ctx: ToolContext, lead: str) -> str:
+            self.done.append((ctx.on_behalf_of, lead))
+            return f"{lead} is qualified"
+
+        @tool(risk="write")
+        async def price(ctx: ToolContext, lead: str) -> str:
+            self.done.append((ctx.on_behalf_of, f"price for {lead}"))
+            return "cheap"
+
+        given: dict[str, Any] = {
+            "society": workspace(),
+            "policy": APPROVED,
+            "tools": [qualify, price],
+            "workers": [Worker("write_up", "You write notes.", "writes", offered=False)],
+        }
+        return scripted_agent(home, lm or answering("Noted."), **(given | more))
+
+
+async def handled(agent: WorldAgent, *roles: AutonomousRole, most: int = 20) -> None:
+    """Deliver until nothing moves on."""
+    gateway = Gateway(agent, roles=roles)
+    for _ in range(most):
+        if not await gateway.deliver():
+            return
+    raise AssertionError("events go on")
+
+
+async def found(agent: WorldAgent, id_: str = "e1") -> PostedEvent:
+    """An event as it is stored."""
+    posted = await agent.society.events.get(id_)
+    assert posted is not None
+    return posted
+
+
+def thread_of(agent: WorldAgent, id_: str = "e1", member: str = "cro") -> Thread:
+    """The thread of an event's operator."""
+    return agent.thread(f"event {id_}", account=f"member:{member}")
+
+
+# --- posting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A12")
+async def test_an_event_is_posted_once(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        first = await agent.society.events.post(event())
+        assert (first.member, first.state) == ("cro", "waiting")
+        later = replace(event(), timestamp=datetime.now(UTC))
+        assert await agent.society.events.post(later) == first
+        with pytest.raises(KeyReused, match="other content"):
+            await agent.society.events.post(event(lead="Bob"))
+        with pytest.raises(KeyReused, match="other content"):
+            await agent.society.events.post(event(), to="cro")
+        assert len(await agent.society.events.list()) == 1
+
+
+@pytest.mark.requirement("A2")
+async def test_an_event_goes_to_the_first_live_member_of_its_domain_or_to_a_named_one(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path) as agent:
+        for id_ in ("cro", "cfo"):
+            await agent.society.join(cro(role_id=id_))
+        assert (await agent.society.events.post(event())).member == "cro"
+        assert (await agent.society.events.post(event("e2"), to="cfo")).member == "cfo"
+        with pytest.raises(UnknownMember):
+            await agent.society.events.post(event("e3"), to="ghost")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"id": "e", "type": "t", "source": "s"}, "lacks `domain`"),
+        ({"id": "e", "type": "t", "source": "s", "domain": ""}, "lacks `domain`"),
+        ([], "must be a JSON object"),
+        ({"id": "e", "type": "t", "source": "s", "domain": "d", "source_verified": True}, "no field 'source_verified'"),
+        ({"id": "e", "type": "t", "source": "s", "domain": "d", "payload": 3}, "`payload` must be a JSON object"),
+        ({"id": "e", "type": "t", "source": "s", "domain": "d", "timestamp": "soon"}, "`timestamp`"),
+        ({"id": 3, "type": "t", "source": "s", "domain": "d"}, "id of an event 3 is not an id"),
+    ],
+)
+def test_an_event_that_is_incomplete_or_invalid_is_refused(given: Any, problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        read_event(given, now=NOW)
+
+
+async def test_a_workspace_holds_so_many_open_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "MAX_EVENTS", 2)
+    async with Desk().agent(tmp_path) as agent:
+        for id_ in ("e1", "e2"):
+            await agent.society.events.post(event(id_))
+        with pytest.raises(MailboxFull, match="2 open events"):
+            await agent.society.events.post(event("e3"))
+        await handled(agent)
+        assert (await agent.society.events.post(event("e3"))).state == "waiting"
+
+
+# --- executing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A12")
+@pytest.mark.requirement("A8")
+async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event())
+        await handled(agent)
+        posted = await found(agent)
+        assert desk.done == [("cro", "Ada")]
+        assert (posted.state, posted.result) == ("done", "done")
+        assert posted.decision is not None
+        assert (posted.decision.action, posted.decision.operator_id) == ("delegate", "qualify")
+        [outcome] = await agent.society.outcomes.list("cro")
+        assert (outcome.capability, outcome.succeeded) == ("qualify", True)
+        assert (await agent.society.members.member("novel", "cro")).trust.trust_for("qualify") == 0.55
+        [report] = await agent.society.inbox()
+        assert report.message.content == "qualify for lead.created: done"
+        await handled(agent)
+        assert len(desk.done) == 1
+
+
+async def test_a_worker_is_an_operator_too(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        seen.append(call.text)
+        return {"result": "Noted."}
+
+    async with Desk().agent(tmp_path, ScriptedLM(reply)) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event(type_="note.taken", lead="Ada"))
+        await handled(agent)
+        assert (await found(agent)).result == "done"
+        assert '{"lead":"Ada"}' in seen[0]
+
+
+@pytest.mark.requirement("A12")
+async def test_what_needs_approval_runs_once_the_owner_approves(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event(type_="deal.price"))
+        await agent.society.events.post(event("e2"))
+        await handled(agent)
+        assert (await found(agent)).state == "paused"
+        assert desk.done == [("cro", "Ada")]
+        [pause] = await open_pauses(thread_of(agent))
+        assert (pause.function, pause.arguments) == ("price", {"lead": "Ada"})
+        await thread_of(agent).resume({pause.id: Approve()})
+        await handled(agent)
+        assert (await found(agent)).result == "done"
+        assert desk.done[1:] == [("cro", "price for Ada")]
+
+
+@pytest.mark.requirement("A8")
+async def test_low_trust_lets_the_owner_review_each_run(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro(trust=TrustProfile(default=0.1)))
+        await agent.society.events.post(event())
+        await handled(agent)
+        [pause] = await open_pauses(thread_of(agent))
+        with pytest.raises(CallRefused):
+            await thread_of(agent).resume({pause.id: Reject("not this one")})
+        await handled(agent)
+        posted = await found(agent)
+        assert (posted.result, posted.code) == ("refused", "call_refused")
+        assert desk.done == []
+        assert await agent.society.outcomes.list("cro") == ()
+
+
+@pytest.mark.requirement("A2")
+async def test_what_is_forbidden_is_escalated_to_the_superior(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(spec_of("ceo", reports_to="charles"))
+        await agent.society.join(cro(reports_to="ceo"))
+        await agent.society.events.post(event(type_="deal.sign"))
+        gateway = Gateway(agent)
+        assert await gateway.deliver() == 1
+        assert ((await found(agent)).result, desk.done) == ("escalated", [])
+        [letter] = await agent.society.waiting()
+        assert (letter.message.from_id, letter.message.to_id) == ("cro", "ceo")
+        assert letter.message.content == "deal.sign: 'sign' is forbidden for 'cro'"
+        assert letter.message.payload["event"]["payload"] == {"lead": "Ada"}
+
+
+@pytest.mark.requirement("A2")
+async def test_an_event_of_no_member_is_escalated_to_the_owner(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path) as agent:
+        await agent.society.events.post(event(domain="marketing"))
+        await handled(agent)
+        [letter] = await agent.society.inbox()
+        assert letter.message.content == "lead.created: no live member is responsible for 'marketing'"
+        assert (await found(agent)).result == "escalated"
+
+
+@pytest.mark.requirement("A2")
+async def test_a_forward_goes_to_the_member_of_the_domain(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.join(spec_of("cmo", domains=("marketing",)))
+        await agent.society.events.post(event(), to="cmo")
+        await handled(agent)
+        posted = await found(agent)
+        assert (posted.member, posted.trail, posted.result) == ("cro", ("cmo",), "done")
+        assert desk.done == [("cro", "Ada")]
+        assert await agent.society.events.post(event(), to="cmo") == posted
+
+
+class Passes(AutonomousRole):
+    """A member that passes every event on."""
+
+    to = ""
+
+    def handle(self, event: Event, roster: Any = None) -> Any:
+        return RoutingDecision(action="forward", reason="not mine", target_role_id=self.to)
+
+
+@pytest.mark.requirement("A2")
+async def test_the_third_forward_is_an_escalation_to_the_owner(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path) as agent:
+        roles = []
+        for id_, other in (("ping", "pong"), ("pong", "ping")):
+            spec = spec_of(id_, domains=("revenue",))
+            await agent.society.join(spec)
+            roles.append(Passes(spec))
+            roles[-1].to = other
+        await agent.society.events.post(event())
+        await handled(agent, *roles)
+        posted = await found(agent)
+        assert (posted.result, posted.trail) == ("escalated", ("ping", "pong"))
+        [letter] = await agent.society.inbox()
+        assert "it was forwarded 3 times: ping -> pong -> ping -> pong" in letter.message.content
+
+
+class Chooses(AutonomousRole):
+    """A member whose code chooses the operator."""
+
+    def _match_operator(self, event: Event) -> tuple[str | None, str | None]:
+        if "lead" not in event.payload:
+            raise KeyError("lead")
+        return "qualify", None
+
+
+async def test_the_code_of_a_role_chooses_and_its_error_loses_no_event(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        spec = cro(routes=(), authority=AuthorityConfig(autonomous=("lead.created", "qualify")))
+        await agent.society.join(spec)
+        await agent.society.events.post(event())
+        await agent.society.events.post(event("e2", other="x"))
+        await handled(agent, Chooses(spec))
+        assert desk.done == [("cro", "Ada")]
+        assert (await found(agent, "e2")).result == "escalated"
+        assert "could not decide (KeyError)" in (await agent.society.inbox())[-1].message.content
+
+
+async def test_an_event_of_a_member_that_is_suspended_goes_to_the_next(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        for id_ in ("cro", "cfo"):
+            await agent.society.join(cro(role_id=id_))
+        await agent.society.events.post(event())
+        await agent.society.members.remove("novel", "cro")
+        await handled(agent)
+        assert desk.done == [("cfo", "Ada")]
+
+
+async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event("e1", lead="Ada", phone="1"))
+        await agent.society.events.post(event("e2"))
+        await handled(agent)
+        posted = await found(agent)
+        assert (posted.result, posted.code) == ("refused", ParamsInvalid.code)
+        assert desk.done == [("cro", "Ada")]
+
+
+# --- making members ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A9")
+async def test_a_directive_makes_a_member(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path, ScriptedLM(lambda call: {"result": "Ready."})) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(directive("e1", template_id="bdr", params={"territory": "APAC"}))
+        await handled(agent)
+        member = await agent.society.members.member("novel", "bdr-apac")
+        assert (member.spec.parent_role_id, (await found(agent)).result) == ("cro", "done")
+
+
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize(
+    ("payload", "more", "code"),
+    [
+        ({"template_id": "sdr", "params": {}}, {}, "unknown_template"),
+        ({"template_id": "bdr", "params": {}}, {}, "params_invalid"),
+        ({"template_id": "bdr", "params": {"territory": "APAC", "age": "3"}}, {}, "params_invalid"),
+        ({"template_id": "bdr", "params": {"territory": "APAC"}}, {"role_id": "cfo"}, "spawn_forbidden"),
+        ({"template_id": "bdr", "params": {"territory": "APAC"}}, {"max_roles": 1}, "roles_full"),
+        ({"template_id": "bdr", "params": {"territory": "APAC"}}, {"brief": "required"}, "brief_invalid"),
+    ],
+)
+async def test_a_directive_that_cannot_be_followed_fails_and_the_owner_is_told(
+    tmp_path: Path, payload: Any, more: Any, code: str
+) -> None:
+    role_id = more.pop("role_id", "cro")
+    async with Desk().agent(tmp_path, society=workspace(**more)) as agent:
+        await agent.society.join(cro(role_id=role_id))
+        await agent.society.events.post(directive("e1", **payload))
+        await handled(agent)
+        posted = await found(agent)
+        assert (posted.result, posted.code) == ("failed", code)
+        assert code in (await agent.society.inbox())[0].message.content
