@@ -464,7 +464,7 @@ class Thread:
         """Store what a person thinks of a turn of this thread, in place of any earlier feedback.
 
         The examples of the turn carry it, so that a metric can use it; see `agent.examples`. A turn without examples
-        can have feedback too.
+        can have feedback too. What a member of a society did in the turn has it, too, and its trust follows (A8).
 
         Args:
             turn_id: The turn's id.
@@ -475,7 +475,11 @@ class Thread:
             UnknownTurn: No turn with this id has run on this thread.
             InvalidArgument: `feedback` or `note` is invalid.
         """
-        await self._runner.parts.stores.examples.rate(thread_key(self.scope), turn_id, feedback, note)
+        from ..society.outcomes import Outcomes
+
+        stores = self._runner.parts.stores
+        await stores.examples.rate(thread_key(self.scope), turn_id, feedback, note)
+        await Outcomes(stores.database, self.scope.workspace).rate_turn(turn_id, feedback)
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """Create a thread that continues from a message of this one. It costs one row, however long the past is.

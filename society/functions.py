@@ -46,6 +46,7 @@ SEND_RULES: Final = (
 
 Seconds = Annotated[float, Field(ge=1, le=366 * 86_400)]
 
+_RECORDED: Final = "You are in testing: the message to {} is recorded, and it is not delivered."
 _REQUEST: Final = "Ask a contact something and wait for its reply, in the middle of your work."
 
 
@@ -76,8 +77,9 @@ class SocietyFunctions:
         self._society: Society | None = None
         about = prompt(config.language, "base")
         self.functions: tuple[Function, ...] = (
-            flow(name=SEND, description=about, risk="write")(self._send),
-            flow(name=REQUEST, description=_REQUEST, risk="write")(self._request),
+            # A member in testing runs the same code: the society records what it sends, and delivers nothing.
+            flow(name=SEND, description=about, risk="write", dry_run=self._send)(self._send),
+            flow(name=REQUEST, description=_REQUEST, risk="write", dry_run=self._request)(self._request),
             flow(name=SPAWN, description=_with_templates(config), risk="write")(self._spawn),
             flow(name=CONTACTS, description="List your contacts, and how they want to be asked.")(self._contacts),
             flow(name=CREATE, description="Propose a role template to a person.")(self._create),
@@ -129,6 +131,8 @@ class SocietyFunctions:
             marks=tuple(sorted(ctx.gate.marks)),
         )
         letter = await _refused_as(MessageInvalid, sending)
+        if letter.state == "recorded":
+            return _RECORDED.format(letter.message.to_id)
         return f"Sent to {letter.message.to_id} as {letter.message.id}."
 
     async def _request(
@@ -152,6 +156,8 @@ class SocietyFunctions:
             marks=tuple(sorted(ctx.gate.marks)),
         )
         letter = await _refused_as(MessageInvalid, sending)
+        if letter.state == "recorded":
+            return _RECORDED.format(letter.message.to_id)
         try:
             reply = await wait_for_reply(ctx, letter.message.id, seconds=seconds)
         except PauseExpired:

@@ -18,8 +18,11 @@ from .messages import RoleMessage, envelope_of
 from .notices import note
 from .roles import USER
 
-State = Literal["waiting", "handling", "handled"]
-"""A message waits, its receiver handles it in a turn or a person reads it, or that is over."""
+State = Literal["waiting", "handling", "handled", "recorded"]
+"""A message waits, its receiver handles it in a turn or a person reads it, or that is over.
+
+One that a member in testing sent is recorded: it is never delivered (A7).
+"""
 
 MAX_WAITING: Final = 1000
 """How many messages can wait for one receiver."""
@@ -77,14 +80,17 @@ _MAILBOX: Final = "SELECT waiting, last FROM wa_mailbox WHERE workspace=? AND me
 _COUNT: Final = "UPDATE wa_mailbox SET waiting=?, last=? WHERE workspace=? AND member=?"
 _INSERT: Final = f"INSERT INTO wa_mail({_COLUMNS}) VALUES({', '.join('?' * 15)})"
 _STATE: Final = "UPDATE wa_mail SET state=? WHERE workspace=? AND id=?"
-_HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND state <> 'handled' AND place = (
+_OPEN: Final = "state IN ('waiting', 'handling')"
+_HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND {_OPEN} AND place = (
                       SELECT MIN(place) FROM wa_mail AS o
-                      WHERE o.workspace=m.workspace AND o.receiver=m.receiver AND o.state <> 'handled')
+                      WHERE o.workspace=m.workspace AND o.receiver=m.receiver AND o.{_OPEN})
                     AND receiver <> '{USER}' AND receiver NOT IN (SELECT id FROM wa_person AS p WHERE p.workspace=?)
                     ORDER BY sent, id LIMIT ?"""
-_OF: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state <> 'handled'
-                 ORDER BY place LIMIT ?"""
-_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE (workspace=? AND receiver=?) OR (workspace=? AND sender=?)
+_OF: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND {_OPEN} ORDER BY place LIMIT ?"
+_RECORDED: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND sender=? AND state='recorded'
+                       ORDER BY sent, id"""
+_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_mail
+                   WHERE (workspace=? AND receiver=? AND state <> 'recorded') OR (workspace=? AND sender=?)
                    ORDER BY sent DESC, id DESC LIMIT ?"""
 _HANDLING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state='handling'"
 _UNANSWERED: Final = """SELECT id FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
@@ -95,7 +101,8 @@ _ASKED: Final = """WITH RECURSIVE asked(id) AS (
                      SELECT m.id FROM wa_mail AS m JOIN asked AS a ON m.answers=a.id
                      WHERE m.workspace=? AND m.kind='request')
                    SELECT receiver FROM wa_mail WHERE workspace=? AND id IN (SELECT id FROM asked)"""
-_ANSWERING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?"
+_ANSWERING: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?
+                        AND state <> 'recorded'"""
 
 
 def letter_of(tx: Transaction, workspace: str, message_id: str) -> Letter | None:
@@ -127,6 +134,11 @@ def heads(tx: Transaction, workspace: str, most: int) -> list[Letter]:
 def waiting_for(tx: Transaction, workspace: str, receiver: str, most: int) -> list[Letter]:
     """The messages of one mailbox that are not handled yet, the oldest first."""
     return [_letter(row) for row in tx.execute(_OF, (workspace, receiver, most))]
+
+
+def recorded_of(tx: Transaction, workspace: str, sender: str) -> list[Letter]:
+    """The messages that a member sent while it was in testing, the oldest first."""
+    return [_letter(row) for row in tx.execute(_RECORDED, (workspace, sender))]
 
 
 def letters_of(tx: Transaction, workspace: str, member: str, most: int) -> list[Letter]:
@@ -163,33 +175,40 @@ def post(
     opening: Introduction | None,
     marks: Sequence[str],
     now: datetime,
+    recorded: bool = False,
 ) -> Letter:
-    """Put a message into the mailbox of its receiver, in a transaction.
+    """Put a message into the mailbox of its receiver, or only record it, in a transaction.
 
     Raises:
         MailboxFull: As many messages wait there as it holds.
     """
-    tx.execute(_OPEN_MAILBOX, (workspace, message.to_id))
-    [(waiting, last)] = tx.hold(_MAILBOX, (workspace, message.to_id), alone=True)
-    if waiting >= MAX_WAITING:
-        raise MailboxFull(
-            f"{message.to_id!r} has {waiting:,} messages waiting, and its mailbox holds no more",
-            remedy="send it later, or ask another member",
-        )
+    place = 0 if recorded else _next_place(tx, workspace, message.to_id)
     told = None if opening is None else canonical_json({name: getattr(opening, name) for name in _OPENING})
     tx.execute(
         _INSERT,
         (
-            *(workspace, message.id, last + 1, message.from_id, message.to_id, message.type, message.content),
+            *(workspace, message.id, place, message.from_id, message.to_id, message.type, message.content),
             *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, told),
-            *(canonical_json([*marks]), now.timestamp(), "waiting", 0),
+            *(canonical_json([*marks]), now.timestamp(), "recorded" if recorded else "waiting", int(recorded)),
         ),
     )
-    tx.execute(_COUNT, (waiting + 1, last + 1, workspace, message.to_id))
     posted = letter_of(tx, workspace, message.id)
     assert posted is not None
     note(tx, posted)
     return posted
+
+
+def _next_place(tx: Transaction, workspace: str, receiver: str) -> int:
+    """Count one more message in a mailbox, and return its number."""
+    tx.execute(_OPEN_MAILBOX, (workspace, receiver))
+    [(waiting, last)] = tx.hold(_MAILBOX, (workspace, receiver), alone=True)
+    if waiting >= MAX_WAITING:
+        raise MailboxFull(
+            f"{receiver!r} has {waiting:,} messages waiting, and its mailbox holds no more",
+            remedy="send it later, or ask another member",
+        )
+    tx.execute(_COUNT, (waiting + 1, last + 1, workspace, receiver))
+    return int(last) + 1
 
 
 _PREPARE: Final = "UPDATE wa_mail SET prepared=? WHERE workspace=? AND id=? AND prepared IS NULL"
@@ -207,7 +226,7 @@ def prepare(tx: Transaction, workspace: str, message_id: str, text: str) -> str:
 def set_state(tx: Transaction, workspace: str, message_id: str, state: State) -> None:
     """Note how far a message is; one that is handled no longer counts in its mailbox."""
     letter = held(tx, workspace, message_id)
-    if letter is None or letter.state in (state, "handled"):
+    if letter is None or letter.state in (state, "handled", "recorded"):
         return
     receiver = letter.message.to_id
     [(waiting, last)] = tx.hold(_MAILBOX, (workspace, receiver), alone=True)

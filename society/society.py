@@ -48,6 +48,7 @@ from .mail import (
     mark_answered,
     post,
     prepare,
+    recorded_of,
     set_state,
     unanswered,
     waiting_for,
@@ -299,6 +300,9 @@ class Society:
             message_id: Its id. A second call with the same id returns the message of the first.
             marks: The untrusted content that its sender had read. The turn that it starts has them, too.
 
+        Returns:
+            The message as it is stored. That of a member in testing is recorded, and never delivered (A7).
+
         Raises:
             MessageInvalid: It does not fit its type, is to the sender itself, to one that is terminated, or it lacks
                 the reason that a first message needs.
@@ -351,7 +355,7 @@ class Society:
         handling = after or handled_by(tx, self.config.id, message.from_id)
         sending = _Sending(message, sender, receiver, handling, self._clock.now())
         replied = self._replied(tx, sending)
-        self._check_lives(tx, sending)
+        testing = self._check_lives(tx, sending)
         contact = contact_of(tx, self.config.id, message.from_id, message.to_id, sending.now)
         if contact is None and not replied and self.config.policy.discovery != "open":
             raise self._stranger(tx, message.from_id, message.to_id)
@@ -360,7 +364,7 @@ class Society:
         message, introduced = self._introduced(tx, sending, replied)
         if replied and not message.correlation_id:
             message = replace(message, correlation_id=self._first_question(tx, replied))
-        asked = self._question(tx, message, chain, marks, sending.now) if introduced else None
+        asked = self._question(tx, message, chain, marks, sending.now) if introduced and not testing else None
         if asked is not None:
             return asked
         questions = self._answered_questions(tx, message, replied)
@@ -368,7 +372,11 @@ class Society:
         known = replied or contact_of(tx, self.config.id, message.to_id, message.from_id, sending.now)
         opening = None if known else self._opening(sending, contact)
         # All checks come before the first write, so that a refusal inside of a larger transaction leaves nothing.
-        letter = post(tx, self.config.id, message, chain=chain, opening=opening, marks=marks, now=sending.now)
+        letter = post(
+            tx, self.config.id, message, chain=chain, opening=opening, marks=marks, now=sending.now, recorded=testing
+        )
+        if testing:
+            return letter
         made = [] if known else [self._contact(tx, sender, FIRST_MESSAGE)]
         for each in (*made, *introduced):
             add_contact(tx, self.config.id, message.to_id, each, sending.now)
@@ -428,7 +436,8 @@ class Society:
         letter = letter_of(tx, self.config.id, message_id)
         return letter is not None and letter.message.message_type == "introduction_request"
 
-    def _check_lives(self, tx: Transaction, sending: _Sending) -> None:
+    def _check_lives(self, tx: Transaction, sending: _Sending) -> bool:
+        """Refuse a sender or receiver that takes part in nothing; return whether the sender is in testing."""
         found = members_of(tx, self.config.id, [sending.message.from_id, sending.message.to_id])
         for member in found.values():
             if member.life.status not in LIVE:
@@ -436,6 +445,8 @@ class Society:
                     f"{member.id!r} is {member.life.status.value} and takes part in no conversation",
                     remedy="ask who made it, or the user",
                 )
+        sender = found.get(sending.message.from_id)
+        return sender is not None and sender.life.status is RoleStatus.TESTING
 
     def _chain(self, sending: _Sending) -> int:
         """How many messages led to this one, with itself. A person begins a new chain."""
@@ -753,6 +764,14 @@ class Society:
         check_integer("limit", limit, MAX_WAITING, remedy="choose another number")
         receiver = self._alias(person)
         return await self._database.read(lambda tx: waiting_for(tx, self.config.id, receiver, limit))
+
+    async def recorded(self, member: str) -> list[Letter]:
+        """The messages that a member sent while it was in testing, the oldest first. They were not delivered (A7).
+
+        Args:
+            member: The member.
+        """
+        return await self._database.read(lambda tx: recorded_of(tx, self.config.id, member))
 
     async def read(self, message_id: str) -> None:
         """Mark a message of a person as read."""

@@ -102,6 +102,32 @@ async def test_a_policy_that_refuses_counts_whatever_the_trust_is(tmp_path: Path
     assert "nothing in the policy allows it" in said
 
 
+@pytest.mark.requirement("A8")
+async def test_feedback_on_a_turn_changes_the_trust_of_who_acted_in_it(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"result": "Done."}])
+    async with scripted_agent(tmp_path, lm, society=WorkspaceConfig(id="novel", owner="charles")) as agent:
+        await join(agent, 9)
+        thread = agent.thread("member bdr", account="member:bdr")
+        turn = await as_member(thread, "bdr").task("subagent", REQUEST)
+        done = Outcome(episode_id="e", role_id="bdr", capability="mail", succeeded=True, at=NOW, turn_id=turn.id)
+        await agent.society.outcomes.record(done)
+        await thread.feedback(turn.id, "bad")
+        assert (await agent.society.members.member("novel", "bdr")).trust.trust_for("mail") == 0.15
+
+
+@pytest.mark.requirement("A7")
+@pytest.mark.parametrize("function", ["send_message", "request_role"])
+async def test_messages_of_a_member_in_testing_are_recorded_and_not_delivered(tmp_path: Path, function: str) -> None:
+    lm = ScriptedLM([calls((function, {"to": "user", "content": "Hello.", "reason": "A test."})), {"result": "Done."}])
+    async with scripted_agent(tmp_path, lm, society=WorkspaceConfig(id="novel", owner="charles")) as agent:
+        await join(agent, 0, RoleStatus.TESTING)
+        turn = await as_member(agent.thread("member bdr", account="member:bdr"), "bdr").task("subagent", REQUEST)
+        assert turn.status == "done"
+        assert "the message to user is recorded" in str(told(lm.calls[-1]))
+        assert [each.message.content for each in await agent.society.recorded("bdr")] == ["Hello."]
+        assert (await agent.society.inbox(), await agent.society.waiting()) == ([], [])
+
+
 @pytest.mark.requirement("A7")
 @pytest.mark.parametrize(
     ("function", "said"), [("mail", "would write to Ada"), ("wipe", "allows dry runs only, and it has none")]
