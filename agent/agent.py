@@ -89,6 +89,7 @@ from .upkeep import Retention, Upkeep
 if TYPE_CHECKING:
     from ..graphs import LoopGraph
     from ..graphs.outer import LangChainTool
+    from ..memory.entries import Recall
     from ..signatures import LM, ModelCaller, Program, TurnExample
     from ..society import Society, WorkspaceConfig
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
@@ -362,6 +363,15 @@ class WorldAgent:
             AgentClosed: The agent is not open.
         """
         return self._runner.parts.stores
+
+    @property
+    def parts(self) -> RunnerParts:
+        """Its parts, for `worldagent.autonomy`.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts
 
     @property
     def profile(self) -> Profile:
@@ -874,8 +884,7 @@ class WorldAgent:
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened, resolver)
-        made, entries = self._memory, stores.entries
-        recall = None if made is None else await open_memory(made, entries, self.workspace, settings, opened)
+        recall = await self._open_memory(stores, opened)
         submissions = Submissions(self._queue, self._storage, self.workspace)
         opened.push_async_callback(submissions.aclose)
         services = Services(
@@ -934,6 +943,18 @@ class WorldAgent:
             tracer=tracer,
             submissions=submissions,
         )
+
+    async def _open_memory(self, stores: Stores, opened: AsyncExitStack) -> Recall | None:
+        if self._memory is None:
+            return None
+        recall = await open_memory(self._memory, stores.entries, self.workspace, self.settings, opened)
+        if self._society_functions is None:
+            return recall
+        from ..society import Society
+        from ..society.reading import reader_of
+
+        society = Society(self._society_functions.config, stores.database, self._clock)
+        return replace(recall, readers=partial(reader_of, society))
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:
         """Open the tracer; the home's trace file is created with the first trace."""

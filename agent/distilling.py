@@ -92,7 +92,7 @@ async def _notes(
     }
     # What was made of untrusted content replaces nothing that was not.
     replaceable = {entry.id for entry in known.values() if entry.untrusted or not untrusted}
-    fields = await _asked(parts, scope, DISTIL, {"known": as_passages([*known.values()]), "conversation": said})
+    fields = await ask_model(parts, scope, DISTIL, {"known": as_passages([*known.values()]), "conversation": said})
     return [
         (
             Draft(
@@ -137,15 +137,28 @@ def _made_role(body: Mapping[str, Any]) -> str | None:
     return result.get("message_id") if isinstance(result, Mapping) else None
 
 
-async def _asked(parts: RunnerParts, scope: Scope, signature: Any, inputs: dict[str, Any]) -> Any:
-    """Ask the agent's model outside of any turn. It counts in the usage of the account, and has a trace."""
+async def ask_model(
+    parts: RunnerParts, scope: Scope, signature: Any, inputs: Mapping[str, Any], *, model: str | None = None
+) -> Any:
+    """Ask a model outside of any turn, without a role. It counts in the usage of the account, and has a trace.
+
+    Args:
+        parts: The parts of the agent.
+        scope: The ids that it is asked under.
+        signature: What is asked.
+        inputs: Its input fields.
+        model: The name of the model; None is the agent's.
+
+    Raises:
+        HostError, OutputInvalid: The model failed.
+    """
     path, tap = new_id("distil"), parts.tracer.tap(scope)
     emit = Emitter(path, parts.stores.clock, tap, tap)
     use = await parts.usage.open(path, scope)
     emit(TurnStarted, thread=scope.thread or "", kind="call")
     status = "failed"
     try:
-        fields = await parts.engine.ask(signature, inputs, path=path, scope=scope, emit=emit, use=use)
+        fields = await parts.engine.ask(signature, inputs, path=path, scope=scope, emit=emit, use=use, model=model)
         status = "done"
         return fields
     finally:

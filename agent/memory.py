@@ -416,6 +416,7 @@ class _Line(BaseModel):
     domain: str = ""
     confidence: float = 1.0
     expires: AwareDatetime | None = None
+    data: dict[str, Any] = {}
     source: Any = None
     version: Any = None
     created: Any = None
@@ -428,7 +429,9 @@ def _draft(place: int, line: object, account: str | None) -> tuple[str, Draft, b
     if not isinstance(line, Mapping):
         raise InvalidArgument(f"entry {place} is not a JSON object", remedy="pass entries as `export` gives them")
     given = read_model(_Line, dict(line), what=f"the fields of entry {place}", error=InvalidArgument)
-    values = given.model_dump(include={"text", "account", "kind", "classification", "domain", "confidence", "expires"})
+    values = given.model_dump(
+        include={"text", "account", "kind", "classification", "domain", "confidence", "expires", "data"}
+    )
     if account is not None:
         values["account"] = account
     key = None if given.id is None else f"import/{given.id}/{values['account'] or ''}"
@@ -521,38 +524,35 @@ class MemoryFunctions:
             untrusted=tuple(sorted(ctx.gate.marks)),
             key=ctx.path,
         )
-        [entry] = await self._source.add(ctx.scope.workspace, [draft])
+        [entry] = await self._recalls.source.add(ctx.scope.workspace, [draft])
         return entry.id
 
     async def _recall(self, ctx: CallContext, text: Text) -> Recalled:
-        recall = self._opened.engine.services.recall
-        assert recall is not None, "the functions exist only with memory"
-        found = [entry for entry, _ in await recall.source.search(self._reader(ctx), text, limit=recall.limit)]
+        recall = self._recalls
+        reader = await recall.reader(ctx.scope)
+        found = [entry for entry, _ in await recall.source.search(reader, text, limit=recall.limit)]
         untrusted = sorted({mark for entry in found for mark in entry.untrusted})
         ctx.gate.mark(*untrusted)
         return Recalled(entries=as_passages(found), untrusted=untrusted)
 
     async def _forget(self, ctx: CallContext, entry_id: str) -> str:
-        reader = self._reader(ctx)
-        found = await self._source.get(reader, [entry_id])
+        source, reader = self._recalls.source, await self._recalls.reader(ctx.scope)
+        found = await source.get(reader, [entry_id])
         if found and found[0].account is None and not (self._memory and self._memory.workspace_writes):
             raise CallRefused(
                 f"the entry {entry_id!r} is everybody's in the workspace", remedy="let a person remove it"
             )
         try:  # also if it is not found: an earlier run of this call can have been killed before it was in no file
-            await self._source.forget(ctx.scope.workspace, [entry_id], reader)
+            await source.forget(ctx.scope.workspace, [entry_id], reader)
         except UnknownEntry:
             return "There is no such entry."
         return "Forgotten."
 
-    def _reader(self, ctx: CallContext) -> Reader:
-        return Reader(workspace=ctx.scope.workspace, account=ctx.scope.account)
-
     @property
-    def _source(self) -> MemorySource:
+    def _recalls(self) -> Recall:
         recall = self._opened.engine.services.recall
         assert recall is not None, "the functions exist only with memory"
-        return recall.source
+        return recall
 
     @property
     def _opened(self) -> RunnerParts:

@@ -154,6 +154,7 @@ class Thread:
         model: TurnModel = None,
         key: str | None = None,
         unattended: Unattended = None,
+        context: Sequence[str | Passage] = (),
         example: bool = False,
     ) -> Turn:
         """Dispatch one task to a shape.
@@ -167,6 +168,7 @@ class Thread:
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
             unattended: What the turn does if a person would be asked; see `converse`.
+            context: Passages for this task, which a worker with `memory` is shown; see `converse`.
             example: Whether the person agrees that the turn is kept as examples; see `converse`.
 
         Returns:
@@ -177,8 +179,9 @@ class Thread:
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
-        request = self._mode(self._task(shape, params, attachments, model), unattended, example)
-        return await self._runner.run(request, role, key=key)
+        passages = self._passages(context)
+        request = replace(self._task(shape, params, attachments, model), prompt=passages)
+        return await self._runner.run(self._mode(request, unattended, example), role, key=key)
 
     def stream_task(
         self,
@@ -653,13 +656,18 @@ class Thread:
         context: Sequence[str | Passage] = (),
     ) -> TurnRequest:
         request, wanted = self._message_request(text, model), output_type(output)
+        passages = self._passages(context)
+        body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
+        return replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
+
+    def _passages(self, context: Sequence[str | Passage]) -> str | None:
+        """The passages of a message or a task, as JSON."""
         passages = context_json(context) if context else None
         if passages is not None and self._runner.parts.engine.services.recall is None:
             raise InvalidArgument(
                 "`context` needs memory, and this agent has none", remedy="create the agent with memory=Memory()"
             )
-        body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
-        return replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
+        return passages
 
     def _skill(self, skill: Composed | str, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         check_skills(self._runner.parts.profile)

@@ -35,7 +35,7 @@ from ..society import (
     RoutingDecision,
     TrustProfile,
 )
-from ..society.roles import Authority, MemoryPolicy
+from ..society.roles import Authority, MemoryPolicy, active, goals_text
 from .routing import Roster, decide, route_of, run_by
 
 _SOUL_FILE: Final = re.compile(r"\S+\.md")
@@ -168,18 +168,11 @@ class AutonomousRole:
 
     def active_goals(self) -> list[Objective]:
         """Its goals that are `active` or `at_risk`, in their order (A5)."""
-        return [each for each in self.spec.goals if each.status in ("active", "at_risk")]
+        return active(self.spec.goals)
 
     def goal_context(self) -> str:
         """Its active goals as text for a prompt; empty if it has none (A5)."""
-        lines = []
-        for goal in self.active_goals():
-            lines.append(f"- {goal.description}{' (at risk)' if goal.status == 'at_risk' else ''}")
-            for each in goal.key_results:
-                unit = f" {each.unit}" if each.unit else ""
-                share = f"{each.current:g} of {each.target:g}{unit}, {each.progress:.0%}"
-                lines.append(f"  - {each.description}: {share}")
-        return "\n".join(lines)
+        return goals_text(self.spec.goals)
 
     def _match_operator(self, event: Event) -> tuple[str | None, str | None]:
         """The operator and the trigger for an event; None for each if there is none. It must be pure.

@@ -78,7 +78,7 @@ def nearest(database: Database, vectors: Vectors) -> Find:
     async def find(text: str) -> list[str]:
         asked, now = await vectors.question(text, strict=True), datetime.now(UTC)
         assert asked is not None
-        found = await database.read(lambda tx: vectors.rank(tx, _SET, asked, now, strict=True))
+        found = await database.read(lambda tx: vectors.rank(tx, _SET, _SET.owners, asked, now, strict=True))
         return [id_of_key(key) for key, _ in found[:10]]
 
     return find

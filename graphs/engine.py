@@ -301,7 +301,7 @@ class TurnEngine:
         if given is not None and kept is not None and not key.made(kept):
             if not refreshed:
                 raise key.mismatch("the paused turn noted its skill or context", key.maker(kept))
-        elif given != kept and kind == "message":
+        elif given != kept and kind != "skill":
             raise InvalidArgument(
                 "the paused turn began with context=, and this is not the same"
                 if kept
@@ -682,7 +682,7 @@ class TurnEngine:
             lease=run.lease,
             stream=run.stream,
             prompt=request.prompt if request.kind == "skill" else None,
-            context=() if request.prompt is None or request.kind != "message" else read_context(request.prompt),
+            context=() if request.prompt is None or request.kind == "skill" else read_context(request.prompt),
             drive=drive,
             role_key=run.role_key,
             gate=gate,
@@ -721,20 +721,30 @@ class TurnEngine:
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
 
     async def ask(
-        self, signature: Signature, inputs: Mapping[str, Any], *, path: str, scope: Scope, emit: Emitter, use: Use
+        self,
+        signature: Signature,
+        inputs: Mapping[str, Any],
+        *,
+        path: str,
+        scope: Scope,
+        emit: Emitter,
+        use: Use,
+        model: str | None = None,
     ) -> Mapping[str, Any]:
-        """Ask the agent's model outside of any turn, without a role.
+        """Ask a model outside of any turn, without a role.
 
         Args:
-            signature: What is asked; the engine has its predictor.
+            signature: What is asked.
             inputs: Its input fields.
             path: The id of the call.
             scope: The ids it runs under.
             emit: Receives its events.
             use: What it can use.
+            model: The name of the model; None is the agent's.
         """
+        services = await self._services_with(() if model is None else (model,))
         run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, lease=None, use=use)
-        return await self._context(TurnRequest("task", scope, {}), run, {}, self.services).ask_without_role(
+        return await self._context(TurnRequest("task", scope, {}), run, {}, services).ask_without_role(
             signature, inputs
         )
 

@@ -197,7 +197,7 @@ class Dispatched:
         shape: The shape that runs it.
         role: Its own role.
         slot: Held while it runs, if not all can run at the same time; see `Step.slot`.
-        prompted: Whether a skill's prompt of the turn, if any, applies to this task.
+        prompted: Whether a skill's prompt, or the passages that came with the turn, if any, apply to this task.
         raw: Whether to return its result as JSON.
     """
 
@@ -288,7 +288,8 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
         turn.task_roles.append(how.role)
     caller = call.ctx.current_caller
     path = call.id or await frame.child(shape.key, params_json, call.key)
-    turn = replace(turn, role=how.role, noted=noted, prompt=prompt, task=path, caller=caller)
+    context = turn.context if how.prompted else ()
+    turn = replace(turn, role=how.role, noted=noted, prompt=prompt, context=context, task=path, caller=caller)
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # Read again, because a handler can change its params.

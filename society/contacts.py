@@ -186,4 +186,11 @@ def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, n
     tx.execute(_ADD, (*given, now.timestamp(), expires, now.timestamp()))
 
 
-__all__ = ["BIRTH", "FIRST_MESSAGE", "PERSON", "Contact", "ContactRegistry"]
+def as_shown(contact: Contact) -> dict[str, Any]:
+    """A contact as a model reads it."""
+    interface = {} if contact.interface is None else {"interface": contact.interface.to_json()}
+    note = {"note": contact.note} if contact.note else {}
+    return {"id": contact.id, "role": contact.role, **note, **interface}
+
+
+__all__ = ["BIRTH", "FIRST_MESSAGE", "PERSON", "Contact", "ContactRegistry", "as_shown"]

@@ -14,8 +14,9 @@ from ..core.errors import DraftRequired, InvalidArgument, MessageInvalid, Params
 from ..harness import CallContext, Function, flow
 from ..harness.context import wait_for_reply
 from ..harness.gate import Rule
+from .ambient import ambient_functions
 from .brief import Language, TaskBrief
-from .contacts import Contact
+from .contacts import as_shown
 from .messages import MESSAGE_TYPE, MessageType
 from .notices import emit_notices
 from .society import Society
@@ -83,6 +84,7 @@ class SocietyFunctions:
             flow(name=SPAWN, description=_with_templates(config), risk="write")(self._spawn),
             flow(name=CONTACTS, description="List your contacts, and how they want to be asked.")(self._contacts),
             flow(name=CREATE, description="Propose a role template to a person.")(self._create),
+            *ambient_functions(self._opened),
         )
 
     def open(self, society: Society) -> None:
@@ -218,13 +220,6 @@ def _with_templates(config: WorkspaceConfig) -> str:
         for each in config.role_templates.values()
     ]
     return "\n".join((prompt(config.language, "root"), *known))
-
-
-def as_shown(contact: Contact) -> dict[str, Any]:
-    """A contact as a model reads it."""
-    interface = {} if contact.interface is None else {"interface": contact.interface.to_json()}
-    note = {"note": contact.note} if contact.note else {}
-    return {"id": contact.id, "role": contact.role, **note, **interface}
 
 
 async def _refused_as(error: type[MessageInvalid | ParamsInvalid], work: Awaitable[T]) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -199,6 +199,23 @@ class Objective:
         check_choice("status", self.status, get_args(ObjectiveStatus))
         if self.owner_id:
             check_id("owner_id", self.owner_id)
+
+
+def active(goals: Sequence[Objective]) -> list[Objective]:
+    """Those of some goals that are `active` or `at_risk`, in their order (A5)."""
+    return [each for each in goals if each.status in ("active", "at_risk")]
+
+
+def goals_text(goals: Sequence[Objective]) -> str:
+    """The active ones of some goals as text for a prompt; empty if there are none (A5)."""
+    lines = []
+    for goal in active(goals):
+        lines.append(f"- {goal.description}{' (at risk)' if goal.status == 'at_risk' else ''}")
+        for each in goal.key_results:
+            unit = f" {each.unit}" if each.unit else ""
+            share = f"{each.current:g} of {each.target:g}{unit}, {each.progress:.0%}"
+            lines.append(f"  - {each.description}: {share}")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,5 +498,7 @@ __all__ = [
     "RoleStatus",
     "Route",
     "TrustProfile",
+    "active",
+    "goals_text",
     "update_trust",
 ]

@@ -842,7 +842,6 @@ def _check_policy(policy: WorkspacePolicy) -> None:
     given = {
         "spawn_requires_approval": policy.spawn_requires_approval,
         "auto_spawn": policy.auto_spawn,
-        "memory_isolation": policy.memory_isolation != "strict",
     }
     found = [name for name, asked in given.items() if asked]
     if found:

@@ -29,9 +29,6 @@ from ..window import Window
 from .loop import END, Loop, Node
 from .tools import Tools
 
-CONTEXT: Final = "context"
-"""The name of passages of the host in the gate, next to the names of untrusted functions."""
-
 _FOUND: Final = 20_000  # how many of the newest characters of tool results the judge sees
 _FINDINGS: Final = 4_000
 
@@ -223,7 +220,7 @@ class Conversation(Loop):
             try:
                 inputs = {"history": shown.history, **shown.message}
                 if (recall := self.turn.services.recall) is not None:
-                    inputs |= self._with_context(await self.recall(recall, str(message["message"])))
+                    inputs |= self.with_context(await self.recall(recall, str(message["message"])))
                 field = REPLY if self.tools.result is TEXT else None  # JSON is sent only after it is checked
                 thought = await self.ask(inputs, final=final, notes=notes, field=field)
             except (ContextExceeded, ModelRefused) as error:
@@ -236,14 +233,6 @@ class Conversation(Loop):
                 light = True
             elif isinstance(failure, ModelRefused) or not (await self._window.narrow() or self._leave_out()):
                 raise failure
-
-    def _with_context(self, recalled: dict[str, Any]) -> dict[str, Any]:
-        """The field for what is remembered with the passages of the host before it."""
-        context = self.turn.context
-        if not all(each.trusted for each in context):
-            self.turn.gate.mark(CONTEXT)
-        given = [{"from": each.source, "text": each.text} for each in context]
-        return {name: [*given, *entries] for name, entries in recalled.items()}
 
     def keep_example(self) -> None:
         if self.tools.result is not TEXT or self._asked is None:  # the Signature of an answer in JSON has no program

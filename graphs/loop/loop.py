@@ -35,7 +35,7 @@ from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...memory import Draft
-from ...memory.entries import Entry, Reader, Recall, as_passages
+from ...memory.entries import Entry, Recall, as_passages
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, Predictor, StepMade, Thought
 from ...signatures.calling import memory_fields
 from ..checkpoints.saver import DURABILITY, LEASE, apart, chain_callbacks
@@ -47,6 +47,9 @@ from .tools import Tools
 
 Node = Literal["think", "act", "__end__"]
 END: Final[Node] = "__end__"
+
+CONTEXT: Final = "context"
+"""The name of passages of the host in the gate, next to the names of untrusted functions."""
 
 _NEVER_BEGUN: Final = "model"  # the kind of a record of a call that failed before it began, and had no effects
 _UNREAD: Final = "it could not be read; give the fields that are asked for, in the form that is asked for"
@@ -232,13 +235,21 @@ class Loop:
             self._recalled = await self._look_up(recall, text)
         return {names[0]: as_passages(self._recalled)}
 
+    def with_context(self, recalled: dict[str, Any]) -> dict[str, Any]:
+        """The field for what is remembered with the passages of the host before it."""
+        context = self.turn.context
+        if not all(each.trusted for each in context):
+            self.turn.gate.mark(CONTEXT)
+        given = [{"from": each.source, "text": each.text} for each in context]
+        return {name: [*given, *entries] for name, entries in recalled.items()}
+
     @property
     def _recall_id(self) -> str:
         return f"{self.calls.frame.path}/recall"
 
     async def _look_up(self, recall: Recall, text: str) -> Sequence[Entry]:
         turn, drive = self.turn, self.calls.frame.drive
-        reader = Reader(workspace=turn.scope.workspace, account=turn.scope.account)
+        reader = await recall.reader(turn.scope)
         again = drive.recorded(self._recall_id) is not None
 
         async def find(_: Any) -> Any:

@@ -88,7 +88,7 @@ class WorkerLoop(Loop):
         inputs = {REQUEST: self._worker.message(self._inputs)} if self._worker.prompt else self._inputs
         if (recall := self.turn.services.recall) is not None:
             text = str(inputs[REQUEST]) if inputs.keys() == {REQUEST} else canonical_json(inputs)
-            inputs = {**inputs, **await self.recall(recall, text)}
+            inputs = {**inputs, **self.with_context(await self.recall(recall, text))}
         return await self.ask(inputs, final=final, notes=self.fault_notes())
 
     async def _think(self) -> Node | None:

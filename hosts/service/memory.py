@@ -319,6 +319,7 @@ def _check_writer(call: Call[Any], account: str | None) -> None:
 
 def _record(call: Call[Any], entry: Entry) -> EntryRecord:
     fields, thread = entry.to_json(), entry.source.thread
+    fields.pop("data", None)  # it can have what an event or a message was given
     if thread is not None and not call.caller.grant.allows_thread(thread):
         fields["source"] = {"by": entry.source.by}
     return EntryRecord.model_validate(fields)

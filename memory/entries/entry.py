@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 from ...core import check_id, utc_text
-from ...core.checks import check_choice, check_share, check_time
+from ...core.checks import check_choice, check_share, check_time, json_object, thawed
 from ...core.errors import InvalidArgument
 from ...core.validation import check_line, is_text
 
@@ -68,6 +68,7 @@ class Draft:
         confidence: How certain it is, 0 to 1.
         expires: When it is deleted; None is never.
         key: Makes writing it again harmless: a second draft with this key for the same account writes nothing.
+        data: What its kind has besides, as JSON, such as the outcome of an episode. No search reads it.
 
     Raises:
         InvalidArgument: A field is invalid. The text names it.
@@ -84,6 +85,7 @@ class Draft:
     confidence: float = 1.0
     expires: datetime | None = None
     key: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         check_entry_text(self.text)
@@ -99,6 +101,7 @@ class Draft:
         check_expires(self.expires)
         if self.key is not None and not (isinstance(self.key, str) and is_text(self.key)):
             raise InvalidArgument("`key` must be a text that UTF-8 can encode", remedy="omit it to write a new entry")
+        object.__setattr__(self, "data", json_object("data", self.data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,7 @@ class Entry:
         changed: When it was last edited.
         expires: When it is deleted; None is never.
         replaced_by: The id of the newer entry that contradicts it; it is then in no search.
+        data: What its kind has besides, as JSON.
     """
 
     id: str
@@ -138,10 +142,12 @@ class Entry:
     changed: datetime
     expires: datetime | None
     replaced_by: str | None
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields as JSON, for an export or the wire; times are ISO 8601 in UTC."""
+        """Its fields as JSON, for an export or the wire; times are ISO 8601 in UTC. Empty data is left out."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {**given, "data": thawed(self.data)} if self.data else {name: given[name] for name in _ALWAYS}
         times = {name: None if given[name] is None else utc_text(given[name]) for name in _TIMES}
         lists = {"tags": [*self.tags], "untrusted": [*self.untrusted]}
         return given | times | lists | {"source": self.source.to_json()}
@@ -149,6 +155,7 @@ class Entry:
 
 _END: Final = 253_402_300_800  # the year 10000 in seconds
 _TIMES: Final = ("created", "changed", "expires")
+_ALWAYS: Final = tuple(each.name for each in fields(Entry) if each.name != "data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +165,20 @@ class Reader:
     Attributes:
         workspace: The workspace.
         account: The account whose entries it sees; None sees the workspace's alone.
-        clearance: The highest classification that it sees.
+        clearance: The highest classification that it sees of entries that are not of its account.
+        domains: The highest classification in some domains, in place of `clearance`.
+        others: Other accounts whose insights it sees, within its clearance. It cannot change them.
     """
 
     workspace: str
     account: str | None = None
     clearance: Classification = "secret"
+    domains: Mapping[str, Classification] = field(default_factory=dict, hash=False)
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("clearance", self.clearance, CLASSIFICATIONS)
+        for level in (self.clearance, *self.domains.values()):
+            check_choice("clearance", level, CLASSIFICATIONS)
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -174,9 +186,28 @@ class Reader:
         return ("",) if self.account is None else ("", self.account)
 
     @property
-    def levels(self) -> tuple[int, ...]:
-        """The classifications that it sees, as they are stored."""
-        return tuple(range(CLASSIFICATIONS.index(self.clearance) + 1))
+    def highest(self) -> int:
+        """The highest classification that it sees in any domain, as it is stored."""
+        return max(map(CLASSIFICATIONS.index, (self.clearance, *self.domains.values())))
+
+    def levels_of(self, owner: str) -> tuple[int, ...]:
+        """The classifications of an owner's entries that it can see, as they are stored."""
+        return tuple(range(len(CLASSIFICATIONS) if owner and owner == self.account else self.highest + 1))
+
+    def sees(self, owner: str | None, kind: str, level: int, domain: str) -> bool:
+        """Whether it sees an entry.
+
+        Args:
+            owner: The account of the entry; empty or None is the workspace.
+            kind: The kind of the entry.
+            level: Its classification, as it is stored.
+            domain: The area of the classification.
+        """
+        if owner and owner == self.account:
+            return True
+        if owner and not (owner in self.others and kind == "insight"):
+            return False
+        return level <= CLASSIFICATIONS.index(self.domains.get(domain, self.clearance))
 
 
 def check_entry_text(text: object, what: str = "the text of an entry") -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ...core.errors import MemorySourceFailed, WorldAgentError
 from ...core.validation import is_text
-from .entry import Draft, Entry, Reader
+from .entry import CLASSIFICATIONS, Draft, Entry, Reader
 from .recall import MemorySource
 from .store import Change, EntryFilter
 
@@ -17,7 +17,8 @@ T = TypeVar("T")
 class HostSource:
     """Asks a store of the host's. Each method is that of `MemorySource`, and also raises `MemorySourceFailed`.
 
-    Entries that the reader may not see are refused, so that a mistake in the store shows no account those of another.
+    Entries that the reader may not see are refused, so that a mistake in the store shows no account those of another,
+    and no member of a workspace more than its clearance admits.
 
     Args:
         source: The store.
@@ -106,8 +107,8 @@ class HostSource:
         for entry in found:
             if not (isinstance(entry, Entry) and isinstance(entry.text, str) and is_text(entry.text)):
                 raise self._failed("returned something else than entries")
-            if reader is not None and entry.account not in (None, reader.account):
-                raise self._failed("returned an entry of another account")
+            if reader is not None and not _visible(entry, reader):
+                raise self._failed("returned an entry that its reader may not see")
         return found
 
     def _failed(self, problem: str) -> MemorySourceFailed:
@@ -115,6 +116,10 @@ class HostSource:
             f"the memory source {type(self._source).__name__!r} {problem}",
             remedy="mend it as MemorySource describes, or try again if its store was down",
         )
+
+
+def _visible(entry: Entry, reader: Reader) -> bool:
+    return reader.sees(entry.account, entry.kind, CLASSIFICATIONS.index(entry.classification), entry.domain)
 
 
 __all__ = ["HostSource"]

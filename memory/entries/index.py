@@ -59,7 +59,7 @@ _OF_PLACE: Final = "WHERE workspace=? AND owner=? AND level=?"
 _SUBTRACT: Final = f"UPDATE wa_entry_count SET entries=entries - 1, words=words - ? {_OF_PLACE} RETURNING entries"
 _EMPTY: Final = f"DELETE FROM wa_entry_count {_OF_PLACE}"
 _COUNTS: Final = """SELECT owner, level, entries, words FROM wa_entry_count
-                    WHERE workspace=? AND owner IN ({}) AND level <= ?"""
+                    WHERE workspace=? AND owner IN ({})"""
 _HAVING: Final = """SELECT column1,
                            (SELECT COUNT(*) FROM (SELECT 1 FROM wa_entry_word WHERE word=column1 LIMIT ?) AS one)
                     FROM (VALUES {}) AS asked"""
@@ -138,19 +138,19 @@ def unpost(transaction: Transaction, place: Place, key: int, words: Iterable[str
 
 
 def rank(
-    transaction: Transaction, reader: Reader, words: Sequence[str], most: int = MAX_POSTINGS
+    transaction: Transaction, reader: Reader, owners: Sequence[str], words: Sequence[str], most: int = MAX_POSTINGS
 ) -> list[tuple[int, float]]:
     """The keys of the entries with one of the words, and their scores (BM25), the best first; equal scores by key.
 
     Args:
         transaction: The transaction.
         reader: Who reads.
+        owners: Whose entries.
         words: The words of the question, each once.
         most: The most to return.
     """
-    marks = ", ".join("?" * len(reader.owners))
-    given = (reader.workspace, *reader.owners, reader.levels[-1])
-    counts = transaction.execute(_COUNTS.format(marks), given)
+    found = transaction.execute(_COUNTS.format(", ".join("?" * len(owners))), (reader.workspace, *owners))
+    counts = [row for row in found if row[1] in reader.levels_of(row[0])]
     entries, total = sum(each[2] for each in counts), sum(each[3] for each in counts)
     having = _having(transaction, [(reader.workspace, owner, level) for owner, level, _, _ in counts], words)
     if not having:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
-from ...core import check_id
-from ...core.checks import check_choice, check_number, check_share, check_text, check_time, ids, json_object
+from ...core import check_id, utc_text
+from ...core.checks import check_choice, check_number, check_share, check_text, check_time, ids, json_object, thawed
 from ...core.errors import InvalidArgument
-from .entry import CLASSIFICATIONS, Classification
+from .entry import CLASSIFICATIONS, MAX_TAG_CHARACTERS, MAX_TAGS, Classification, Draft, Entry, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class Fact:
         classification: How widely it may be known.
         confidence: How certain it is, 0 to 1.
         source: Who says so.
+        untrusted: The untrusted functions whose results it was made of.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -35,6 +36,7 @@ class Fact:
     classification: Classification = "internal"
     confidence: float = 1.0
     source: str = ""
+    untrusted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_id("the id of a fact", self.id)
@@ -43,6 +45,34 @@ class Fact:
         check_choice("classification", self.classification, CLASSIFICATIONS)
         check_share("confidence", self.confidence)
         check_text("source", self.source, most=200, empty=True)
+        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
+
+    def draft(self) -> Draft:
+        """The entry of the workspace that it is stored as. Writing it again has no effect."""
+        return Draft(
+            text=self.text,
+            kind="fact",
+            source=Source(by="distilled"),
+            untrusted=self.untrusted,
+            classification=self.classification,
+            domain=self.domain,
+            confidence=self.confidence,
+            key=f"fact/{self.id}",
+            data={"id": self.id, "source": self.source},
+        )
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """The fact that an entry is, also one that a person or the host's code wrote."""
+        return cls(
+            id=str(entry.data.get("id", entry.id)),
+            text=entry.text,
+            domain=entry.domain,
+            classification=entry.classification,
+            confidence=entry.confidence,
+            source=str(entry.data.get("source", entry.source.by)),
+            untrusted=entry.untrusted,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +90,8 @@ class Episode:
         payload: What it was given, as JSON.
         seconds: How long it took.
         at: When it ended.
+        classification: How widely it may be known.
+        untrusted: The untrusted functions whose results were read in it.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -75,6 +107,8 @@ class Episode:
     tags: Mapping[str, str] = field(default_factory=dict)
     payload: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0
+    classification: Classification = "internal"
+    untrusted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("id", "role_id", "action"):
@@ -87,11 +121,54 @@ class Episode:
         check_time("at", self.at)
         if not all(isinstance(each, str) for each in self.tags.values()):
             raise InvalidArgument("`tags` must map names to texts", remedy='pass for example {"territory": "APAC"}')
+        check_choice("classification", self.classification, CLASSIFICATIONS)
+        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
 
     @property
     def succeeded(self) -> bool:
         """Whether its outcome says that it succeeded."""
         return self.outcome.get("success") is True
+
+    def draft(self, account: str, source: Source | None = None) -> Draft:
+        """The entry that it is stored as. Writing it again has no effect.
+
+        Args:
+            account: The account of the member.
+            source: The thread and the turn that it comes from.
+        """
+        told = {"id": self.id, "action": self.action, "told": bool(self.text), "at": utc_text(self.at)}
+        given = {name: thawed(getattr(self, name)) for name in ("outcome", "tags", "payload", "seconds")}
+        return Draft(
+            text=self.text or f"{self.action}: {'succeeded' if self.succeeded else 'failed'}",
+            account=account,
+            kind="episode",
+            tags=_short(f"{name}:{value}" for name, value in self.tags.items()),
+            source=source or Source(),
+            untrusted=self.untrusted,
+            classification=self.classification,
+            domain=self.domain,
+            key=f"episode/{self.id}",
+            data=told | given,
+        )
+
+    @classmethod
+    def of(cls, entry: Entry, role_id: str) -> Self:
+        """The episode that an entry is."""
+        data = entry.data
+        return cls(
+            id=data["id"],
+            role_id=role_id,
+            action=data["action"],
+            outcome=data["outcome"],
+            at=datetime.fromisoformat(data["at"]),
+            text=entry.text if data["told"] else "",
+            domain=entry.domain,
+            tags=data["tags"],
+            payload=data["payload"],
+            seconds=data["seconds"],
+            classification=entry.classification,
+            untrusted=entry.untrusted,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +184,7 @@ class Insight:
         tags: Words to find it by.
         episodes: The ids of the episodes that it comes from.
         classification: How widely it may be known.
+        untrusted: The untrusted functions whose results it was made of.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -120,6 +198,7 @@ class Insight:
     tags: tuple[str, ...] = ()
     episodes: tuple[str, ...] = ()
     classification: Classification = "internal"
+    untrusted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_id("the id of an insight", self.id)
@@ -130,6 +209,48 @@ class Insight:
         object.__setattr__(self, "tags", ids("tags", self.tags))
         object.__setattr__(self, "episodes", ids("episodes", self.episodes))
         check_choice("classification", self.classification, CLASSIFICATIONS)
+        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
+
+    def draft(self, account: str) -> Draft:
+        """The entry that it is stored as. Writing it again has no effect.
+
+        Args:
+            account: The account of the member.
+        """
+        return Draft(
+            text=self.text,
+            account=account,
+            kind="insight",
+            tags=_short(self.tags),
+            source=Source(by="distilled"),
+            untrusted=self.untrusted,
+            classification=self.classification,
+            domain=self.domain,
+            confidence=self.confidence,
+            key=f"insight/{self.id}",
+            data={"id": self.id, "tags": [*self.tags], "episodes": [*self.episodes]},
+        )
+
+    @classmethod
+    def of(cls, entry: Entry, role_id: str) -> Self:
+        """The insight that an entry is, also one that a person or the host's code wrote."""
+        return cls(
+            id=str(entry.data.get("id", entry.id)),
+            role_id=role_id,
+            text=entry.text,
+            confidence=entry.confidence,
+            domain=entry.domain,
+            tags=entry.data.get("tags", entry.tags),
+            episodes=entry.data.get("episodes", ()),
+            classification=entry.classification,
+            untrusted=entry.untrusted,
+        )
+
+
+def _short(tags: Iterable[str]) -> tuple[str, ...]:
+    """Those of some tags that an entry can have; all of them are in its data."""
+    fits = [each for each in dict.fromkeys(tags) if each.isprintable() and len(each) <= MAX_TAG_CHARACTERS]
+    return tuple(fits[:MAX_TAGS])
 
 
 __all__ = ["Episode", "Fact", "Insight"]

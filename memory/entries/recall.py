@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
-from ...core import canonical_json
+from ...core import Scope, canonical_json
 from ...core.errors import InvalidArgument
 from ...core.validation import check_line
 from .entry import Draft, Entry, Reader, check_entry_text
@@ -72,11 +72,24 @@ class Recall:
         source: Where the entries are.
         limit: The most entries for one turn.
         characters: The most characters of them.
+        readers: Gives the reader for the account of a member, with what it may know; None is without members.
     """
 
     source: MemorySource
     limit: int
     characters: int
+    readers: Callable[[str], Awaitable[Reader | None]] | None = None
+
+    async def reader(self, scope: Scope) -> Reader:
+        """Who reads in a turn, or in a call of it: its account, or the member whose account it is.
+
+        Args:
+            scope: The ids that it runs under.
+        """
+        found = None
+        if self.readers is not None and scope.account is not None:
+            found = await self.readers(scope.account)
+        return found or Reader(workspace=scope.workspace, account=scope.account)
 
     async def find(self, reader: Reader, text: str) -> list[dict[str, Any]]:
         """The ids, versions and marks of the entries that fit a text best, as JSON. One that is too long ends the list.

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import Json
 
 from ...core import Clock, Embedder, Scope, SystemClock, canonical_json
-from ...core.checks import check_choice
+from ...core.checks import check_choice, json_object, thawed
 from ...core.errors import EntryChanged, UnknownEntry
 from ...storage import Database, Moment, Row, Schema, Transaction, portions, read_row
 from ..turns import keys_of, thread_key
@@ -35,7 +35,7 @@ from .words import question_words, words_of
 
 _COLUMNS: Final = (
     "key, workspace, owner, kind, text, tags, source, thread, untrusted, level, domain, confidence, version, "
-    "created, changed, expires, replaced"
+    "created, changed, expires, replaced, data"
 )
 
 ENTRIES: Final = Schema(
@@ -69,13 +69,14 @@ ENTRIES: Final = Schema(
         ("CREATE TABLE wa_distilled(thread TEXT PRIMARY KEY, turn TEXT NOT NULL)",),
         VECTOR_TABLES,
         ("CREATE TABLE wa_rewrite(id BIGINT PRIMARY KEY)",),
+        ("ALTER TABLE wa_entry ADD COLUMN data TEXT NOT NULL DEFAULT '{}'",),
     ),
 )
 
 _PAGE: Final = 200
 
 _INSERT: Final = f"INSERT INTO wa_entry({_COLUMNS}) VALUES {{}} ON CONFLICT(key) DO NOTHING RETURNING {_COLUMNS}"
-_VALUES: Final = f"({', '.join('?' * 17)})"
+_VALUES: Final = f"({', '.join('?' * 18)})"
 _INSERTED_AT_ONCE: Final = 50
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key=? AND workspace=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE key IN ({{}})"
@@ -83,7 +84,7 @@ _UPDATE: Final = "UPDATE wa_entry SET text=?, tags=?, expires=?, version=?, chan
 _DELETE: Final = "DELETE FROM wa_entry WHERE key=?"
 _ANY_REPLACED_BY: Final = "SELECT 1 FROM wa_entry WHERE replaced=? LIMIT 1"
 _REPLACED_BY: Final = f"SELECT {_COLUMNS} FROM wa_entry WHERE replaced=?"
-_LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner IN ({{}}) AND level <= ?
+_LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner IN ({{}}) AND (owner=? OR level <= ?)
                      AND (CAST(? AS BIGINT)=1 OR replaced IS NULL)
                      AND (expires IS NULL OR expires > ?)
                      AND (CAST(? AS TEXT) IS NULL OR kind=?)
@@ -125,6 +126,7 @@ class _Stored(Row):
     changed: Moment
     expires: Moment | None
     replaced: int | None
+    data: Json[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +178,21 @@ class EntryFilter:
     def matches(self, entry: Entry) -> bool:
         """Whether an entry passes."""
         return self.kind in (None, entry.kind) and set(self.tags) <= {*entry.tags}
+
+
+Ranked = Sequence[tuple[Entry, float]]
+"""Entries with their scores, the best first."""
+
+
+class _Question(NamedTuple):
+    """A search: who reads, what is looked for, and how much is wanted."""
+
+    reader: Reader
+    words: Sequence[str]
+    vector: Sequence[float] | None
+    now: datetime
+    limit: int
+    strict: bool
 
 
 class Entries:
@@ -244,7 +261,7 @@ class Entries:
 
         def work(transaction: Transaction) -> Entry | int | None:
             rows = transaction.hold(_ONE, (key, workspace), alone=True)
-            if not rows or not _visible(rows[0], reader):
+            if not rows or not _changeable(rows[0], reader):
                 return None
             before = self._entry(rows[0])
             if version not in (None, before.version):
@@ -283,7 +300,7 @@ class Entries:
             held: list[tuple[Place, int]] = []
             for entry_id, key in keys.items():
                 rows = transaction.hold(_ONE, (key, workspace), alone=True)
-                if not rows or not _visible(rows[0], reader):
+                if not rows or not _changeable(rows[0], reader):
                     return entry_id
                 held.append((_place(rows[0]), key))
             for _, key in sorted(held):
@@ -422,7 +439,7 @@ class Entries:
             )
             for key, (draft, replaced) in zip(keys, made, strict=True):
                 for row in transaction.hold(_ONE, (key_of_id(replaced or ""), workspace), alone=True):
-                    if _visible(row, Reader(workspace=workspace, account=draft.account)) and row[-1] is None:
+                    if _changeable(row, Reader(workspace=workspace, account=draft.account)) and row[_REPLACED] is None:
                         mark_replaced(transaction, row, key)
             transaction.execute(_SET_MARK, (thread, after))
             return rows
@@ -472,15 +489,18 @@ class Entries:
         """
         now, found = self._clock.now().timestamp(), list[Entry]()
         at, key = (math.inf, 0) if before is None else (before.created.timestamp(), key_of_id(before.id))
-        marks, kind = ", ".join("?" * len(reader.owners)), wanted.kind
+        owners, kind = (*reader.owners, *reader.others), wanted.kind
+        marks = ", ".join("?" * len(owners))
         while True:
             given = (
-                *(reader.workspace, *reader.owners, reader.levels[-1], int(replaced), now, kind, kind),
+                *(reader.workspace, *owners, reader.account or "", reader.highest, int(replaced), now, kind, kind),
                 *(min(at, 1e12), at if at < math.inf else 1e12, key, _PAGE),
             )
             rows = await self._database.read(lambda tx, given=given: tx.execute(_LIST.format(marks), given))  # type: ignore[misc]
             page = [self._entry(row) for row in rows]
-            found += filter(wanted.matches, page)
+            found += [
+                entry for row, entry in zip(rows, page, strict=True) if _visible(row, reader) and wanted.matches(entry)
+            ]
             if len(found) >= limit or len(page) < _PAGE:
                 return tuple(found[:limit])
             at, key = page[-1].created.timestamp(), key_of_id(page[-1].id)
@@ -502,39 +522,48 @@ class Entries:
             StorageInvalid: A row was changed by another program.
             EmbedderFailed: The search is strict, and the embedder failed.
         """
-        words, now = question_words(text)[:MAX_QUERY_WORDS], self._clock.now()
-        vectors = self._vectors
-        question = None if vectors is None else await vectors.question(text, strict=strict)
+        words, vector = question_words(text)[:MAX_QUERY_WORDS], None
+        if self._vectors is not None:
+            vector = await self._vectors.question(text, strict=strict)
+        asked = _Question(reader, words, vector, self._clock.now(), limit, strict)
 
-        def work(transaction: Transaction) -> Sequence[tuple[Entry, float]]:
-            nearest: Sequence[tuple[int, float]] | None = None
-            if vectors is not None and question is not None:
-                nearest = vectors.rank(transaction, reader, question, now, strict=strict)
-            found: Sequence[tuple[Entry, float]] = ()
-            # All are ranked only if the time of many is over, or to join them with the others.
-            for most in (limit + _PAGE, MAX_POSTINGS) if nearest is None else (MAX_POSTINGS,):
-                by_words = rank(transaction, reader, words, most)
-                ranked = by_words if nearest is None else fused(by_words, nearest)
-                found = self._current(transaction, ranked, now, limit)
-                if len(found) == limit or len(by_words) < most:
-                    break
+        def work(transaction: Transaction) -> Ranked:
+            found = self._found(transaction, asked, reader.owners)
+            if reader.others:  # apart, so that what others have takes no place of its own entries
+                others = self._found(transaction, asked, reader.others)
+                found = sorted((*found, *others), key=lambda each: (-each[1], each[0].id))[:limit]
             return found
 
-        return tuple(await self._database.read(work)) if words or question is not None else ()
+        return tuple(await self._database.read(work)) if words or vector is not None else ()
 
-    def _current(
-        self, transaction: Transaction, ranked: Sequence[tuple[int, float]], now: datetime, limit: int
-    ) -> Sequence[tuple[Entry, float]]:
-        """The first entries of a ranked list whose time is not over."""
+    def _found(self, transaction: Transaction, asked: _Question, owners: Sequence[str]) -> Ranked:
+        """The entries of some owners that fit a question best."""
+        nearest: Sequence[tuple[int, float]] | None = None
+        if self._vectors is not None and asked.vector is not None:
+            nearest = self._vectors.rank(
+                transaction, asked.reader, owners, asked.vector, asked.now, strict=asked.strict
+            )
+        found: Ranked = ()
+        # All are ranked only if many are left out, or to join them with the others.
+        for most in (asked.limit + _PAGE, MAX_POSTINGS) if nearest is None else (MAX_POSTINGS,):
+            by_words = rank(transaction, asked.reader, owners, asked.words, most)
+            ranked = by_words if nearest is None else fused(by_words, nearest)
+            found = self._current(transaction, asked, ranked)
+            if len(found) == asked.limit or len(by_words) < most:
+                break
+        return found
+
+    def _current(self, transaction: Transaction, asked: _Question, ranked: Sequence[tuple[int, float]]) -> Ranked:
+        """The first entries of a ranked list that the reader sees and whose time is not over."""
         found: list[tuple[Entry, float]] = []
-        start, size = 0, max(1, min(limit, _PAGE))
-        while start < len(ranked) and len(found) < limit:
+        start, size = 0, max(1, min(asked.limit, _PAGE))
+        while start < len(ranked) and len(found) < asked.limit:
             page = ranked[start : start + size]
             rows = {row[0]: row for row in _some(transaction, [key for key, _ in page])}
-            entries = [(self._entry(rows[key]), score) for key, score in page]
-            found += [each for each in entries if each[0].expires is None or each[0].expires > now]
+            entries = [(self._entry(rows[key]), score) for key, score in page if _visible(rows[key], asked.reader)]
+            found += [each for each in entries if each[0].expires is None or each[0].expires > asked.now]
             start, size = start + size, _PAGE
-        return found[:limit]
+        return found[: asked.limit]
 
     def _entry(self, row: tuple[Any, ...]) -> Entry:
         name = id_of_key(row[0]) if isinstance(row[0], int) else str(row[0])
@@ -555,6 +584,7 @@ class Entries:
             changed=_time(kept["changed"]),
             expires=None if kept["expires"] is None else _time(kept["expires"]),
             replaced_by=None if kept["replaced"] is None else id_of_key(kept["replaced"]),
+            data=json_object("data", json.loads(kept["data"])),
         )
 
 
@@ -614,7 +644,7 @@ def _values(workspace: str, key: int, draft: Draft, now: datetime) -> tuple[obje
         *(key, workspace, draft.account or "", draft.kind, draft.text, json.dumps(draft.tags, ensure_ascii=False)),
         *(canonical_json(draft.source.to_json()), thread, json.dumps([*draft.untrusted]), level),
         *(draft.domain, float(draft.confidence), 1, now.timestamp(), now.timestamp()),
-        *(_seconds(draft.expires or "never"), None),
+        *(_seconds(draft.expires or "never"), None, canonical_json(thawed(draft.data))),
     )
 
 
@@ -685,9 +715,17 @@ def _place(row: Sequence[Any]) -> Place:
     return row[1], row[2], row[9]
 
 
-def _visible(row: Sequence[Any], reader: Reader | None) -> bool:
+_KIND, _DOMAIN, _REPLACED = (_COLUMNS.split(", ").index(name) for name in ("kind", "domain", "replaced"))
+
+
+def _visible(row: Sequence[Any], reader: Reader) -> bool:
     workspace, owner, level = _place(row)
-    return reader is None or (workspace == reader.workspace and owner in reader.owners and level in reader.levels)
+    return workspace == reader.workspace and reader.sees(owner, row[_KIND], level, row[_DOMAIN])
+
+
+def _changeable(row: Sequence[Any], reader: Reader | None) -> bool:
+    """Whether a reader, or the workspace's host, can change an entry: what it sees of others it only reads."""
+    return reader is None or (_visible(row, reader) and row[2] in reader.owners)
 
 
 def _time(seconds: float) -> datetime:

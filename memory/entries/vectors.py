@@ -287,7 +287,14 @@ class Vectors:
     # --- searching --------------------------------------------------------------------------------------------------
 
     def rank(
-        self, transaction: Transaction, reader: Reader, question: Sequence[float], now: datetime, *, strict: bool
+        self,
+        transaction: Transaction,
+        reader: Reader,
+        owners: Sequence[str],
+        question: Sequence[float],
+        now: datetime,
+        *,
+        strict: bool,
     ) -> Ranked:
         """The entries nearest to a question, with their cosine similarities. Only what the reader may see is read.
 
@@ -302,7 +309,9 @@ class Vectors:
             _log_words_alone(error)
             return ()
         places = [
-            self._place(question, reader.workspace, owner, level) for owner in reader.owners for level in reader.levels
+            self._place(question, reader.workspace, owner, level)
+            for owner in owners
+            for level in reader.levels_of(owner)
         ]
         if self._in_file is None:
             found = self._rank_on_server(transaction, places, question, now.timestamp())

@@ -90,7 +90,7 @@ async def test_each_account_sees_its_own_entries_and_those_of_the_workspace(entr
     assert texts(await entries.search(ANA, "harbour pass")) == ["the harbour pass of Ana", "the harbour opens at six"]
     assert texts(await entries.search(BOB, "harbour pass")) == ["the harbour opens at six"]
     assert texts(await entries.list(ALL)) == ["the harbour opens at six"]
-    assert await entries.search(hidden, "harbour") == ()
+    assert texts(await entries.search(hidden, "harbour")) == ["the harbour pass of Ana"]
     assert await entries.get(BOB, [own.id]) == ()
     for attempt in (entries.forget("w", [own.id], BOB), entries.edit("w", own.id, Change(text="x"), reader=BOB)):
         with pytest.raises(UnknownEntry, match=r"there is no memory entry 'mem_.*' here; list"):
