@@ -54,6 +54,13 @@ class MemoryOptions(ThreadsOptions):
 
 
 @option_group
+class ImportOptions(ThreadsOptions):
+    """The options of `memory import`."""
+
+    account: str | None = option("ID", "The account that gets all entries. Default: that of each line.", WHICH)
+
+
+@option_group
 class ListedEntries(MemoryOptions):
     """The options of `memory list`."""
 
@@ -252,13 +259,13 @@ async def export(options: MemoryOptions, output: Output, file: Path) -> None:
         sys.stdout.write(text)
     else:
         await asyncio.to_thread(_write, file, text)
-        output.result({"exported": len(lines), "file": str(file)}, f"{len(lines)} entries in {file}")
+        output.result({"exported": len(lines), "file": str(file)}, f"entries in {file}: {len(lines)}")
 
 
 @app.command("import")
 @command(file=argument("FILE", "Lines of JSON, as `memory export` writes them, or - for standard input."))
-async def import_entries(options: MemoryOptions, output: Output, file: Path) -> None:
-    """Write the entries of a file. With --account they become those of this account.
+async def import_entries(options: ImportOptions, output: Output, file: Path) -> None:
+    """Write the entries of a file, each for the account that its line names.
 
     Importing a file again writes nothing new, and entries that are still there stay as they are. Entries that newer
     ones replaced are left out. If a line is wrong, nothing is written.
@@ -270,7 +277,7 @@ async def import_entries(options: MemoryOptions, output: Output, file: Path) -> 
     text = _read(file)
     async with _open(options) as memory:
         count = await memory.import_lines([*_objects(text)], account=options.account)
-    output.result({"imported": count}, f"{count} entries of the file are there")
+    output.result({"imported": count}, f"entries of the file in memory: {count}")
 
 
 @option_group
@@ -333,7 +340,7 @@ async def _distil(agent: WorldAgent, options: DistilOptions, output: Output) -> 
 
 
 @asynccontextmanager
-async def _open(options: MemoryOptions) -> AsyncGenerator[AgentMemory]:
+async def _open(options: ThreadsOptions) -> AsyncGenerator[AgentMemory]:
     from contextlib import aclosing
 
     from ...agent.memory import AgentMemory
