@@ -37,6 +37,7 @@ from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
 from .events import Events
+from .failures import failed, failure_text, is_failure
 from .lifecycle import (
     HUMAN_DECISION,
     LIFETIME_OVER,
@@ -930,13 +931,15 @@ class Society:
         found = await self._database.read(work)
         return min(found, key=lambda each: each.place) if found else None
 
-    async def ended(self, message_id: str) -> None:
+    async def ended(self, message_id: str, error: WorldAgentError | None = None) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
 
         So is one whose last referral was answered without an introduction. An answer that waits is looked at first.
+        If the turn failed, its sender is notified, which a message without an answer that it waits for ends too.
 
         Args:
             message_id: The message.
+            error: What the turn failed with; None if it did not.
         """
 
         def work(tx: Transaction) -> None:
@@ -947,10 +950,25 @@ class Society:
                 self._agreed(tx, letter, yes=False)
             origin = self._origin(tx, letter)
             if origin is not None and not self._is_open(tx, origin, letter):
-                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN})
+                why = _NONE_KNOWN if error is None else failure_text(letter, error, self.config.language)
+                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why})
+            elif error is not None and origin is None:
+                self._notify_failure(tx, letter, error)
             set_state(tx, self.config.id, message_id, "handled")
 
         await self._transact(work)
+
+    def _notify_failure(self, tx: Transaction, letter: Letter, error: WorldAgentError) -> None:
+        """Notify the sender of a message, unless the system sent it: then no notification leads to another."""
+        sender = letter.message.from_id
+        member = members_of(tx, self.config.id, [sender]).get(sender)
+        there = member.life.status in LIVE if member else participant(tx, self.config.id, sender, self.config.owner)
+        if not there or is_failure(letter) or is_question(letter):
+            return
+        with suppress(*_REFUSALS):  # a mailbox that is full
+            message, now = failed(letter, error, self.config.language), self._clock.now()
+            post(tx, self.config.id, message, chain=letter.chain + 1, opening=None, marks=letter.marks, now=now)
+            mark_answered(tx, self.config.id, letter.message.id)
 
     def _is_open(self, tx: Transaction, request: Letter, over: Letter) -> bool:
         """Whether a request is answered, or can be by an answer to a referral that is still to come or to be handled.
