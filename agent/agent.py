@@ -255,6 +255,7 @@ class WorldAgent:
                     self._runner.open(parts)
                     if self._society_functions is not None:
                         self._society_functions.open(self.society)
+                        await self.society.bootstrap()
                         opened.callback(self._society_functions.close)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):

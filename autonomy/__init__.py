@@ -1,6 +1,6 @@
 """What makes the members of a society act: a gateway delivers their messages as turns (000).
 
-Modules: `gateway`, `memory`, `role`, `routing`, `workers`.
+Modules: `gateway`, `memory`, `role`, `routing`, `workers`, `workspace_file`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from .memory import AgentMemory, MemoryFiles
     from .role import AutonomousRole
     from .routing import Roster, route
+    from .workspace_file import load_workspace
 
-__all__ = ["AgentMemory", "AutonomousRole", "Gateway", "MemoryFiles", "Roster", "route"]
+__all__ = ["AgentMemory", "AutonomousRole", "Gateway", "MemoryFiles", "Roster", "load_workspace", "route"]
 
 __getattr__ = lazy(
     __name__,
@@ -24,5 +25,6 @@ __getattr__ = lazy(
         ".memory": "AgentMemory MemoryFiles",
         ".role": "AutonomousRole",
         ".routing": "Roster route",
+        ".workspace_file": "load_workspace",
     },
 )

@@ -23,6 +23,8 @@ from typing import Any, Final
 
 from ..core.checks import check_text
 from ..core.errors import InvalidArgument
+from ..core.files import read_limited
+from ..harness.yaml import LONGEST
 from ..society import (
     AuthorityConfig,
     ClearanceProfile,
@@ -36,7 +38,7 @@ from ..society import (
     TrustProfile,
 )
 from ..society.roles import Authority, MemoryPolicy, active, goals_text
-from .routing import Roster, decide, route_of, run_by
+from .routing import Roster, decide, route, route_of, run_by
 
 _SOUL_FILE: Final = re.compile(r"\S+\.md")
 
@@ -53,15 +55,16 @@ def read_soul(soul: str, folder: Path | None = None) -> str:
     """
     if not isinstance(soul, str) or not _SOUL_FILE.fullmatch(soul):
         return soul
-    text, failure = "", ""
+    data = read_limited((folder or Path()) / soul, LONGEST)
+    text, failure = "", data if isinstance(data, str) else ""
     try:
-        text = ((folder or Path()) / soul).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        failure = type(error).__name__
+        text = data.decode("utf-8") if isinstance(data, bytes) else ""
+    except UnicodeDecodeError:
+        failure = "it is not UTF-8"
     if failure:
         raise InvalidArgument(
-            f"the soul {soul[:200]!r} cannot be read ({failure})",
-            remedy="create this UTF-8 file, or write the soul itself",
+            f"the soul {soul[:200]!r} cannot be read: {failure}",
+            remedy="create this file, or write the soul itself",
         )
     check_text(f"the soul {soul[:200]}", text)
     return text
@@ -75,8 +78,8 @@ class AutonomousRole:
 
     Args:
         spec: The definition. Without it, the class attributes and `given` are the definition.
-        lifecycle: Where it is in its life; by default what the roster says, and active without a roster.
-        trust: The trust in it, where the roster does not list it; the definition's by default.
+        lifecycle: Where it is in its life; None counts as active.
+        trust: The trust in it; the definition's by default.
         roster: All members, for events of other domains.
         given: Fields of `RoleSpec` that replace those of the class.
 
@@ -142,21 +145,19 @@ class AutonomousRole:
     def handle(self, event: Event, roster: Roster | None = None) -> RoutingDecision:
         """Decide what to do with an event. Nothing is done: a gateway executes the decision (A2, A12).
 
+        If the roster lists the member, its definition, state and trust there count, and of the class only its code.
+
         Args:
             event: The event.
             roster: All members of the workspace; by default the last that was handed over.
         """
         known = self.roster if roster is None else roster
-        return decide(self.spec, self._status(known), self._trust(known), event, known, self._match_operator)
-
-    def _status(self, roster: Roster | None) -> RoleStatus:
-        listed = None if roster is None else roster.members.get(self.role_id)
-        life = self.lifecycle or (listed and listed.life)
-        return life.status if life else RoleStatus.ACTIVE
-
-    def _trust(self, roster: Roster | None) -> TrustProfile:
-        listed = None if roster is None else roster.members.get(self.role_id)
-        return listed.trust if listed else self.trust or TrustProfile()
+        code = None if type(self)._match_operator is AutonomousRole._match_operator else self._match_operator
+        listed = None if known is None else known.members.get(self.role_id)
+        if known is not None and listed is not None:
+            return route(listed, event, known, code)
+        status = RoleStatus.ACTIVE if self.lifecycle is None else self.lifecycle.status
+        return decide(self.spec, status, self.trust or TrustProfile(), event, known, code)
 
     def can_act(self, capability: str) -> Authority:
         """What it may do with a capability: `autonomous`, `needs_approval` or `forbidden`.

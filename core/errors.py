@@ -437,10 +437,6 @@ class UnknownEpisode(UsageError):
     """The workspace has no outcome of an episode with this id."""
 
 
-class LifecycleError(UsageError):
-    """A member cannot go from its state to that one; the text says which states can follow (A7)."""
-
-
 class EntryChanged(UsageError):
     """A memory entry was edited since the version that an edit is of."""
 
@@ -459,6 +455,10 @@ class NameTaken(UsageError):
 
 class ProfileInvalid(UsageError):
     """A profile's file cannot be read, or names something that does not exist; the text names file and line (P1)."""
+
+
+class WorkspaceInvalid(UsageError):
+    """The file of a workspace cannot be read, or its parts do not fit; the text names file and line (A1)."""
 
 
 class SkillInvalid(UsageError):

@@ -16,7 +16,6 @@ from ..core.checks import to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
-from .lifecycle import ends_at
 from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile
 from .workspace import WorkspacePolicy
 
@@ -104,17 +103,21 @@ _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <>
 _CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
 _OF_DOMAIN: Final = f"""SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status IN ('active', 'testing')
                         AND id IN (SELECT member FROM wa_member_domain WHERE workspace=? AND domain=?) ORDER BY place"""
-_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}, expires) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DOMAIN: Final = "INSERT INTO wa_member_domain(workspace, domain, place, member) VALUES(?, ?, ?, ?)"
-_FIRST: Final = "INSERT INTO wa_society(workspace, members, last, steps) VALUES(?, 0, 0, 0) ON CONFLICT DO NOTHING"
+_FIRST: Final = "INSERT INTO wa_society(workspace, members, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
 _COUNTER: Final = "SELECT members, last FROM wa_society WHERE workspace=?"
 _COUNT: Final = "UPDATE wa_society SET members=?, last=? WHERE workspace=?"
+_LIFE: Final = "UPDATE wa_member SET status=?, life=? WHERE workspace=? AND id=?"
+_REDEFINE: Final = "UPDATE wa_member SET spec=?, life=?, trust=? WHERE workspace=? AND id=?"
+_PLACE: Final = "SELECT place FROM wa_member WHERE workspace=? AND id=?"
+_NO_DOMAINS: Final = "DELETE FROM wa_member_domain WHERE workspace=? AND member=?"
 _PERSON: Final = "SELECT body FROM wa_person WHERE workspace=? AND id=?"
 _ADD_PERSON: Final = """INSERT INTO wa_person(workspace, id, body) VALUES(?, ?, ?)
                         ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
 _OF_MEMBER: Final = (
     "DELETE FROM wa_member WHERE workspace=? AND id=?",
-    "DELETE FROM wa_member_domain WHERE workspace=? AND member=?",
+    _NO_DOMAINS,
     "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
     "DELETE FROM wa_contact WHERE workspace=? AND id=?",
     "DELETE FROM wa_mail WHERE workspace=? AND receiver=?",
@@ -122,8 +125,6 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
     "DELETE FROM wa_outcome WHERE workspace=? AND member=?",
     "DELETE FROM wa_occurrence WHERE workspace=? AND member=? AND state='done'",
-    "DELETE FROM wa_member_step WHERE workspace=? AND member=?",
-    "DELETE FROM wa_memory_due WHERE workspace=? AND member=?",
 )
 
 
@@ -228,6 +229,28 @@ class Members:
         """
         return PENDING + await self.register(spec, status=RoleStatus.DRAFT)
 
+    async def set_life(self, workspace: str, role_id: str, life: RoleLifecycle) -> None:
+        """Write down where a member is in its life. Whether it may go there is decided by the caller.
+
+        Raises:
+            UnknownMember: There is none with this id.
+        """
+
+        def work(tx: Transaction) -> bool:
+            tx.execute(_FIRST, (workspace,))
+            [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
+            before = members_of(tx, workspace, [role_id]).get(role_id)
+            if before is None:
+                return False
+            gone = RoleStatus.TERMINATED
+            change = (before.life.status is gone) - (life.status is gone)
+            tx.execute(_COUNT, (count + change, last, workspace))
+            tx.execute(_LIFE, (life.status.value, canonical_json(to_json(life)), workspace, role_id))
+            return True
+
+        if not await self._database.transact(work):
+            raise unknown_member(role_id)
+
     async def remove(self, workspace: str, role_id: str) -> None:
         """Remove a member with its contacts, its messages, and all contacts that others have of it.
 
@@ -235,7 +258,8 @@ class Members:
         """
 
         def work(tx: Transaction) -> None:
-            count, last = hold_members(tx, workspace)
+            tx.execute(_FIRST, (workspace,))
+            [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
             found = members_of(tx, workspace, [role_id]).get(role_id)
             if found is not None and found.life.status is not RoleStatus.TERMINATED:
                 tx.execute(_COUNT, (count - 1, last, workspace))
@@ -256,16 +280,7 @@ class Members:
                 f"{person.id!r} cannot be added as a person",
                 remedy="pass a Participant of type 'human' with its own id",
             )
-        body = canonical_json(to_json(person))
-
-        def work(tx: Transaction) -> bool:
-            taken = bool(members_of(tx, workspace, [person.id]))
-            if not taken:
-                tx.execute(_ADD_PERSON, (workspace, person.id, body))
-            return taken
-
-        if await self._database.transact(work):
-            raise InvalidArgument(f"{person.id!r} is the id of a member", remedy="use another id")
+        await self._database.transact(lambda tx: put_person(tx, workspace, person))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -294,17 +309,6 @@ def _member(row: Sequence[Any]) -> Member:
 
 
 _JSON: Final = ("spec", "interface", "life", "trust")
-
-
-def hold_members(tx: Transaction, workspace: str) -> tuple[int, int]:
-    """Hold the members of a workspace: until the transaction ends no other one adds one or changes its life.
-
-    Returns:
-        How many there are that are not terminated, and the number of the last.
-    """
-    tx.execute(_FIRST, (workspace,))
-    [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
-    return count, last
 
 
 def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[str, Member]:
@@ -352,6 +356,13 @@ def new_member(
     return Member(spec=spec, name=name or spec.role_id, interface=interface, life=life, trust=trust)
 
 
+def hold_members(tx: Transaction, workspace: str) -> tuple[int, int]:
+    """Hold the members of a workspace until the end of a transaction; returns their number and the last place."""
+    tx.execute(_FIRST, (workspace,))
+    [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
+    return int(count), int(last)
+
+
 def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
     """Add a member in a transaction; False if it is there already with an equal definition.
 
@@ -374,13 +385,33 @@ def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
     interface = None if member.interface is None else canonical_json(member.interface.to_json())
     given = (workspace, spec.role_id, last + 1, member.name, member.life.status.value, spec.parent_role_id)
     life, trust = (canonical_json(to_json(each)) for each in (member.life, member.trust))
-    over = ends_at(spec.ttl, member.life)
-    expires = None if over is None else over.timestamp()
-    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, expires))
+    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, last + 1, spec.role_id))
     tx.execute(_COUNT, (count + 1, last + 1, workspace))
     return True
+
+
+def put_person(tx: Transaction, workspace: str, person: Participant) -> None:
+    """Add a person in a transaction, or replace what is known of it.
+
+    Raises:
+        InvalidArgument: Its id is that of a member.
+    """
+    if members_of(tx, workspace, [person.id]):
+        raise InvalidArgument(f"{person.id!r} is the id of a member", remedy="use another id")
+    tx.execute(_ADD_PERSON, (workspace, person.id, canonical_json(to_json(person))))
+
+
+def redefine_member(tx: Transaction, member: Member) -> None:
+    """Replace the definition, the life and the trust of a member in a transaction; its id and its place stay."""
+    spec, key = member.spec, (member.spec.workspace, member.id)
+    given = (canonical_json(to_json(each)) for each in (spec, member.life, member.trust))
+    tx.execute(_REDEFINE, (*given, *key))
+    tx.execute(_NO_DOMAINS, key)
+    [(place,)] = tx.execute(_PLACE, key)
+    for domain in spec.domains:
+        tx.execute(_DOMAIN, (spec.workspace, domain, place, member.id))
 
 
 def unknown_member(role_id: object) -> UnknownMember:

@@ -154,8 +154,7 @@ class Outcomes:
             for each in rated:
                 tx.execute(_RATE, (feedback, self._workspace, each.episode_id))
             member = members_of(tx, self._workspace, [role_id])[role_id]
-            rows = tx.execute(_OF_MEMBER, (self._workspace, role_id))
-            trust = replayed(member, [_outcome(row) for row in rows])
+            trust = replayed(member, outcomes_of(tx, member))
             _write_trust(tx, member, trust)
         return trust
 
@@ -174,6 +173,11 @@ def record_outcome(tx: Transaction, workspace: str, outcome: Outcome) -> bool:
     tx.execute(_ADD, (workspace, *given, outcome.turn_id, outcome.feedback, workspace, member.id))
     _write_trust(tx, member, _after(member.trust, outcome))
     return True
+
+
+def outcomes_of(tx: Transaction, member: Member) -> list[Outcome]:
+    """The outcomes of a member in their order, in a transaction."""
+    return [_outcome(row) for row in tx.execute(_OF_MEMBER, (member.spec.workspace, member.id))]
 
 
 def replayed(member: Member, outcomes: Sequence[Outcome]) -> TrustProfile:
@@ -216,4 +220,4 @@ def _outcome(row: Sequence[Any]) -> Outcome:
     )
 
 
-__all__ = ["Outcome", "Outcomes", "record_outcome", "replayed"]
+__all__ = ["Outcome", "Outcomes", "outcomes_of", "record_outcome", "replayed"]

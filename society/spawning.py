@@ -78,7 +78,7 @@ def spec_of(
         operator_ids=operators,
         authority=authority,
         clearance=clearance,
-        trust=TrustProfile(default=template.default_trust),
+        trust=None if template.default_trust is None else TrustProfile(default=template.default_trust),
         parent_role_id="" if parent is None else parent.id,
         created_by=above,
         ttl=template.ttl,
@@ -105,6 +105,15 @@ def _id_of(name: str) -> str:
     return plain if name.isascii() else f"{plain or 'member'}-{digest(name, length=8)}"
 
 
+def makes(template: RoleTemplate, role_id: str) -> bool:
+    """Whether a member that is made of a template can have an id."""
+    parts = string.Formatter().parse(template.name_pattern)
+    plain = "".join(
+        re.sub(r"[^a-z0-9]+", "-", text.lower()) + ("" if name is None else "[a-z0-9-]+") for text, name, _, _ in parts
+    )
+    return re.fullmatch(f"{plain.strip('-')}(-[0-9a-f]{{8}})?", role_id) is not None
+
+
 def _check_params(template: RoleTemplate, params: Mapping[str, str]) -> None:
     missing = [name for name in template.parameters if name not in params]
     extra = [str(name)[:60] for name in params if name not in template.parameters]
@@ -129,4 +138,4 @@ def _filled(pattern: str, params: Mapping[str, str]) -> str:
     )
 
 
-__all__ = ["check_spawner", "derived_brief", "spec_of"]
+__all__ = ["check_spawner", "derived_brief", "makes", "spec_of"]

@@ -23,7 +23,7 @@ from ..core.checks import (
 from ..core.errors import InvalidArgument
 from ..core.validation import check_integer
 from .brief import InterfaceSpec, Language
-from .roles import AuthorityConfig, ClearanceProfile, Route, check_kind, check_ttl
+from .roles import RESERVED, AuthorityConfig, ClearanceProfile, Participant, RoleSpec, Route, check_kind, check_ttl
 
 Metric = Literal["episodes_by_tag", "time_share", "unique_entities", "payload_field"]
 DraftStatus = Literal["pending_review", "approved", "active", "rejected"]
@@ -136,7 +136,7 @@ class RoleTemplate:
         authority: The most that it may do.
         operator_ids: What it can run.
         clearance: The most that it may know; None is the default.
-        default_trust: How far it is trusted at first.
+        default_trust: How far it is trusted at first; None is the policy's.
         ttl: How long it lives: `task`, days such as `90d`, or None for ever.
         parameters: The names of its parameters.
         allowed_spawners: The members that can make one.
@@ -155,7 +155,7 @@ class RoleTemplate:
     authority: AuthorityConfig
     operator_ids: tuple[str, ...]
     clearance: ClearanceProfile | None = None
-    default_trust: float = 0.3
+    default_trust: float | None = None
     ttl: str | None = None
     parameters: tuple[str, ...] = ()
     allowed_spawners: tuple[str, ...] = ()
@@ -174,7 +174,8 @@ class RoleTemplate:
         check_kind("authority", self.authority, AuthorityConfig)
         check_kind("clearance", self.clearance, ClearanceProfile, optional=True)
         check_kind("interface_spec", self.interface_spec, InterfaceSpec, optional=True)
-        check_share("default_trust", self.default_trust)
+        if self.default_trust is not None:
+            check_share("default_trust", self.default_trust)
         check_ttl(self.ttl)
         object.__setattr__(self, "spawn_signals", items("spawn_signals", self.spawn_signals, SpawnSignal))
         object.__setattr__(self, "routes", items("routes", self.routes, Route))
@@ -281,9 +282,11 @@ class WorkspaceConfig:
         policy: Its rules.
         role_templates: Its templates by their ids.
         language: The language of prompts and messages.
+        roles: The members that it begins with. They join when the agent opens.
+        people: The people besides the owner that members can report to.
 
     Raises:
-        InvalidArgument: A field is invalid.
+        InvalidArgument: A field is invalid, or two members or people have the same id.
     """
 
     id: str
@@ -292,6 +295,8 @@ class WorkspaceConfig:
     policy: WorkspacePolicy = field(default_factory=WorkspacePolicy)
     role_templates: Mapping[str, RoleTemplate] = field(default_factory=dict)
     language: Language = "en"
+    roles: tuple[RoleSpec, ...] = ()
+    people: tuple[Participant, ...] = ()
 
     def __post_init__(self) -> None:
         check_id("the id of a workspace", self.id)
@@ -306,6 +311,23 @@ class WorkspaceConfig:
                     f"the template {template.template_id!r} has the key {key!r}", remedy="use its id as the key"
                 )
         check_choice("language", self.language, get_args(Language))
+        object.__setattr__(self, "roles", items("roles", self.roles, RoleSpec))
+        object.__setattr__(self, "people", items("people", self.people, Participant))
+        self._check_members()
+
+    def _check_members(self) -> None:
+        strange = [each.role_id for each in self.roles if each.workspace != self.id]
+        if strange:
+            raise InvalidArgument(
+                f"{strange[0]!r} is of another workspace than {self.id!r}", remedy="give all roles the workspace's id"
+            )
+        if any(each.type != "human" for each in self.people):
+            raise InvalidArgument("`people` must have the type 'human'", remedy="list members in `roles`")
+        seen: set[str] = {self.owner, *RESERVED}
+        for each in (*(person.id for person in self.people), *(role.role_id for role in self.roles)):
+            if each in seen:
+                raise InvalidArgument(f"the id {each!r} is used twice", remedy="give each member and person its own id")
+            seen.add(each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -364,6 +364,19 @@ def test_the_last_roster_that_was_handed_over_is_read() -> None:
     assert role.handle(event(domain="sales")).target_role_id == "seller"
 
 
+def test_what_the_roster_says_of_a_member_counts_and_its_code_does() -> None:
+    class Crm(AutonomousRole):
+        def _match_operator(self, event: Event) -> tuple[str | None, str | None]:
+            return "ops", "by code"
+
+    stored = crm(authority=AuthorityConfig(), routes=())
+    role = Crm(crm().spec, trust=TrustProfile(default=1.0))
+    assert (role.handle(event()).action, role.handle(event()).trigger_id) == ("delegate", "by code")
+    made = role.handle(event(), Roster(members={"crm": stored}))
+    assert (kind_of(made), made.trigger_id) == ("ask", "by code")
+    assert kind_of(AutonomousRole(crm().spec).handle(event(), Roster(members={"crm": stored}))) == "escalate"
+
+
 def test_a_member_that_is_not_live_ignores_everything() -> None:
     for status in (RoleStatus.DRAFT, RoleStatus.SUSPENDED, RoleStatus.TERMINATED):
         life = RoleLifecycle(status=status, created_at=NOW, created_by="charles")
@@ -396,7 +409,7 @@ def test_a_soul_is_a_text_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Path("souls/cro.md").write_text("You are the CRO.\n", encoding="utf-8")
     made = [AutonomousRole(role_id="cro", workspace="w", soul=soul).soul for soul in ("souls/cro.md", "Read notes.md")]
     assert made == ["You are the CRO.\n", "Read notes.md"]
-    with pytest.raises(InvalidArgument, match=r"the soul 'souls/none.md' cannot be read \(FileNotFoundError\)"):
+    with pytest.raises(InvalidArgument, match=r"the soul 'souls/none.md' cannot be read: No such file"):
         AutonomousRole(role_id="cro", workspace="w", soul="souls/none.md")
 
 

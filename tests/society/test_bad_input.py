@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from worldagent.society import (
     AuthorityConfig,
     Contact,
     Letter,
+    RoleStatus,
     RoleTemplate,
     WorkspaceConfig,
 )
@@ -78,7 +80,8 @@ async def nothing(agent: WorldAgent) -> None:
 
 
 async def terminated(agent: WorldAgent) -> None:
-    await agent.society.terminate("bdr")
+    life = (await agent.society.members.member("novel", "bdr")).life
+    await agent.society.members.set_life("novel", "bdr", replace(life, status=RoleStatus.TERMINATED))
 
 
 async def full(agent: WorldAgent) -> None:

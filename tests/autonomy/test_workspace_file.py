@@ -1,0 +1,341 @@
+"""The file of a workspace: what loads, what is refused with file and line, and how its members join."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from worldagent import Storage, WorldAgent
+from worldagent.autonomy import load_workspace
+from worldagent.autonomy.workspace_file import read_workspace
+from worldagent.core.errors import InvalidArgument, RoleExists, WorkspaceInvalid
+from worldagent.society import (
+    AuthorityConfig,
+    Participant,
+    RoleSpec,
+    RoleStatus,
+    Route,
+    TrustProfile,
+    WorkspaceConfig,
+)
+from worldagent.testing import ScriptedLM
+
+pytestmark = pytest.mark.requirement("A1")
+
+VIBE = """
+# workspace config (YAML)
+workspace: vibe-team
+owner: charles
+policy:
+  max_roles: 100
+  spawn_requires_approval: false
+
+roles:
+  - role_id: cro
+    soul: souls/cro.md
+    domains: [revenue, pipeline, deals]
+    reports_to: charles
+    operator_ids: [revenue_ops, company_intel]
+    authority:
+      autonomous: [qualify_lead, trigger_nurture, generate_report]
+      needs_approval: [commit_deal_terms, change_pricing]
+      forbidden: [sign_contracts, modify_own_authority]
+
+role_templates:
+  bdr:
+    name_pattern: "BDR - {territory}"
+    soul_template: |
+      You are a BDR covering {territory}.
+      Qualify inbound leads, do outbound prospecting.
+    domains: [revenue]
+    authority:
+      autonomous: [qualify_lead, send_outreach]
+      needs_approval: [schedule_demo]
+      forbidden: [negotiate_price]
+    operator_ids: [revenue_ops]
+    parameters: [territory]
+    allowed_spawners: [cro]
+    spawn_signals:
+      - id: volume_threshold
+        description: "Lead volume in territory exceeds capacity"
+        conditions:
+          - metric: episodes_by_tag
+            tag_field: territory
+            threshold: 50
+            window_days: 30
+"""
+"""The example of 000 4.9, as it is written there."""
+
+
+def written(folder: Path, text: str, *, soul: str = "You are the CRO.\n") -> Path:
+    (folder / "souls").mkdir(exist_ok=True)
+    (folder / "souls/cro.md").write_text(soul, encoding="utf-8")
+    file = folder / "workspace.yaml"
+    file.write_text(dedent(text), encoding="utf-8")
+    return file
+
+
+@pytest.mark.requirement("A9")
+def test_the_example_of_the_design_loads_as_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = written(tmp_path, VIBE)
+    with caplog.at_level(logging.WARNING, "worldagent.workspace"):
+        config = load_workspace(file)
+    assert (config.id, config.name, config.owner) == ("vibe-team", "vibe-team", "charles")
+    [cro], bdr = config.roles, config.role_templates["bdr"]
+    assert (cro.soul, cro.domains, cro.reports_to) == (
+        "You are the CRO.\n",
+        ("revenue", "pipeline", "deals"),
+        "charles",
+    )
+    assert cro.authority.of("sign_contracts") == "forbidden"
+    assert (bdr.template_id, bdr.parameters, bdr.spawn_signals[0].conditions[0].threshold) == (
+        "bdr",
+        ("territory",),
+        50,
+    )
+    [warning] = caplog.messages
+    assert warning.startswith(f"{file}:27: the template 'bdr' grants what its spawner 'cro' lacks: send_outreach")
+
+
+def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """
+        workspace: studio
+        name: The studio
+        owner: dana
+        language: zh
+        policy: {brief: derived, memory_isolation: strict, default_trust: 0.5}
+        people:
+          - {id: eve, name: Eve}
+        roles:
+          - role_id: seller
+            soul: You sell.
+            reports_to: eve
+            domains: [sales]
+            operator_ids: [ops]
+            authority: {autonomous: [close]}
+            clearance: {domains: {sales: confidential}, default: public}
+            goals:
+              - id: grow
+                description: Grow.
+                key_results: [{id: leads, description: Leads, target: 200, current: 142.5, unit: leads}]
+            trust: {scores: {close: 0.9}, default: 0.4}
+            ttl: 90d
+            memory_policy: delete
+            routes:
+              - {event: "deal.*", operator: ops, trigger: new, capability: close}
+        role_templates:
+          helper:
+            name_pattern: "{name}"
+            soul_template: souls/helper.md
+            parameters: [name]
+            allowed_spawners: [seller, root]
+            default_trust: 0.6
+            operator_ids: [ops]
+            routes: [{event: "*", operator: ops}]
+            interface_spec: {services: Helps., input_format: A text., output_format: A text.}
+        """,
+    )
+    (tmp_path / "souls/helper.md").write_text("You help {name}.", encoding="utf-8")
+    config = load_workspace(file)
+    [seller] = config.roles
+    assert (config.name, config.language, config.policy.default_trust) == ("The studio", "zh", 0.5)
+    assert config.people == (Participant(id="eve", type="human", name="Eve"),)
+    assert seller.clearance is not None
+    assert seller.clearance.of("sales") == "confidential"
+    assert seller.routes == (Route(event="deal.*", operator="ops", trigger="new", capability="close"),)
+    assert seller.goals[0].key_results[0].progress == 142.5 / 200
+    assert (seller.trust, seller.ttl, seller.memory_policy) == (
+        TrustProfile(scores={"close": 0.9}, default=0.4),
+        "90d",
+        "delete",
+    )
+    helper = config.role_templates["helper"]
+    assert (helper.soul_template, helper.default_trust) == ("You help {name}.", 0.6)
+
+
+BASE = """\
+workspace: w
+owner: dana
+roles:
+  - role_id: cro
+    soul: You are.
+    operator_ids: [ops]
+"""
+TEMPLATE = "role_templates:\n  t:\n    name_pattern: T\n    soul_template: You are.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem", "remedy"),
+    [
+        ("", 0, "the file must be a mapping", "write"),
+        ("owner: dana", 1, "the file lacks 'workspace'", "add a line 'workspace: ...'"),
+        (BASE + "polcy: {}", 7, "the file has no key 'polcy'", "did you mean 'policy'?"),
+        (BASE + "    domain: [x]", 7, "'roles.0' has no key 'domain'", "did you mean 'domains'?"),
+        (BASE + "    created_by: eve", 7, "'roles.0' has no key 'created_by'", "the keys are"),
+        (BASE + "    domains: x", 7, "'roles.0.domains' must be a list, each item a text", "write a list"),
+        (BASE + "    domains: [5]", 7, "'roles.0.domains.0' must be a text", "write a text in quotes"),
+        (BASE + "    reports_to: cro2", 7, "'cro' reports to 'cro2'", "did you mean 'cro'?"),
+        (BASE + "    reports_to: cro", 7, "'cro' report to each other in a circle", "let one of them"),
+        (BASE + "    routes: [{event: a, operator: x}]", 7, "leads to 'x'", "use one of: ops"),
+        (BASE + "    ttl: soon", 7, "`ttl` 'soon' is not a lifetime", "use 'task'"),
+        (BASE + "    authority: {autonomous: [a], forbidden: [a]}", 7, "the capability 'a' is both", "keep it in one"),
+        (BASE + "  - {role_id: cro, soul: You.}", 7, "the id 'cro' is used twice", "give each member"),
+        (BASE + "  - {role_id: user, soul: You.}", 7, "the role_id 'user' is reserved", "use another id"),
+        (BASE + "  - {role_id: b, soul: none.md}", 7, "the soul 'none.md' cannot be read: No such file", "create this"),
+        (BASE + "  - You.", 7, "'roles.1' must be a mapping", "write 'key: value' lines"),
+        (BASE + "policy: {max_roles: true}", 7, "'policy.max_roles' must be a whole number", "write a whole"),
+        (BASE + "policy:\n  default_trust: 2", 8, "`default_trust` must be a number from 0 to 1", "pass for"),
+        (BASE + "policy: {brief: never}", 7, "'policy.brief' must be one of required, derived", "write one of"),
+        (BASE + "  - {role_id: b, soul: You.}\npolicy: {max_roles: 1}", 8, "there are 2 roles", "raise `max_roles`"),
+        (BASE + TEMPLATE + "    allowed_spawners: [cto]", 11, "allows the spawner 'cto'", "the roles are: cro"),
+        (BASE + TEMPLATE + "    parameters: [a]\n    template_id: t", 12, "has no key 'template_id'", "the keys are"),
+        ("a: *b", 1, "anchors and aliases are not allowed", "write plain YAML"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_line_and_a_remedy(
+    tmp_path: Path, text: str, line: int, problem: str, remedy: str
+) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(WorkspaceInvalid) as raised:
+        load_workspace(file)
+    assert raised.value.problem.startswith(f"{file}:{line}" if line else str(file))
+    assert problem in raised.value.problem
+    assert remedy in str(raised.value.remedy)
+
+
+def test_all_mistakes_of_a_file_are_found_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(BASE.replace("dana", "5").replace("[ops]", "ops") + TEMPLATE.replace("soul_", "sole_"))
+    found = [each.problem.removeprefix(f"{file}:") for each in read_workspace(file).problems]
+    assert found == [
+        "2: 'owner' must be a text",
+        "6: 'roles.0.operator_ids' must be a list, each item a text",
+        "8: 'role_templates.t' lacks 'soul_template'",
+        "10: 'role_templates.t' has no key 'sole_template'",
+    ]
+    with pytest.raises(WorkspaceInvalid, match=r"and 3 more: worldagent workspace check"):
+        load_workspace(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceInvalid, match=r"none\.yaml' cannot be read: No such file"):
+        load_workspace(tmp_path / "none.yaml")
+
+
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize(
+    ("role", "template", "warned"),
+    [
+        (
+            "authority: {forbidden: [a]}",
+            "authority: {autonomous: [a, b], needs_approval: [c]}",
+            "a (forbidden there), b (",
+        ),
+        ("authority: {autonomous: [a, b]}", "authority: {autonomous: [a], forbidden: [b]}", ""),
+        ("domains: []", "operator_ids: [ops, mail]", "mail"),
+        ("clearance: {domains: {x: public}}", "clearance: {default: internal}", "x"),
+        ("clearance: {default: public}", "domains: []", "default"),
+        ("clearance: {default: internal}", "clearance: {default: public}", ""),
+    ],
+)
+def test_a_template_that_grants_more_than_its_spawner_may_is_warned_of(
+    tmp_path: Path, role: str, template: str, warned: str
+) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(f"{BASE}    {role}\n{TEMPLATE}    allowed_spawners: [cro, root]\n    {template}\n")
+    read = read_workspace(file)
+    assert read.config is not None
+    assert len(read.warnings) == bool(warned)
+    if warned:
+        assert f"grants what its spawner 'cro' lacks: {warned}" in read.warnings[0].problem
+
+
+def test_members_of_a_template_can_be_spawners(tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    pattern = TEMPLATE.replace("pattern: T", 'pattern: "Lead - {a} of {b}"')
+    file.write_text(f"{BASE}{pattern}    parameters: [a, b]\n    allowed_spawners: [lead-x-of-y]\n")
+    assert read_workspace(file).problems == ()
+    file.write_text(f"{BASE}{pattern}    parameters: [a, b]\n    allowed_spawners: [lead-x]\n")
+    assert len(read_workspace(file).problems) == 1
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
+
+
+def role(name: str, above: str = "", **more: Any) -> RoleSpec:
+    given: dict[str, Any] = {"soul": "You are.", "domains": (), "operator_ids": (), "authority": AuthorityConfig()}
+    return RoleSpec(role_id=name, workspace="w", reports_to=above, **(given | more))
+
+
+def workspace(*roles: RoleSpec, **more: Any) -> WorkspaceConfig:
+    return WorkspaceConfig(id="w", owner="dana", roles=roles, **more)
+
+
+def opened(config: WorkspaceConfig, home: Path) -> WorldAgent:
+    return WorldAgent("w", lm=ScriptedLM([]), society=config, storage=Storage(home=home))
+
+
+async def stored(config: WorkspaceConfig, home: Path) -> Mapping[str, Any]:
+    async with opened(config, home) as agent:
+        return {each.id: each for each in await agent.society.members.members("w")}
+
+
+async def test_members_join_when_the_agent_opens_in_any_order(tmp_path: Path) -> None:
+    config = workspace(role("c", "b"), role("b", "a"), role("d", "eve"), role("a"), people=(
+        Participant(id="eve", type="human", name="Eve"),
+    ))  # fmt: skip
+    async with opened(config, tmp_path) as agent:
+        members = await agent.society.members.members("w")
+        assert [each.id for each in members] == ["c", "b", "d", "a"]
+        assert {each.life.status for each in members} == {RoleStatus.ACTIVE}
+        assert [each.id for each in await agent.society.contacts.list("c")] == ["b", "root"]
+        assert await agent.society.bootstrap() == ()
+    async with opened(config, tmp_path) as agent:
+        assert await agent.society.members.members("w") == members
+
+
+@pytest.mark.on_every_database(soak=True)
+async def test_a_changed_definition_replaces_the_stored_one_and_nothing_else(tmp_path: Path) -> None:
+    first = workspace(role("a"), role("b", "a", domains=("x", "y")))
+    before = await stored(first, tmp_path)
+    changed = role("b", "", domains=("y", "z"), soul="You are new.", trust=TrustProfile(default=0.9))
+    async with opened(workspace(role("a"), changed), tmp_path) as agent:
+        society = agent.society
+        after = await society.members.member("w", "b")
+        assert (after.spec, after.trust.default, after.life) == (changed, 0.9, before["b"].life)
+        owners = [[each.id for each in await society.members.find_by_domain("w", domain)] for domain in "xyz"]
+        assert owners == [[], ["b"], ["b"]]
+        assert [each.id for each in await society.members.list_roles("w")] == ["a", "b"]
+        assert {"a", "user"} <= {each.id for each in await society.contacts.list("b")}
+
+
+async def test_a_member_that_is_not_named_any_more_stays_and_a_terminated_one_too(tmp_path: Path) -> None:
+    async with opened(workspace(role("a"), role("b")), tmp_path) as agent:
+        life = (await agent.society.members.member("w", "b")).life
+        ended = type(life)(status=RoleStatus.TERMINATED, created_at=life.created_at, created_by="user")
+        await agent.society.members.set_life("w", "b", ended)
+    assert set(await stored(workspace(role("b", soul="You are new.")), tmp_path)) == {"a"}
+
+
+async def test_a_configuration_cannot_take_the_id_of_a_spawned_member(tmp_path: Path) -> None:
+    await stored(workspace(role("a"), role("b", created_by="a", parent_role_id="a")), tmp_path)
+    with pytest.raises(RoleExists, match="'b' of the configuration is a member that 'a' made"):
+        await stored(workspace(role("a"), role("b")), tmp_path)
+
+
+async def test_members_that_cannot_join_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="'a', 'b' report to each other in a circle"):
+        await stored(workspace(role("a", "b"), role("b", "a")), tmp_path)
+    with pytest.raises(InvalidArgument, match="'a' names 'nobody', which is not in the workspace"):
+        await stored(workspace(role("a", "nobody")), tmp_path)
+    for wrong in ({"people": (Participant(id="a", type="human"),)}, {"people": (Participant(id="x", type="role"),)}):
+        with pytest.raises(InvalidArgument):
+            workspace(role("a"), **wrong)
+    with pytest.raises(InvalidArgument, match="'a' is of another workspace than 'v'"):
+        WorkspaceConfig(id="v", owner="dana", roles=(role("a"),))
