@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Final, Self
 from ..agent import WorldAgent
 from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
-from ..core.errors import AlreadyAnswered, HostError, NameTaken, NothingToResume, UnknownWorker, WorldAgentError
+from ..core import Scope
+from ..core.errors import (
+    AlreadyAnswered,
+    CallRefused,
+    HostError,
+    NameTaken,
+    NothingToResume,
+    UnknownWorker,
+    WorldAgentError,
+)
 from ..harness import Worker
-from ..harness.journal import OpenReply, Reply
+from ..harness.journal import Reply
 from ..society import Letter, Society, TrustProfile
 from ..society.functions import as_shown
 from ..society.members import LIVE
@@ -81,37 +90,44 @@ class Gateway:
         Returns:
             How many messages are over, and how many events moved on.
         """
-        await self._bring_replies()
-        waiting = await self._society.waiting()
-        events, *done = await asyncio.gather(self._events.run(), *(self._delivered(letter) for letter in waiting))
+        replies = await self._replies()
+        heads = {_thread(letter.message.to_id): letter for letter in await self._society.waiting()}
+        resumed = [self._resumed(scope, found, heads.pop(scope.thread or "", None)) for scope, found in replies.items()]
+        delivered = [self._delivered(letter) for letter in heads.values()]
+        events, *done = await asyncio.gather(self._events.run(), *resumed, *delivered)
         return events + sum(done)
 
-    async def _bring_replies(self) -> None:
-        """Resume the turns that wait for a reply (A4): with it, or without one if its time is over."""
-        for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
-            try:
-                await self._bring_reply(wait)
-            except WorldAgentError as error:  # the other turns are still resumed
-                _LOG.warning("the turn %s could not be resumed with its reply: %s", wait.turn_id, error.code)
+    async def _replies(self) -> dict[Scope, dict[str, Reply]]:
+        """The threads with a turn that waits for a reply (A4) and can be resumed, with the replies to its pauses.
 
-    async def _bring_reply(self, wait: OpenReply) -> None:
-        late = wait.expires is not None and wait.expires <= self._agent.clock.now()
-        letter = None if late else await self._society.reply_to(wait.message_id)
-        if letter is None and not late:
-            return
-        answers = {}
-        if letter is not None:
-            marks = [*letter.marks, f"message:{letter.message.from_id}"]
-            text = await self._society.text_of(letter, can_reply=False)
-            answers = {wait.pause_id: Reply({"text": text, "marks": marks})}
-            # Before the turn has it: a reply that is over is still found, and one that is not would start its own turn.
-            await self._society.ended(letter.message.id)
-        scope = wait.scope
-        if scope.account is not None and scope.account.startswith(_ACCOUNT):
-            await self.enlist(scope.account.removeprefix(_ACCOUNT))
+        One whose time is over gets none.
+        """
+        found: dict[Scope, dict[str, Reply]] = {}
+        for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
+            late = wait.expires is not None and wait.expires <= self._agent.clock.now()
+            letter = None if late else await self._society.reply_to(wait.message_id)
+            if letter is not None:
+                # Before the turn has it: one that is over is still found, and one that is not would start its own turn.
+                await self._society.ended(letter.message.id)
+                text = await self._society.text_of(letter, can_reply=False)
+                marks = [*letter.marks, f"message:{letter.message.from_id}"]
+                found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": marks})
+            elif late:
+                found.setdefault(wait.scope, {})
+        return found
+
+    async def _resumed(self, scope: Scope, answers: dict[str, Reply], letter: Letter | None) -> bool:
+        """Resume a turn with its replies; then deliver the message that it is for, if a message started it."""
         thread = self._agent.thread(scope.thread or "", account=scope.account, channel=scope.channel)
-        with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
-            await thread.resume(answers)
+        try:
+            async with self._slots:
+                if scope.account is not None and scope.account.startswith(_ACCOUNT):
+                    await self.enlist(scope.account.removeprefix(_ACCOUNT))
+                with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
+                    await thread.resume(answers)
+        except WorldAgentError as error:  # its message is delivered again, and reports it
+            _LOG.warning("the thread %r could not be resumed with a reply: %s", scope.thread, error.code)
+        return letter is not None and await self._delivered(letter)
 
     async def _run(self) -> None:
         clock = self._agent.clock
@@ -139,12 +155,15 @@ class Gateway:
                 return await self._given_up(letter, error)
             if turn.status in ("paused", "stopped"):
                 return False
+            if turn.status != "done":
+                refused = CallRefused(f"the turn was {turn.status}", remedy="do without it, or ask for something else")
+                return await self._given_up(letter, refused)
             await self._society.ended(letter.message.id)
             return True
 
     async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
         _LOG.warning("the turn of the message %s to %r failed: %s", letter.message.id, letter.message.to_id, error.code)
-        await self._society.ended(letter.message.id)
+        await self._society.ended(letter.message.id, error)
         return True
 
     async def _turn(self, letter: Letter) -> Turn:
@@ -170,7 +189,7 @@ class Gateway:
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
         # A member has an account of its own, and with it its memory, its usage and its stored role.
         account = None if receiver == ROOT else f"{_ACCOUNT}{receiver}"
-        thread = self._agent.thread(f"member {receiver}", account=account)
+        thread = self._agent.thread(_thread(receiver), account=account)
         return (
             thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)
         )
@@ -197,6 +216,11 @@ class Gateway:
     @property
     def _society(self) -> Society:
         return self._agent.society
+
+
+def _thread(member: str) -> str:
+    """The thread of a member."""
+    return f"member {member}"
 
 
 __all__ = ["Gateway"]

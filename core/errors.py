@@ -437,6 +437,10 @@ class UnknownEpisode(UsageError):
     """The workspace has no outcome of an episode with this id."""
 
 
+class LifecycleError(UsageError):
+    """A member cannot go from its state to that one; the text says which states can follow (A7)."""
+
+
 class EntryChanged(UsageError):
     """A memory entry was edited since the version that an edit is of."""
 

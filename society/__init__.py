@@ -1,7 +1,7 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `bootstrap`, `brief`, `contacts`, `delivery`, `events`, `functions`, `graph`, `mail`, `members`, `messages`,
-`notices`, `outcomes`, `roles`, `society`, `spawning`, `tables`, `workspace`.
+Modules: `bootstrap`, `brief`, `contacts`, `delivery`, `events`, `functions`, `graph`, `lifecycle`, `lives`, `mail`,
+`members`, `messages`, `notices`, `outcomes`, `roles`, `society`, `spawning`, `tables`, `workspace`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .delivery import Introduction, delivered
     from .events import Events, PostedEvent, read_event
     from .functions import SEND_RULES, SocietyFunctions
+    from .lifecycle import LifeStep
+    from .lives import MemoryDue
     from .mail import Letter
     from .members import InMemoryRegistry, Member, Members, RoleRegistry
     from .messages import RoleMessage
@@ -62,8 +64,10 @@ __all__ = [
     "Introduction",
     "KeyResult",
     "Letter",
+    "LifeStep",
     "Member",
     "Members",
+    "MemoryDue",
     "Objective",
     "Outcome",
     "Outcomes",
@@ -100,6 +104,8 @@ __getattr__ = lazy(
         ".delivery": "Introduction delivered",
         ".events": "Events PostedEvent read_event",
         ".functions": "SEND_RULES SocietyFunctions",
+        ".lifecycle": "LifeStep",
+        ".lives": "MemoryDue",
         ".mail": "Letter",
         ".members": "InMemoryRegistry Member Members RoleRegistry",
         ".messages": "RoleMessage",

@@ -85,6 +85,8 @@ _HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND {_
                       SELECT MIN(place) FROM wa_mail AS o
                       WHERE o.workspace=m.workspace AND o.receiver=m.receiver AND o.{_OPEN})
                     AND receiver <> '{USER}' AND receiver NOT IN (SELECT id FROM wa_person AS p WHERE p.workspace=?)
+                    AND NOT EXISTS (SELECT 1 FROM wa_member AS w WHERE w.workspace=m.workspace AND w.id=m.receiver
+                                    AND w.status NOT IN ('active', 'testing'))
                     ORDER BY sent, id LIMIT ?"""
 _OF: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND {_OPEN} ORDER BY place LIMIT ?"
 _RECORDED: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND sender=? AND state='recorded'
@@ -95,6 +97,12 @@ _LAST: Final = f"""SELECT {_COLUMNS} FROM wa_mail
 _HANDLING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state='handling'"
 _UNANSWERED: Final = """SELECT id FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
                         ORDER BY place"""
+_REQUESTS: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND kind='request' AND answered=0
+                       ORDER BY place"""
+_CLOSE: Final = (
+    "UPDATE wa_mail SET state='handled' WHERE workspace=? AND receiver=? AND state IN ('waiting', 'handling')"
+)
+_EMPTY: Final = "UPDATE wa_mailbox SET waiting=0 WHERE workspace=? AND member=?"
 _ANSWERED: Final = "UPDATE wa_mail SET answered=1 WHERE workspace=? AND id=?"
 _ASKED: Final = """WITH RECURSIVE asked(id) AS (
                      SELECT id FROM wa_mail WHERE workspace=? AND id=? UNION
@@ -120,6 +128,19 @@ def held(tx: Transaction, workspace: str, message_id: str) -> Letter | None:
     return letter_of(tx, workspace, message_id)
 
 
+def hold_mailbox(tx: Transaction, workspace: str, member: str) -> None:
+    """Hold a mailbox: until the transaction ends no other one puts a message into it or closes it."""
+    tx.execute(_OPEN_MAILBOX, (workspace, member))
+    tx.hold(_MAILBOX, (workspace, member), alone=True)
+
+
+def close_mailbox(tx: Transaction, workspace: str, member: str) -> list[Letter]:
+    """Close a mailbox that is held: nothing waits in it any more; returns the requests without a reply."""
+    tx.execute(_CLOSE, (workspace, member))
+    tx.execute(_EMPTY, (workspace, member))
+    return [_letter(row) for row in tx.execute(_REQUESTS, (workspace, member))]
+
+
 def handled_by(tx: Transaction, workspace: str, member: str) -> Letter | None:
     """The message that a member handles at the moment; None if it handles none."""
     rows = tx.execute(_HANDLING, (workspace, member))
@@ -127,7 +148,7 @@ def handled_by(tx: Transaction, workspace: str, member: str) -> Letter | None:
 
 
 def heads(tx: Transaction, workspace: str, most: int) -> list[Letter]:
-    """The oldest message of each mailbox of a member that is not handled yet, the oldest first."""
+    """The oldest message that is not handled yet of each member that receives messages, the oldest first."""
     return [_letter(row) for row in tx.execute(_HEADS, (workspace, workspace, most))]
 
 

@@ -16,6 +16,7 @@ from ..core.checks import to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
+from .lifecycle import ends_at
 from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile
 from .workspace import WorkspacePolicy
 
@@ -103,13 +104,12 @@ _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <>
 _CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
 _OF_DOMAIN: Final = f"""SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status IN ('active', 'testing')
                         AND id IN (SELECT member FROM wa_member_domain WHERE workspace=? AND domain=?) ORDER BY place"""
-_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}, expires) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DOMAIN: Final = "INSERT INTO wa_member_domain(workspace, domain, place, member) VALUES(?, ?, ?, ?)"
-_FIRST: Final = "INSERT INTO wa_society(workspace, members, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
+_FIRST: Final = "INSERT INTO wa_society(workspace, members, last, steps) VALUES(?, 0, 0, 0) ON CONFLICT DO NOTHING"
 _COUNTER: Final = "SELECT members, last FROM wa_society WHERE workspace=?"
 _COUNT: Final = "UPDATE wa_society SET members=?, last=? WHERE workspace=?"
-_LIFE: Final = "UPDATE wa_member SET status=?, life=? WHERE workspace=? AND id=?"
-_REDEFINE: Final = "UPDATE wa_member SET spec=?, life=?, trust=? WHERE workspace=? AND id=?"
+_REDEFINE: Final = "UPDATE wa_member SET spec=?, life=?, trust=?, expires=? WHERE workspace=? AND id=?"
 _PLACE: Final = "SELECT place FROM wa_member WHERE workspace=? AND id=?"
 _NO_DOMAINS: Final = "DELETE FROM wa_member_domain WHERE workspace=? AND member=?"
 _PERSON: Final = "SELECT body FROM wa_person WHERE workspace=? AND id=?"
@@ -125,6 +125,8 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
     "DELETE FROM wa_outcome WHERE workspace=? AND member=?",
     "DELETE FROM wa_occurrence WHERE workspace=? AND member=? AND state='done'",
+    "DELETE FROM wa_member_step WHERE workspace=? AND member=?",
+    "DELETE FROM wa_memory_due WHERE workspace=? AND member=?",
 )
 
 
@@ -229,28 +231,6 @@ class Members:
         """
         return PENDING + await self.register(spec, status=RoleStatus.DRAFT)
 
-    async def set_life(self, workspace: str, role_id: str, life: RoleLifecycle) -> None:
-        """Write down where a member is in its life. Whether it may go there is decided by the caller.
-
-        Raises:
-            UnknownMember: There is none with this id.
-        """
-
-        def work(tx: Transaction) -> bool:
-            tx.execute(_FIRST, (workspace,))
-            [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
-            before = members_of(tx, workspace, [role_id]).get(role_id)
-            if before is None:
-                return False
-            gone = RoleStatus.TERMINATED
-            change = (before.life.status is gone) - (life.status is gone)
-            tx.execute(_COUNT, (count + change, last, workspace))
-            tx.execute(_LIFE, (life.status.value, canonical_json(to_json(life)), workspace, role_id))
-            return True
-
-        if not await self._database.transact(work):
-            raise unknown_member(role_id)
-
     async def remove(self, workspace: str, role_id: str) -> None:
         """Remove a member with its contacts, its messages, and all contacts that others have of it.
 
@@ -258,8 +238,7 @@ class Members:
         """
 
         def work(tx: Transaction) -> None:
-            tx.execute(_FIRST, (workspace,))
-            [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
+            count, last = hold_members(tx, workspace)
             found = members_of(tx, workspace, [role_id]).get(role_id)
             if found is not None and found.life.status is not RoleStatus.TERMINATED:
                 tx.execute(_COUNT, (count - 1, last, workspace))
@@ -311,6 +290,17 @@ def _member(row: Sequence[Any]) -> Member:
 _JSON: Final = ("spec", "interface", "life", "trust")
 
 
+def hold_members(tx: Transaction, workspace: str) -> tuple[int, int]:
+    """Hold the members of a workspace: until the transaction ends no other one adds one or changes its life.
+
+    Returns:
+        How many there are that are not terminated, and the number of the last.
+    """
+    tx.execute(_FIRST, (workspace,))
+    [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
+    return count, last
+
+
 def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[str, Member]:
     """Those of some ids that are members, by their ids."""
     rows = [row for marks, some in portions(ids) for row in tx.execute(_SOME.format(marks), (workspace, *some))]
@@ -356,13 +346,6 @@ def new_member(
     return Member(spec=spec, name=name or spec.role_id, interface=interface, life=life, trust=trust)
 
 
-def hold_members(tx: Transaction, workspace: str) -> tuple[int, int]:
-    """Hold the members of a workspace until the end of a transaction; returns their number and the last place."""
-    tx.execute(_FIRST, (workspace,))
-    [(count, last)] = tx.hold(_COUNTER, (workspace,), alone=True)
-    return int(count), int(last)
-
-
 def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
     """Add a member in a transaction; False if it is there already with an equal definition.
 
@@ -385,7 +368,9 @@ def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
     interface = None if member.interface is None else canonical_json(member.interface.to_json())
     given = (workspace, spec.role_id, last + 1, member.name, member.life.status.value, spec.parent_role_id)
     life, trust = (canonical_json(to_json(each)) for each in (member.life, member.trust))
-    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust))
+    over = ends_at(spec.ttl, member.life)
+    expires = None if over is None else over.timestamp()
+    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, expires))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, last + 1, spec.role_id))
     tx.execute(_COUNT, (count + 1, last + 1, workspace))
@@ -406,8 +391,9 @@ def put_person(tx: Transaction, workspace: str, person: Participant) -> None:
 def redefine_member(tx: Transaction, member: Member) -> None:
     """Replace the definition, the life and the trust of a member in a transaction; its id and its place stay."""
     spec, key = member.spec, (member.spec.workspace, member.id)
+    over = ends_at(spec.ttl, member.life)
     given = (canonical_json(to_json(each)) for each in (spec, member.life, member.trust))
-    tx.execute(_REDEFINE, (*given, *key))
+    tx.execute(_REDEFINE, (*given, None if over is None else over.timestamp(), *key))
     tx.execute(_NO_DOMAINS, key)
     [(place,)] = tx.execute(_PLACE, key)
     for domain in spec.domains:

@@ -15,14 +15,16 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 from ..core import Clock, SystemClock, canonical_json, check_id, new_id
-from ..core.checks import to_json
+from ..core.checks import check_text, to_json
 from ..core.errors import (
     BriefInvalid,
     ChainTooLong,
     InvalidArgument,
+    LifecycleError,
     MailboxFull,
     MessageInvalid,
     RoleExists,
+    SpawnForbidden,
     UnknownContact,
     WorldAgentError,
 )
@@ -36,14 +38,27 @@ from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
 from .events import Events
+from .failures import failed, failure_text, is_failure
+from .lifecycle import (
+    HUMAN_DECISION,
+    LIFETIME_OVER,
+    PARENT_TERMINATED,
+    TASK_COMPLETE,
+    LifeStep,
+    moved,
+    terminated,
+)
+from .lives import MemoryDue, below, expired, memory_done, memory_due, report_done, steps_of, steps_since, write_lives
 from .mail import (
     MAX_WAITING,
     Letter,
     answering,
     asked_with,
+    close_mailbox,
     handled_by,
     heads,
     held,
+    hold_mailbox,
     letter_of,
     letters_of,
     mark_answered,
@@ -140,7 +155,14 @@ class Society:
 
     # --- members ------------------------------------------------------------------------------------------------------
 
-    async def join(self, spec: RoleSpec, *, name: str = "", interface: InterfaceSpec | None = None) -> str:
+    async def join(
+        self,
+        spec: RoleSpec,
+        *,
+        name: str = "",
+        interface: InterfaceSpec | None = None,
+        status: RoleStatus = RoleStatus.ACTIVE,
+    ) -> str:
         """Add a member of the workspace's file or of a template, with the contacts that it has from birth (C2).
 
         It knows its parent, which is the World Agent if it has none, and who it reports to. Its parent knows it.
@@ -149,18 +171,22 @@ class Society:
             spec: Its definition.
             name: The name of its role; its id by default.
             interface: How others ask it.
+            status: The state in which it begins: a draft and one in testing become active later (A7).
 
         Raises:
             RoleExists: Another member has this id.
             RolesFull: The workspace has as many members as it can.
-            InvalidArgument: It is of another workspace, or its parent is not a member.
+            InvalidArgument: It is of another workspace, its parent is not a member, or it begins suspended or
+                terminated.
         """
         if spec.workspace != self.config.id:
             raise InvalidArgument(
                 f"{spec.role_id!r} is of the workspace {spec.workspace!r}, and this is {self.config.id!r}",
                 remedy="add it to its own workspace",
             )
-        member = new_member(spec, name, interface, RoleStatus.ACTIVE, self._clock.now(), self.config.policy)
+        if status not in (RoleStatus.DRAFT, *LIVE):
+            raise InvalidArgument(f"{spec.role_id!r} cannot begin as {status!r}", remedy="begin with draft or active")
+        member = new_member(spec, name, interface, RoleStatus(status), self._clock.now(), self.config.policy)
 
         def work(tx: Transaction) -> None:
             if add_member(tx, member, most=self.config.policy.max_roles):
@@ -267,9 +293,14 @@ class Society:
             if there is not None:
                 return there.message.to_id
             template = check_spawner(self._template(tx, template_id), template_id, spawner, self.config.role_templates)
+            hold_members(tx, self.config.id)  # so that the spawner is not terminated meanwhile
             parent = members_of(tx, self.config.id, [spawner]).get(spawner)
             if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
                 raise unknown_member(spawner)  # one that was removed while its turn ran
+            if parent is not None and parent.life.status not in LIVE:
+                raise SpawnForbidden(
+                    f"{spawner!r} is {parent.life.status.value} and makes no members", remedy="resume it first"
+                )
             spec, name = spec_of(self.config, template, params, parent)
             now, policy = self._clock.now(), self.config.policy
             member = new_member(spec, name, template.interface_spec, RoleStatus.ACTIVE, now, policy)
@@ -327,9 +358,9 @@ class Society:
         role_id, parent, now = member.id, member.spec.parent_role_id or ROOT, self._clock.now()
         for known in {parent: None, self._alias(member.spec.reports_to or USER): None}:
             other = participant(tx, self.config.id, known, self.config.owner)
-            if other is None:
+            if other is None or not self._lives(tx, known):
                 raise InvalidArgument(
-                    f"{role_id!r} names {known!r}, which is not in the workspace",
+                    f"{role_id!r} names {known!r}, which is not in the workspace, or terminated",
                     remedy="add members after those that they name",
                 )
             add_contact(tx, self.config.id, role_id, self._contact(tx, other, BIRTH), now)
@@ -342,6 +373,179 @@ class Society:
 
     def _alias(self, id_: str) -> str:
         return USER if id_ == self.config.owner else id_
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    async def test(self, role_id: str) -> None:
+        """Let a draft be tested: it receives messages and events, and what it does has no effect (A7).
+
+        Raises:
+            LifecycleError: It is not a draft.
+            UnknownMember: There is no such member.
+        """
+        await self._move(role_id, RoleStatus.DRAFT, RoleStatus.TESTING)
+
+    async def activate(self, role_id: str) -> None:
+        """Let a member that was tested work.
+
+        Raises:
+            LifecycleError: It is not in testing.
+            UnknownMember: There is no such member.
+        """
+        await self._move(role_id, RoleStatus.TESTING, RoleStatus.ACTIVE)
+
+    async def suspend(self, role_id: str) -> None:
+        """Pause a member. It receives nothing until it is resumed; what it is in the middle of, it finishes.
+
+        Messages that wait for it are kept. Messages to it are refused.
+
+        Raises:
+            LifecycleError: It is not active.
+            UnknownMember: There is no such member.
+        """
+        await self._move(role_id, RoleStatus.ACTIVE, RoleStatus.SUSPENDED)
+
+    async def resume(self, role_id: str) -> None:
+        """Let a suspended member work again, with the messages that waited for it first.
+
+        Raises:
+            LifecycleError: It is not suspended.
+            UnknownMember: There is no such member.
+        """
+        await self._move(role_id, RoleStatus.SUSPENDED, RoleStatus.ACTIVE)
+
+    async def terminate(self, role_id: str, reason: str = HUMAN_DECISION) -> tuple[str, ...]:
+        """End a member and all its descendants, these first; returns the ids of all of them in that order (A7).
+
+        Each takes every step from its state to its end. Its requests to others remain. What others asked of it is
+        answered with that it was terminated, what waits for it is closed, and it is no contact any more. A gateway then
+        cancels its turn and does with its memory what its `memory_policy` says.
+
+        Args:
+            role_id: The member.
+            reason: Why. Descendants end with `parent_terminated`.
+
+        Raises:
+            LifecycleError: It is terminated already.
+            UnknownMember: There is no such member.
+        """
+        check_text("reason", reason, most=200)
+        return await self._transact(lambda tx: self._terminate(tx, role_id, reason))
+
+    async def expire(self) -> tuple[str, ...]:
+        """Terminate the members whose lifetime is over, with their descendants; returns their ids. A gateway calls it.
+
+        A lifetime of days begins when the member first becomes active. That of a task is over once the member has
+        reported the task done to its parent, to whom it reports, or to the owner, and its turn has ended.
+        """
+
+        def work(tx: Transaction) -> tuple[str, ...]:
+            ended: list[str] = []
+            hold_members(tx, self.config.id)
+            for member in expired(tx, self.config.id, self._clock.now()):
+                if member.id not in ended:
+                    reason = TASK_COMPLETE if member.spec.ttl == "task" else LIFETIME_OVER
+                    ended += self._terminate(tx, member.id, reason)
+            return tuple(ended)
+
+        now = self._clock.now()
+        found = await self._database.read(lambda tx: expired(tx, self.config.id, now))
+        return await self._transact(work) if found else ()
+
+    async def steps(self, role_id: str) -> tuple[LifeStep, ...]:
+        """The states that a member reached after its first, the oldest first."""
+        return tuple(await self._database.read(lambda tx: steps_of(tx, self.config.id, role_id)))
+
+    async def steps_since(self, number: int, *, most: int = 1000) -> tuple[LifeStep, ...]:
+        """The steps of all members after the one with this number, the oldest first.
+
+        Args:
+            number: The number of the last step that is known; 0 for all.
+            most: The most to return.
+        """
+        return tuple(await self._database.read(lambda tx: steps_since(tx, self.config.id, number, most)))
+
+    async def memory_due(self, *, most: int = 100) -> tuple[MemoryDue, ...]:
+        """What is still to be done with the memory of terminated members, in the order in which it must be done.
+
+        Args:
+            most: The most to return.
+        """
+        return tuple(await self._database.read(lambda tx: memory_due(tx, self.config.id, most)))
+
+    async def memory_done(self, number: int) -> None:
+        """Note that what was due was done."""
+        await self._database.transact(lambda tx: memory_done(tx, self.config.id, number))
+
+    async def _move(self, role_id: str, before: RoleStatus, after: RoleStatus) -> None:
+        def work(tx: Transaction) -> None:
+            member, now = self._held(tx, role_id), self._clock.now()
+            if member.life.status is not before:
+                raise LifecycleError(
+                    f"{role_id!r} is {member.life.status.value}, not {before.value}", remedy="look at its status first"
+                )
+            write_lives(tx, member, [moved(role_id, member.life, after, now)], now)
+
+        await self._database.transact(work)
+
+    def _held(self, tx: Transaction, role_id: str) -> Member:
+        """A member whose life no other transaction changes before this one ends."""
+        hold_members(tx, self.config.id)
+        found = members_of(tx, self.config.id, [role_id]).get(role_id)
+        if found is None:
+            raise unknown_member(role_id)
+        return found
+
+    def _terminate(self, tx: Transaction, role_id: str, reason: str) -> tuple[str, ...]:
+        member, now = self._held(tx, role_id), self._clock.now()
+        lives = {role_id: terminated(role_id, member.life, reason, now)}
+        children = below(tx, self.config.id, role_id)
+        found = {**members_of(tx, self.config.id, children), role_id: member}
+        lives |= {each: terminated(each, found[each].life, PARENT_TERMINATED, now) for each in children}
+        for each in (*children, role_id):
+            self._close_mailbox(tx, each)
+            write_lives(tx, found[each], lives[each], now)
+        return (*children, role_id)
+
+    def _close_mailbox(self, tx: Transaction, member: str) -> None:
+        """Close the mailbox of a member that ends, and answer for it what others asked of it."""
+        hold_mailbox(tx, self.config.id, member)
+        for letter in close_mailbox(tx, self.config.id, member):
+            if is_question(letter):
+                self._agreed(tx, letter, yes=False)
+            elif self._lives(tx, letter.message.from_id):
+                # Not sent as others are: the member may be suspended, and the one that waits must get it.
+                chain = min(letter.chain + 1, self.config.policy.message_chain)
+                marks, now = letter.marks, self._clock.now()
+                with suppress(MailboxFull):
+                    post(tx, self.config.id, _ended(letter), chain=chain, opening=None, marks=marks, now=now)
+            mark_answered(tx, self.config.id, letter.message.id)
+
+    def _lives(self, tx: Transaction, id_: str) -> bool:
+        """Whether one can still receive an answer: a person, or a member that is not terminated."""
+        found = members_of(tx, self.config.id, [id_]).get(id_)
+        if found is None:
+            return participant(tx, self.config.id, id_, self.config.owner) is not None
+        return found.life.status is not RoleStatus.TERMINATED
+
+    def _done(self, tx: Transaction, message: RoleMessage) -> Member | None:
+        """The sender of a message if it reports by it that the task is done for which it lives (A7)."""
+        payload = message.payload
+        if message.message_type != "status_report" or payload.get("done") is not True:
+            return None
+        hold_members(tx, self.config.id)
+        member = members_of(tx, self.config.id, [message.from_id]).get(message.from_id)
+        if member is None or member.spec.ttl != "task":
+            return None
+        above = (USER, member.spec.parent_role_id or ROOT, self._alias(member.spec.reports_to or USER))
+        return member if message.to_id in above else None
+
+    def _end_task(self, tx: Transaction, done: Member | None, sending: _Sending) -> None:
+        """End a member that reported its task done: at once, or after the turn in which it did so."""
+        if done is not None:
+            report_done(tx, done, sending.now)
+            if sending.handling is None:
+                self._terminate(tx, done.id, TASK_COMPLETE)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -419,6 +623,7 @@ class Society:
         )
         if sender is None:
             raise InvalidArgument(f"{message.from_id!r} is not in the workspace", remedy="send as a member or a person")
+        done = self._done(tx, message)
         if receiver is None:
             raise self._stranger(tx, message.from_id, message.to_id)
         handling = after or handled_by(tx, self.config.id, message.from_id)
@@ -450,6 +655,7 @@ class Society:
         for each in (*made, *introduced):
             add_contact(tx, self.config.id, message.to_id, each, sending.now)
         self._close(tx, message, replied, questions)
+        self._end_task(tx, done, sending)
         return letter
 
     def _close(
@@ -507,6 +713,7 @@ class Society:
 
     def _check_lives(self, tx: Transaction, sending: _Sending) -> bool:
         """Refuse a sender or receiver that takes part in nothing; return whether the sender is in testing."""
+        hold_mailbox(tx, self.config.id, sending.message.to_id)  # so that the receiver is not terminated meanwhile
         found = members_of(tx, self.config.id, [sending.message.from_id, sending.message.to_id])
         for member in found.values():
             if member.life.status not in LIVE:
@@ -684,7 +891,8 @@ class Society:
         """Do what a message asks for that needs no model; returns whether nothing is left to do (C3).
 
         A request for an introduction is answered if exactly one contact of the member that is asked fits all its
-        words. An answer to a referral is forwarded to the one that asked before.
+        words. An answer to a referral is forwarded to the one that asked before. A message to a member that was
+        suspended since it was taken stays in the mailbox.
 
         Args:
             message_id: The message that is about to be delivered.
@@ -692,7 +900,7 @@ class Society:
 
         def work(tx: Transaction) -> bool:
             letter = held(tx, self.config.id, message_id)
-            if letter is None or letter.state == "handled":
+            if letter is None or letter.state == "handled" or not self._receives(tx, letter.message.to_id):
                 return True
             set_state(tx, self.config.id, message_id, "handling")
             kind = letter.message.message_type
@@ -707,13 +915,21 @@ class Society:
 
         return await self._transact(work)
 
+    def _receives(self, tx: Transaction, id_: str) -> bool:
+        """Whether one receives messages: a member does in testing and while it is active."""
+        found = members_of(tx, self.config.id, [id_]).get(id_)
+        return found is None or found.life.status in LIVE
+
     def _answer(self, tx: Transaction, letter: Letter) -> bool:
         asked, asker = letter.message.to_id, letter.message.from_id
         wanted = {*question_words(str(letter.message.payload["required_capability"]))}
         fitting = [
             contact
             for contact in contacts_of(tx, self.config.id, asked, self._clock.now())
-            if contact.id not in (asker, USER, ROOT) and wanted and wanted <= self._known_for(tx, contact)
+            if contact.id not in (asker, USER, ROOT)
+            and wanted
+            and wanted <= self._known_for(tx, contact)
+            and self._receives(tx, contact.id)
         ]
         if letter.answered or len(fitting) != 1:
             return letter.answered
@@ -773,13 +989,15 @@ class Society:
         found = await self._database.read(work)
         return min(found, key=lambda each: each.place) if found else None
 
-    async def ended(self, message_id: str) -> None:
+    async def ended(self, message_id: str, error: WorldAgentError | None = None) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
 
         So is one whose last referral was answered without an introduction. An answer that waits is looked at first.
+        If the turn failed, its sender is notified, which a message without an answer that it waits for ends too.
 
         Args:
             message_id: The message.
+            error: What the turn failed with; None if it did not.
         """
 
         def work(tx: Transaction) -> None:
@@ -790,10 +1008,25 @@ class Society:
                 self._agreed(tx, letter, yes=False)
             origin = self._origin(tx, letter)
             if origin is not None and not self._is_open(tx, origin, letter):
-                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": _NONE_KNOWN})
+                why = _NONE_KNOWN if error is None else failure_text(letter, error, self.config.language)
+                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why})
+            elif error is not None and origin is None:
+                self._notify_failure(tx, letter, error)
             set_state(tx, self.config.id, message_id, "handled")
 
         await self._transact(work)
+
+    def _notify_failure(self, tx: Transaction, letter: Letter, error: WorldAgentError) -> None:
+        """Notify the sender of a message, unless the system sent it: then no notification leads to another."""
+        sender = letter.message.from_id
+        member = members_of(tx, self.config.id, [sender]).get(sender)
+        there = member.life.status in LIVE if member else participant(tx, self.config.id, sender, self.config.owner)
+        if not there or is_failure(letter) or is_question(letter):
+            return
+        with suppress(*_REFUSALS):  # a mailbox that is full
+            message, now = failed(letter, error, self.config.language), self._clock.now()
+            post(tx, self.config.id, message, chain=letter.chain + 1, opening=None, marks=letter.marks, now=now)
+            mark_answered(tx, self.config.id, letter.message.id)
 
     def _is_open(self, tx: Transaction, request: Letter, over: Letter) -> bool:
         """Whether a request is answered, or can be by an answer to a referral that is still to come or to be handled.
@@ -925,17 +1158,27 @@ def _type_of(payload: Mapping[str, Any]) -> MessageType | None:
     return kind if isinstance(kind, str) else None  # type: ignore[return-value] # `RoleMessage` refuses unknown ones
 
 
-def _reply(letter: Letter, payload: Mapping[str, Any]) -> RoleMessage:
+def _reply(letter: Letter, payload: Mapping[str, Any], text: str = "") -> RoleMessage:
     """A reply of the member that was asked, made by the system. Its id makes it one, however often it is made."""
     return RoleMessage(
         id=f"{letter.message.id}.reply",
         type="response",
         from_id=letter.message.to_id,
         to_id=letter.message.from_id,
-        content="",
+        content=text,
         payload=payload,
         correlation_id=letter.message.id,
     )
+
+
+def _ended(letter: Letter) -> RoleMessage:
+    """The answer to a request to a member that is terminated, made by the system."""
+    text = f"{letter.message.to_id} was terminated and does not answer."
+    if letter.message.message_type == "introduction_request":
+        return _reply(letter, {MESSAGE_TYPE: "introduction_response", "declined": text})
+    if letter.message.message_type == "collaboration_request":
+        return _reply(letter, {MESSAGE_TYPE: "collaboration_response"}, text)
+    return _reply(letter, {}, text)
 
 
 def _response(contact: Contact) -> dict[str, Any]:

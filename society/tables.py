@@ -10,8 +10,12 @@ SOCIETY: Final = Schema(
     "society",
     (
         (
-            # One row a workspace, held while a member is added: members are counted and numbered under it.
-            "CREATE TABLE wa_society(workspace TEXT PRIMARY KEY, members BIGINT NOT NULL, last BIGINT NOT NULL)",
+            # One row a workspace, held while a member is added or its life changes: it counts members and steps.
+            """CREATE TABLE wa_society(
+                 workspace TEXT PRIMARY KEY,
+                 members BIGINT NOT NULL,
+                 last BIGINT NOT NULL,
+                 steps BIGINT NOT NULL)""",
             """CREATE TABLE wa_member(
                  workspace TEXT NOT NULL,
                  id TEXT NOT NULL,
@@ -23,7 +27,27 @@ SOCIETY: Final = Schema(
                  interface TEXT,
                  life TEXT NOT NULL,
                  trust TEXT NOT NULL,
+                 expires DOUBLE PRECISION,
                  PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_member_expires ON wa_member(workspace, expires) WHERE expires IS NOT NULL",
+            # Each state that a member reached after its first. The numbers are those of the workspace.
+            """CREATE TABLE wa_member_step(
+                 workspace TEXT NOT NULL,
+                 number BIGINT NOT NULL,
+                 member TEXT NOT NULL,
+                 status TEXT NOT NULL,
+                 at DOUBLE PRECISION NOT NULL,
+                 reason TEXT NOT NULL,
+                 PRIMARY KEY(workspace, number))""",
+            "CREATE INDEX wa_member_step_of ON wa_member_step(workspace, member, number)",
+            # A row for each terminated member until its memory policy was carried out.
+            """CREATE TABLE wa_memory_due(
+                 workspace TEXT NOT NULL,
+                 number BIGINT NOT NULL,
+                 member TEXT NOT NULL,
+                 parent TEXT NOT NULL,
+                 policy TEXT NOT NULL,
+                 PRIMARY KEY(workspace, number))""",
             "CREATE INDEX wa_member_place ON wa_member(workspace, place)",
             "CREATE INDEX wa_member_parent ON wa_member(workspace, parent)",
             """CREATE TABLE wa_template(

@@ -1,6 +1,5 @@
 """What a member is trusted with needs no approval, and a member in testing has no effect outside (A7, A8)."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -54,9 +53,8 @@ class Office:
 async def join(agent: WorldAgent, successes: int, status: RoleStatus = RoleStatus.ACTIVE) -> None:
     """Add a member that starts at a trust of 0.3 and succeeded some times."""
     society = agent.society
-    await society.join(spec_of("bdr", operator_ids=("mail", "wipe", "price"), authority=AUTHORITY))
-    life = (await society.members.member("novel", "bdr")).life
-    await society.members.set_life("novel", "bdr", replace(life, status=status))
+    spec = spec_of("bdr", operator_ids=("mail", "wipe", "price"), authority=AUTHORITY)
+    await society.join(spec, status=status)
     for number in range(successes):
         for capability in ("send_outreach", "wipe", "price"):
             episode = f"{capability}{number}"

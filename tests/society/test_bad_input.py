@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from worldagent.society import (
     AuthorityConfig,
     Contact,
     Letter,
-    RoleStatus,
     RoleTemplate,
     WorkspaceConfig,
 )
@@ -80,8 +78,7 @@ async def nothing(agent: WorldAgent) -> None:
 
 
 async def terminated(agent: WorldAgent) -> None:
-    life = (await agent.society.members.member("novel", "bdr")).life
-    await agent.society.members.set_life("novel", "bdr", replace(life, status=RoleStatus.TERMINATED))
+    await agent.society.terminate("bdr")
 
 
 async def full(agent: WorldAgent) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import dspy
 import pytest
 
 from support.agents import calls, scripted_agent
@@ -273,6 +274,112 @@ async def test_a_reply_that_comes_too_late_starts_a_turn_of_its_own(tmp_path: Pa
         assert "user did not reply in time." in told[1]
         assert len(told) == 3
         assert "You may." in told[2]
+
+
+class Failing:
+    """Members whose turns fail for good."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, call: ScriptedCall) -> Any:
+        self.seen.append("cro" if "You are cro." in call.text else "coo")
+        return dspy.lm15.AuthError("no key")
+
+
+@pytest.mark.requirement("A12")
+async def test_who_wrote_a_message_is_notified_once_that_its_turn_failed(tmp_path: Path) -> None:
+    script = Failing()
+    given: dict[str, Any] = {"society": config(language="zh"), "policy": APPROVED, "tools": [deploy]}
+    async with scripted_agent(tmp_path, ScriptedLM(script), **given) as agent:
+        await enlisted(agent, "cro", "coo")
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.society.contacts.add("user", Contact(id="coo", role="COO"))
+        await agent.society.send("user", "coo", "Go.")
+        await agent.society.send("cro", "coo", "Go on.", payload={"reason": "It is late."}, message_id="m2")
+        await all_delivered(agent)
+        [told] = await agent.society.inbox()
+        assert script.seen == ["coo", "coo", "cro"]
+        assert (told.message.from_id, told.message.type) == ("coo", "response")
+        shown = (await agent.society.text_of(told)).splitlines()
+        assert shown[1] == "系统通知：coo 处理你的消息时失败。"
+        assert shown[2].startswith("error: model_")
+        assert shown[3].startswith("remedy: ")
+        notified = await agent.society.reply_to("m2")
+        assert notified is not None
+        assert (notified.message.to_id, notified.message.payload) == ("cro", told.message.payload)
+
+
+@pytest.mark.requirement("A4")
+async def test_a_turn_that_waits_for_a_reply_resumes_if_the_turn_of_its_message_failed(tmp_path: Path) -> None:
+    read: list[str] = []
+
+    def act(call: ScriptedCall) -> Any:
+        if "You are coo." in call.text:
+            return dspy.lm15.AuthError("no key")
+        asks = ("request_role", {"to": "coo", "content": "How many?", "reason": "For the report."})
+        if "You called" not in call.text:
+            return {"result": "", **calls(asks)}
+        read.append(call.text)
+        return {"result": "Done."}
+
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy]}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await enlisted(agent, "cro", "coo")
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.society.send("root", "cro", "Report.")
+        gateway = Gateway(agent)
+        assert [await gateway.deliver() for _ in range(4)] == [0, 1, 1, 0]
+        assert len(read) == 1
+        assert "From the system: the turn of coo on your message failed." in read[0]
+
+
+@pytest.mark.requirement("C3")
+async def test_a_request_for_an_introduction_is_declined_if_its_turn_fails(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy]}
+    async with scripted_agent(tmp_path, ScriptedLM(Failing()), **given) as agent:
+        await enlisted(agent, "cro", "coo")
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        asks = {"message_type": "introduction_request", "reason": "A contract.", "required_capability": "law"}
+        await agent.society.send("cro", "coo", payload=asks)
+        assert await Gateway(agent).deliver() == 1
+        [answer] = await agent.society.waiting()
+        assert answer.message.to_id == "cro"
+        assert answer.message.payload["declined"].startswith("From the system: the turn of coo on your message failed.")
+
+
+@pytest.mark.requirement("A4")
+@pytest.mark.parametrize("concurrency", [1, 2])
+async def test_turns_that_wait_for_replies_resume_concurrently_within_the_bound(
+    tmp_path: Path, concurrency: int
+) -> None:
+    running = most = 0
+    both = asyncio.Event()
+
+    async def act(call: ScriptedCall) -> dict[str, Any]:
+        nonlocal running, most
+        if "You called" not in call.text:
+            return {"result": "", **calls(("request_role", {"to": "user", "content": "May I?"}))}
+        running += 1
+        most = max(most, running)
+        if running == concurrency:
+            both.set()
+        await asyncio.wait_for(both.wait(), 20)  # a turn that is held up by the other one does not get further
+        running -= 1
+        return {"result": "Done."}
+
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy]}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await enlisted(agent, "cro", "coo")
+        for role_id in ("cro", "coo"):
+            await agent.society.send("root", role_id, "Report.")
+        gateway = Gateway(agent, concurrency=concurrency)
+        assert await gateway.deliver() == 0
+        for question in await agent.society.inbox():
+            await agent.society.send("user", question.message.from_id, "You may.", answers=question.message.id)
+        assert await gateway.deliver() == 2
+        assert most == concurrency
+        assert await agent.society.waiting() == []
 
 
 @pytest.mark.requirement("M1", "M2")

@@ -32,7 +32,6 @@ from worldagent.society import (
     Participant,
     RoleRegistry,
     RoleSpec,
-    RoleStatus,
     Society,
     WorkspaceConfig,
     WorkspacePolicy,
@@ -334,8 +333,7 @@ async def test_a_ping_pong_ends(local: Database) -> None:
 
 async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> None:
     society = await branches(local)
-    life = (await society.members.member("w", "bdr")).life
-    await society.members.set_life("w", "bdr", replace(life, status=RoleStatus.TERMINATED))
+    await society.terminate("bdr")
     for one, other in (("cro", "bdr"), ("bdr", "cro")):
         with pytest.raises(MessageInvalid, match="'bdr' is terminated"):
             await society.send(one, other, "Hello.")
@@ -491,10 +489,9 @@ async def test_a_request_whose_answer_is_refused_ends(local: Database, capabilit
     society = await branches(local)
     await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
     await society.send("bdr", "coo", payload=ASK_LAW | {"required_capability": capability})
-    life = (await society.members.member("w", "bdr")).life
-    await society.members.set_life("w", "bdr", replace(life, status=RoleStatus.TERMINATED))
+    await society.terminate("bdr")
     assert [each.message.to_id for each in await deliver(society)] == ["coo"]
-    assert await known(society, "bdr") == ["coo", "cro"]
+    assert await known(society, "bdr") == []
 
 
 @pytest.mark.requirement("A4")

@@ -64,10 +64,10 @@ def _members(read: Read) -> list[str]:
     contacts = {(owner, id_) for owner, id_ in read("SELECT owner, id FROM wa_contact")}
     tasks = {row[3] for row in read(_MAIL) if json.loads(row[4]).get("message_type") == "task_assignment"}
     expected = set[tuple[str, str]]()
-    for id_, _, _, parent, text in members:
+    for id_, _, status, parent, text in members:
         spec, above = json.loads(text), parent or ROOT
         expected |= {(id_, domain) for domain in spec["domains"]}
-        pairs = ((id_, above), (above, id_))
+        pairs = ((id_, above), (above, id_)) if status != "terminated" else ()
         wrong += [
             f"{owner} does not know {other} from birth" for owner, other in pairs if (owner, other) not in contacts
         ]
@@ -89,8 +89,12 @@ def _contacts(read: Read) -> list[str]:
         pairs.add((sender, receiver))
         told.add((sender, receiver, str(payload.get("target_id"))))
         told |= {(sender, receiver, each["id"]) for each in payload.get("task_brief", {}).get("collaborators", ())}
+    gone = {id_ for (id_,) in read("SELECT id FROM wa_member WHERE status='terminated'")}
     known = {(receiver, sender) for sender, receiver in pairs} | {each for each in pairs if each[0] != USER}
+    known = {pair for pair in known if not gone & {*pair}}
+    wrong_ones = [pair for pair in contacts if gone & {*pair}]
     wrong = [f"{owner} does not know {id_}, and there is a message" for owner, id_ in known - contacts.keys()]
+    wrong += [f"{owner} knows {id_}, and one of them is terminated" for owner, id_ in wrong_ones]
     for (owner, id_), by in contacts.items():
         if by == FIRST_MESSAGE and (id_, owner) not in pairs:
             wrong.append(f"{owner} knows {id_} by a first message that is not there")
@@ -112,4 +116,36 @@ def _answers(read: Read) -> list[str]:
     return [*wrong, *(f"{each} was answered twice" for each in {*answered} if answered.count(each) > 1)]
 
 
-_CHECKS: Final = (_mailboxes, _members, _contacts, _answers)
+_FOLLOWS: Final = {"draft testing", "testing active", "active suspended", "suspended active", "suspended terminated"}
+
+
+def _lives(read: Read) -> list[str]:
+    """Each step can follow the one before, the last is the member's state, and nothing is left of one that ended."""
+    members = read("SELECT id, status, parent FROM wa_member")
+    steps = read("SELECT member, status, number FROM wa_member_step ORDER BY number")
+    counted = [tuple(row) for row in read("SELECT steps FROM wa_society")] or [(0,)]
+    wrong = [] if counted == [(len(steps),)] else [f"there are {len(steps)} steps, counted as {counted}"]
+    last = dict[str, str]()
+    for id_, status, _ in steps:
+        if id_ in last and f"{last[id_]} {status}" not in _FOLLOWS:
+            wrong.append(f"{id_} went from {last[id_]} to {status}")
+        last[id_] = status
+    states = {id_: status for id_, status, _ in members}
+    wrong += [
+        f"{id_} is {states.get(id_)}, and its last step is {status}"
+        for id_, status in last.items()
+        if states.get(id_) != status
+    ]
+    gone = {id_ for id_, status in states.items() if status == "terminated"}
+    wrong += [
+        f"{id_} lives, and its parent does not" for id_, _, parent in members if parent in gone and id_ not in gone
+    ]
+    left = read("SELECT id, receiver FROM wa_mail WHERE state IN ('waiting', 'handling')")
+    wrong += [f"{id_} waits for {receiver}, who is terminated" for id_, receiver in left if receiver in gone]
+    open_ones = read("SELECT id, receiver FROM wa_mail WHERE kind='request' AND answered=0")
+    wrong += [f"{id_} is not answered, and {who} is terminated" for id_, who in open_ones if who in gone]
+    due = read("SELECT member FROM wa_memory_due")
+    return [*wrong, *(f"the memory of {id_} is due, and it lives" for (id_,) in due if id_ not in gone)]
+
+
+_CHECKS: Final = (_mailboxes, _members, _contacts, _answers, _lives)

@@ -1,0 +1,159 @@
+"""The lives of members in the database: each step that one takes, and what its memory still needs after it (A7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ..core import canonical_json
+from ..core.checks import to_json
+from ..storage import Moment, Row, Transaction, read_row
+from .lifecycle import LifeStep, ends_at
+from .mail import handled_by
+from .members import Member, members_of
+from .roles import MemoryPolicy, RoleLifecycle, RoleStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDue:
+    """What is still to be done with the memory of a terminated member. It is stored with the step that ends it.
+
+    Attributes:
+        number: Its number. Lower ones are done first, so a child is merged into its parent before that one is merged.
+        member: The member.
+        parent: The member that made it; empty for none.
+        policy: What is done.
+    """
+
+    number: int
+    member: str
+    parent: str
+    policy: MemoryPolicy
+
+
+class _Step(Row):
+    workspace: str
+    number: int
+    member: str
+    status: RoleStatus
+    at: Moment
+    reason: str
+
+
+_COLUMNS: Final = "workspace, number, member, status, at, reason"
+_LAST: Final = "SELECT steps FROM wa_society WHERE workspace=?"
+_NUMBERED: Final = "UPDATE wa_society SET steps=? WHERE workspace=?"
+_ADD: Final = f"INSERT INTO wa_member_step({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?)"
+_OF: Final = f"SELECT {_COLUMNS} FROM wa_member_step WHERE workspace=? AND member=? ORDER BY number"
+_SINCE: Final = f"SELECT {_COLUMNS} FROM wa_member_step WHERE workspace=? AND number>? ORDER BY number LIMIT ?"
+_LIFE: Final = "UPDATE wa_member SET status=?, life=?, expires=? WHERE workspace=? AND id=?"
+_ENDED: Final = "UPDATE wa_society SET members=members - 1 WHERE workspace=?"
+_EXPIRES: Final = "UPDATE wa_member SET expires=? WHERE workspace=? AND id=? AND expires IS NULL"
+_EXPIRED: Final = "SELECT id FROM wa_member WHERE workspace=? AND expires <= ? ORDER BY place"
+_BELOW: Final = """WITH RECURSIVE below(id) AS (
+                     SELECT id FROM wa_member WHERE workspace=? AND parent=? AND status <> 'terminated' UNION
+                     SELECT m.id FROM wa_member AS m JOIN below AS b ON m.parent=b.id
+                     WHERE m.workspace=? AND m.status <> 'terminated')
+                   SELECT id, parent FROM wa_member WHERE workspace=? AND id IN (SELECT id FROM below) ORDER BY place"""
+_STRANGERS: Final = (
+    "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
+    "DELETE FROM wa_contact WHERE workspace=? AND id=?",
+)
+_DUE: Final = "SELECT number, member, parent, policy FROM wa_memory_due WHERE workspace=? ORDER BY number LIMIT ?"
+_ADD_DUE: Final = "INSERT INTO wa_memory_due(workspace, number, member, parent, policy) VALUES(?, ?, ?, ?, ?)"
+_DONE: Final = "DELETE FROM wa_memory_due WHERE workspace=? AND number=?"
+
+
+def write_lives(tx: Transaction, member: Member, lives: Sequence[RoleLifecycle], now: datetime) -> None:
+    """Store the steps that a member takes, in a transaction that holds the members of its workspace.
+
+    A member that is terminated by them is no longer counted, is no contact of any other, and its memory is due.
+
+    Args:
+        tx: The transaction.
+        member: The member as it was before.
+        lives: Its life after each step.
+        now: When.
+    """
+    workspace, id_, last = member.spec.workspace, member.id, lives[-1]
+    [(before,)] = tx.execute(_LAST, (workspace,))
+    for number, life in enumerate(lives, start=before + 1):
+        tx.execute(_ADD, (workspace, number, id_, life.status.value, now.timestamp(), life.termination_reason))
+    tx.execute(_NUMBERED, (before + len(lives), workspace))
+    over = ends_at(member.spec.ttl, last)
+    expires = None if over is None else over.timestamp()
+    tx.execute(_LIFE, (last.status.value, canonical_json(to_json(last)), expires, workspace, id_))
+    if last.status is RoleStatus.TERMINATED:
+        tx.execute(_ENDED, (workspace,))
+        for statement in _STRANGERS:
+            tx.execute(statement, (workspace, id_))
+        tx.execute(_ADD_DUE, (workspace, before + len(lives), id_, member.spec.parent_role_id, last.memory_policy))
+
+
+def below(tx: Transaction, workspace: str, member: str) -> list[str]:
+    """The descendants of a member that are not terminated, each after its own descendants."""
+    rows = tx.execute(_BELOW, (workspace, member, workspace, workspace))
+    found, level = list[str](), {member}
+    while level := {id_ for id_, parent in rows if parent in level and id_ not in (member, *found)}:
+        found += [id_ for id_, _ in rows if id_ in level]
+    return found[::-1]
+
+
+def report_done(tx: Transaction, member: Member, now: datetime) -> None:
+    """Note that a member with the lifetime of its task has reported it done: its lifetime is over."""
+    tx.execute(_EXPIRES, (now.timestamp(), member.spec.workspace, member.id))
+
+
+def expired(tx: Transaction, workspace: str, now: datetime) -> list[Member]:
+    """The members whose lifetime is over. One that reported its task done first ends the turn that it is in."""
+    ids = [id_ for (id_,) in tx.execute(_EXPIRED, (workspace, now.timestamp()))]
+    found = members_of(tx, workspace, ids)
+    over = [found[each] for each in ids]
+    return [each for each in over if each.spec.ttl != "task" or handled_by(tx, workspace, each.id) is None]
+
+
+def steps_of(tx: Transaction, workspace: str, member: str) -> list[LifeStep]:
+    """The steps of a member since it was made."""
+    return [_step(row) for row in tx.execute(_OF, (workspace, member))]
+
+
+def steps_since(tx: Transaction, workspace: str, number: int, most: int) -> list[LifeStep]:
+    """The steps of all members after the one with a number."""
+    return [_step(row) for row in tx.execute(_SINCE, (workspace, number, most))]
+
+
+def memory_due(tx: Transaction, workspace: str, most: int) -> list[MemoryDue]:
+    """What is still to be done with the memory of terminated members, in the order in which it is done."""
+    rows = tx.execute(_DUE, (workspace, most))
+    return [MemoryDue(number=number, member=id_, parent=parent, policy=policy) for number, id_, parent, policy in rows]
+
+
+def memory_done(tx: Transaction, workspace: str, number: int) -> None:
+    """Note that it was done."""
+    tx.execute(_DONE, (workspace, number))
+
+
+def _step(row: Sequence[Any]) -> LifeStep:
+    kept = read_row(_Step, row, what=f"the step {row[1]!r} of {row[2]!r}", database="the society")
+    return LifeStep(
+        number=kept["number"],
+        member=kept["member"],
+        status=RoleStatus(kept["status"]),
+        at=datetime.fromtimestamp(kept["at"], UTC),
+        reason=kept["reason"],
+    )
+
+
+__all__ = [
+    "MemoryDue",
+    "below",
+    "expired",
+    "memory_done",
+    "memory_due",
+    "report_done",
+    "steps_of",
+    "steps_since",
+    "write_lives",
+]
