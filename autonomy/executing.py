@@ -12,18 +12,25 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..agent.thread import Thread, as_member
+from ..core import canonical_json
 from ..core.checks import thawed
 from ..core.errors import AgentClosed, CallRefused, LeaseLost, NothingToResume, PauseExpired, WorldAgentError
 from ..graphs.shape import OPERATOR
-from ..society import Outcome, PostedEvent, RoutingDecision
+from ..memory.entries import Episode
+from ..society import Event, Outcome, PostedEvent, RoutingDecision
 from ..society.events import EventResult, part_of
 from ..society.members import LIVE
+from .memory import AgentMemory
 from .routing import SPAWN, Roster, route
 
 if TYPE_CHECKING:
     from ..agent import WorldAgent
     from ..society import Society
     from .role import AutonomousRole
+
+_MAX_PAYLOAD: Final = 50_000  # characters of a payload that an episode keeps
+_MAX_TAG: Final = 60
+_MAX_TAGS: Final = 20
 
 _LOG: Final = logging.getLogger("worldagent.gateway")
 
@@ -70,7 +77,7 @@ class EventRunner:
     async def _goes_on(self, posted: PostedEvent) -> bool:
         thread = self._thread(posted)
         state = await thread.state()
-        if state is None or state.status != "paused":
+        if state is None or state.status != "paused" or state.answers:  # an answer whose process was killed
             return True
         now = self._agent.clock.now()
         return all(each.expires is not None and each.expires <= now for each in await thread.pauses())
@@ -131,7 +138,7 @@ class EventRunner:
         params = {"worker": decision.operator_id, "request": given, "review": decision.action == "escalate"}
         try:
             turn = await thread.task(OPERATOR, params, key=posted.event.id)
-            if turn.status == "paused" and posted.state == "paused":  # the time to answer is over
+            if turn.status == "paused" and posted.state == "paused":  # an answer is there, or its time is over
                 turn = await thread.resume({})
         except WorldAgentError as error:
             if _is_passing(error):
@@ -162,15 +169,7 @@ class EventRunner:
         assert decision is not None
         outcome = None
         if decision.operator_id != SPAWN and result in ("done", "failed"):
-            state = await self._thread(posted).state()
-            outcome = Outcome(
-                episode_id=f"event.{part_of(event.id)}",
-                role_id=posted.member,
-                capability=decision.capability or event.type,
-                succeeded=result == "done",
-                at=self._agent.clock.now(),
-                turn_id="" if state is None else state.turn_id,
-            )
+            outcome = await self._remembered(posted, decision, code, succeeded=result == "done")
         report = f"{decision.operator_id} for {event.type}: {result}{f' ({code})' if code else ''}"
         is_told = decision.monitoring == "report" or result == "failed"
         await self._society.events.finish(
@@ -182,6 +181,37 @@ class EventRunner:
         )
         return True
 
+    async def _remembered(
+        self, posted: PostedEvent, decision: RoutingDecision, code: str, *, succeeded: bool
+    ) -> Outcome:
+        """Keep the episode of an operator's run, and return its outcome. The id of both is made of the event's."""
+        event, now, state = posted.event, self._agent.clock.now(), await self._thread(posted).state()
+        turn = None if state is None else await self._agent.stores.turns.get(state.turn_id)
+        episode = Episode(
+            id=f"event.{part_of(event.id)}",
+            role_id=posted.member,
+            action=decision.capability or event.type,
+            outcome={"success": succeeded, "event": event.type, "operator": decision.operator_id, "code": code},
+            text=f"{decision.operator_id} for {event.type}: {'done' if succeeded else f'failed ({code})'}",
+            domain=event.domain,
+            tags=_tags(event),
+            payload=event.payload if len(canonical_json(thawed(event.payload))) <= _MAX_PAYLOAD else {},
+            # The time of a run that a person approved is mostly the time that it waited.
+            seconds=0 if turn is None or decision.action != "delegate" else (turn.changed - turn.began).total_seconds(),
+            at=now,
+            untrusted=posted.untrusted,
+        )
+        turn_id = "" if turn is None else turn.id
+        await AgentMemory(self._agent, posted.member).record_episode(episode, turn=turn_id or None)
+        return Outcome(
+            episode_id=episode.id,
+            role_id=posted.member,
+            capability=episode.action,
+            succeeded=succeeded,
+            at=now,
+            turn_id=turn_id,
+        )
+
     def _thread(self, posted: PostedEvent) -> Thread:
         # Each event has a thread of its own, so that one that waits for a person holds up neither events nor messages.
         thread = self._agent.thread(f"event {part_of(posted.event.id)}", account=f"member:{posted.member}")
@@ -190,6 +220,14 @@ class EventRunner:
     @property
     def _society(self) -> Society:
         return self._agent.society
+
+
+def _tags(event: Event) -> dict[str, str]:
+    """The tags of an event's episode: those of its metadata, and the short texts at the top of its payload."""
+    named = event.metadata.get("tags", {})
+    given = {**event.payload, **(named if isinstance(named, Mapping) else {})}
+    short = {name: text for name, text in given.items() if isinstance(text, str) and len(text) <= _MAX_TAG}
+    return dict(list(short.items())[:_MAX_TAGS])
 
 
 def _is_passing(error: WorldAgentError) -> bool:

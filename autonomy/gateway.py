@@ -72,7 +72,7 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         """Begin to deliver in the background."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(self.run())
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -90,6 +90,7 @@ class Gateway:
         Returns:
             How many messages are over, and how many events moved on.
         """
+        await self._society.expire()
         replies = await self._replies()
         heads = {_thread(letter.message.to_id): letter for letter in await self._society.waiting()}
         resumed = [self._resumed(scope, found, heads.pop(scope.thread or "", None)) for scope, found in replies.items()]
@@ -129,7 +130,8 @@ class Gateway:
             _LOG.warning("the thread %r could not be resumed with a reply: %s", scope.thread, error.code)
         return letter is not None and await self._delivered(letter)
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Deliver until this is cancelled. Turns that run then are interrupted, as after `async with`."""
         clock = self._agent.clock
         while True:
             found = 0

@@ -512,8 +512,7 @@ class TurnEngine:
         own = {name: each for shape in services.shapes.shapes.values() for name, each in shape.own_functions.items()}
         for record in records.values():
             above = records.get(record.parent)
-            runs = above is not None and above.name == SUBAGENT and not above.over
-            if record.kind == "model" and (runs or (record.version and above is None)):
+            if record.kind == "model" and above is not None and above.name == SUBAGENT and not above.over:
                 self._check_worker(record)
             if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
                 continue
@@ -534,19 +533,17 @@ class TurnEngine:
                 )
 
     def _check_worker(self, record: CallRecord) -> None:
-        """Check that the worker of a recorded step still exists, in the same variant.
+        """Check that the worker of a recorded step still exists.
 
         Raises:
             GraphChanged: It does not.
         """
         try:
-            worker = self.services.registry.worker(record.name)
+            self.services.registry.worker(record.name)
         except ModelFacing as error:
             problem = error.problem
         else:
-            if worker.variant == (record.version or worker.variant):
-                return
-            problem = f"{worker.name!r} has changed since then"
+            return
         raise GraphChanged(f"a task of the turn cannot run as it was dispatched: {problem}", remedy=_AS_BEFORE)
 
     def _check_open(self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord]) -> None:

@@ -15,10 +15,11 @@ from typing import Any, Final, Literal
 
 from pydantic import Json
 
-from ..core import Clock, SystemClock, canonical_json, digest
-from ..core.checks import check_text, to_json
+from ..core import Clock, SystemClock, canonical_json, check_id, digest
+from ..core.checks import to_json
 from ..core.errors import InvalidArgument, KeyReused, MailboxFull
 from ..storage import Database, Moment, Row, Transaction, read_row
+from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
 from .members import LIVE, first_of_domain, members_of, participant, read_as, unknown_member
 from .messages import RoleMessage
@@ -200,7 +201,7 @@ class Events:
         if not isinstance(marks, tuple):
             raise InvalidArgument("`untrusted` in an event's metadata must be a list of names", remedy="pass a list")
         for each in marks:
-            check_text(UNTRUSTED, each, most=200)
+            check_id(UNTRUSTED, each)
 
         def work(tx: Transaction) -> PostedEvent:
             waiting, last = self._hold(tx)
@@ -436,11 +437,20 @@ class Events:
             tx,
             self._workspace,
             message,
-            chain=1,
+            chain=1,  # an event begins a new chain
             opening=None,
             marks=posted.untrusted,
             now=self._clock.now(),
         )
+        self._acquaint(tx, target, posted.member)
+
+    def _acquaint(self, tx: Transaction, target: str, member_id: str) -> None:
+        """Make a member a contact of the one that its message goes to, as a first message does (C5)."""
+        now, member = self._clock.now(), members_of(tx, self._workspace, [member_id]).get(member_id)
+        if member is None or contact_of(tx, self._workspace, target, member_id, now) is not None:
+            return
+        contact = Contact(id=member_id, role=member.name, introduced_by=FIRST_MESSAGE, interface=member.interface)
+        add_contact(tx, self._workspace, target, contact, now)
 
 
 _MAX_TEXT: Final = 2000

@@ -48,6 +48,8 @@ class WorkerOptions(AgentOptions):
 async def worker(options: WorkerOptions, output: Output, home_roles: bool) -> int | None:
     """Run the submitted turns of the workspace, and fire its schedules, until it is stopped.
 
+    It also delivers the messages and handles the events of members, if the agent has a society.
+
     Several workers can run on one database. Submitted turns need an agent with a queue, from --app.
 
     At SIGTERM or Ctrl+C it takes no more turns and gives the running ones 20 seconds. What then still runs stops at its
@@ -66,7 +68,9 @@ async def worker(options: WorkerOptions, output: Output, home_roles: bool) -> in
 
 
 async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> bool:
+    from ...autonomy import Gateway
     from ...scheduling import Schedules
+    from ..service.members import society_of
     from .agents import open_shared
 
     async with open_shared(options, output, home_roles=home_roles) as agent:
@@ -77,6 +81,9 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
             schedules = Schedules(agent)
             runs.append(schedules.run())
             told.append(f"{len(await schedules.list())} schedules")
+        if society_of(agent) is not None:
+            runs.append(Gateway(agent).run())
+            told.append("messages and events of members")
         output.note(f"worker of the workspace {agent.workspace!r}: {', '.join(told)}")
         async with AsyncExitStack() as pages:
             if options.port is not None:

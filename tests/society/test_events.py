@@ -12,7 +12,16 @@ from support.role_specs import spec_of
 from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Thread
 from worldagent.autonomy import AutonomousRole, Gateway
-from worldagent.core.errors import CallRefused, InvalidArgument, KeyReused, MailboxFull, ParamsInvalid, UnknownMember
+from worldagent.autonomy.memory import AgentMemory
+from worldagent.core.errors import (
+    CallRefused,
+    InvalidArgument,
+    KeyReused,
+    MailboxFull,
+    ModelUnavailable,
+    ParamsInvalid,
+    UnknownMember,
+)
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import ToolContext
 from worldagent.society import (
@@ -29,7 +38,7 @@ from worldagent.society import (
     read_event,
 )
 from worldagent.society import events as events_module
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 NOW = datetime(2026, 2, 18, 3, 53, tzinfo=UTC)
 APPROVED = Policy(rules=(Rule(decision="approve", function=("qualify", "price")),))
@@ -218,6 +227,9 @@ async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path
         assert (await agent.society.members.member("novel", "cro")).trust.trust_for("qualify") == 0.55
         [report] = await agent.society.inbox()
         assert report.message.content == "qualify for lead.created: done"
+        [episode] = await AgentMemory(agent, "cro").episodes()
+        assert (episode.id, episode.action, episode.succeeded) == ("event.e1", "qualify", True)
+        assert (episode.tags, episode.payload) == ({"lead": "Ada"}, {"lead": "Ada"})
         await handled(agent)
         assert len(desk.done) == 1
 
@@ -383,6 +395,39 @@ async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(t
         assert desk.done == [("cro", "Ada")]
 
 
+async def test_a_run_that_fails_is_an_episode_and_the_owner_is_told(tmp_path: Path) -> None:
+    @tool(risk="write")
+    async def qualify(lead: str) -> str:
+        raise ValueError(lead)
+
+    async with scripted_agent(tmp_path, answering(), society=workspace(), policy=APPROVED, tools=[qualify]) as agent:
+        await agent.society.join(cro(operator_ids=("qualify",), trust=TrustProfile(default=0.9)))
+        await agent.society.events.post(event())
+        await handled(agent)
+        assert ((await found(agent)).result, (await found(agent)).code) == ("failed", "task_failed")
+        [episode] = await AgentMemory(agent, "cro").episodes()
+        [outcome] = await agent.society.outcomes.list("cro")
+        assert (episode.succeeded, outcome.succeeded) == (False, False)
+        assert (await agent.society.inbox())[0].message.content == "qualify for lead.created: failed (task_failed)"
+
+
+async def test_an_event_is_handled_once_the_model_of_its_operator_is_back(tmp_path: Path) -> None:
+    answers: list[Any] = [ModelUnavailable("the model is down", remedy="wait")]
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if answers:
+            raise answers.pop()
+        return {"result": "Noted."}
+
+    async with Desk().agent(tmp_path, ScriptedLM(reply)) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event(type_="note.taken"))
+        assert await Gateway(agent).deliver() == 0
+        assert (await found(agent)).state == "decided"
+        await handled(agent)
+        assert (await found(agent)).result == "done"
+
+
 # --- making members ---------------------------------------------------------------------------------------------------
 
 
@@ -419,3 +464,13 @@ async def test_a_directive_that_cannot_be_followed_fails_and_the_owner_is_told(
         posted = await found(agent)
         assert (posted.result, posted.code) == ("failed", code)
         assert code in (await agent.society.inbox())[0].message.content
+
+
+@pytest.mark.requirement("A7")
+async def test_a_gateway_ends_members_whose_time_is_over(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with Desk().agent(tmp_path, clock=clock) as agent:
+        await agent.society.join(cro(ttl="90d"))
+        await clock.advance(91 * 86_400)
+        await Gateway(agent).deliver()
+        assert (await agent.society.members.member("novel", "cro")).life.status == "terminated"

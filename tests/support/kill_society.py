@@ -12,6 +12,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,16 +24,21 @@ from support.society_tables import problems_of
 from worldagent import Policy, Rule, Settings, WorldAgent, tool
 from worldagent.agent import Thread
 from worldagent.autonomy import Gateway
-from worldagent.core.pauses import Happened, RunAgain
+from worldagent.core.pauses import Approve, Happened, RunAgain
+from worldagent.harness import ToolContext
 from worldagent.society import (
     SEND_RULES,
     AuthorityConfig,
     Collaborator,
+    Event,
     InterfaceSpec,
     RoleSpec,
     RoleTemplate,
+    Route,
     TaskBrief,
+    TrustProfile,
     WorkspaceConfig,
+    WorkspacePolicy,
 )
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -83,6 +89,8 @@ _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("qa", "How many?"): [_send("coo", "Seven.")],
     ("coo", "Half is tested."): [],
     ("coo", "All is tested."): [],
+    ("cro", "'sign' is forbidden for 'bdr'"): [],
+    ("rep-apac", "You cover APAC."): [],
 }
 _MEMBERS: Final = {"cro": "", "coo": "", "legal": "", "bdr": "cro", "qa": "coo"}
 """The members that are there before, with their parents."""
@@ -92,6 +100,7 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
     message, reply = str(call.fields["message"]), "result" if "task" in call.fields else "reply"
     who = next((each for each in _MEMBERS if f"You are {each}." in call.text), "root")
     who = "developer-dana" if "Your name is Dana." in call.text else who
+    who = "rep-apac" if "You cover APAC." in call.text else who
     [(text, acts)] = [(text, acts) for (member, text), acts in _ACTS.items() if member == who and text in message]
     todo = [("note", {"what": f"{who}: {text}"}), *acts]
     return {reply: "Done."} if (at := len(call.steps)) == len(todo) else {reply: "", **calls(todo[at])}
@@ -109,7 +118,18 @@ def workspace() -> WorkspaceConfig:
         parameters=("name",),
         allowed_spawners=("root",),
     )
-    return WorkspaceConfig(id="novel", owner="charles", role_templates={"developer": template})
+    rep = replace(
+        template,
+        template_id="rep",
+        name_pattern="Rep {place}",
+        soul_template="You cover {place}.",
+        parameters=("place",),
+        allowed_spawners=("cro",),
+    )
+    policy = WorkspacePolicy(brief="derived")
+    return WorkspaceConfig(
+        id="novel", owner="charles", policy=policy, role_templates={"developer": template, "rep": rep}
+    )
 
 
 def agent_of(home: Path) -> WorldAgent:
@@ -118,12 +138,22 @@ def agent_of(home: Path) -> WorldAgent:
         add(home / _EFFECTS, what)
         return what
 
+    @tool(risk="write")
+    async def qualify(ctx: ToolContext, lead: str) -> str:
+        add(home / _EFFECTS, line := f"{ctx.on_behalf_of} ran: {lead}")
+        return line
+
+    @tool(risk="destructive")
+    async def pay(ctx: ToolContext, lead: str) -> str:
+        add(home / _EFFECTS, line := f"{ctx.on_behalf_of} paid: {lead}")
+        return line
+
     return WorldAgent(
         "novel",
         lm=ScriptedLM(_reply),
         society=workspace(),
-        policy=Policy(rules=(*SEND_RULES, Rule(decision="approve", function="spawn_agent"))),
-        tools=[note],
+        policy=Policy(rules=(*SEND_RULES, Rule(decision="approve", function=("spawn_agent", "qualify")))),
+        tools=[note, qualify, pay],
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),
     )
@@ -167,27 +197,40 @@ async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
     """Deliver until nothing waits. What a person must say of a call that was cut off is answered here, if it may be."""
     gateway = Gateway(agent)
     async with asyncio.timeout(_BOUND):
-        while waiting := await agent.society.waiting():
+        while True:
+            waiting = await agent.society.waiting()
+            events = [each for each in await agent.society.events.list() if each.state != "done"]
+            if not waiting and not events:
+                return
             if await gateway.deliver():
                 continue
             for member in {each.message.to_id for each in waiting} if answers else ():
-                await _answered(home, agent.thread(f"member {member}", account=f"member:{member}"))
+                await _answered(home, agent.thread(f"member {member}", account=f"member:{member}"), member)
+            for each in events if answers else ():
+                await gateway.enlist(each.member)
+                thread = agent.thread(f"event {each.event.id}", account=f"member:{each.member}")
+                await _answered(home, thread, each.member)
             await asyncio.sleep(0.02)  # another process has the rest
 
 
-async def _answered(home: Path, thread: Thread) -> None:
-    if pauses := [each for each in await open_pauses(thread) if each.kind != "reply"]:
-        assert [(each.kind, each.function) for each in pauses] == [("uncertain", "note")], pauses
-        [pause], done = pauses, lines(home / _EFFECTS)
-        what = pause.arguments["what"]
-        await thread.resume({pause.id: Happened(what) if what in done else RunAgain()})
+async def _answered(home: Path, thread: Thread, member: str) -> None:
+    """Approve what asks, and say of a call that was cut off whether it happened."""
+    for pause in [each for each in await open_pauses(thread) if each.kind != "reply"]:
+        assert (pause.kind, pause.function) in _ASKS, pause
+        verb = {"note": "", "qualify": f"{member} ran: ", "pay": f"{member} paid: "}[pause.function]
+        line = f"{verb}{pause.arguments['what' if pause.function == 'note' else 'lead']}"
+        answer = Happened(line) if line in lines(home / _EFFECTS) else RunAgain()
+        await thread.resume({pause.id: Approve() if pause.kind == "approval" else answer})
+
+
+_ASKS: Final = [*(("uncertain", each) for each in ("note", "qualify", "pay")), ("approval", "pay")]
 
 
 async def _turn(agent: WorldAgent, home: Path, answers: bool) -> None:
     thread = agent.thread("chat", account="charles")
     turn = await thread.converse(_NEED, key="need")
     while turn.status == "paused":
-        await _answered(home, thread)
+        await _answered(home, thread, "root")
         turn = await thread.converse(_NEED, key="need")
     await _deliver(agent, home, answers)
 
@@ -196,6 +239,62 @@ async def _spawn(agent: WorldAgent, home: Path, answers: bool) -> None:
     helpers = [Collaborator(id=each, role=each.upper(), note="Ask it.") for each in ("cro", "legal")]
     brief = replace(TaskBrief.from_json(_BRIEF), collaborators=tuple(helpers))
     await agent.society.spawn("root", "developer", {"name": "Dana"}, brief, message_id="task")
+    await _deliver(agent, home, answers)
+
+
+async def _staffed(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """Members with routes, the first of which is responsible for revenue."""
+    authority = AuthorityConfig(autonomous=("note", "qualify"), needs_approval=("pay",), forbidden=("sign",))
+    given: dict[str, Any] = {
+        "workspace": "novel",
+        "domains": ("revenue",),
+        "operator_ids": ("note", "qualify", "pay"),
+        "authority": authority,
+        "trust": TrustProfile(default=0.5),
+        "routes": (
+            Route(event="lead.*", operator="qualify", capability="qualify"),
+            Route(event="deal.pay", operator="pay", capability="pay"),
+            Route(event="deal.sign", operator="pay", capability="sign"),
+        ),
+    }
+    own: dict[str, dict[str, Any]] = {
+        "cro": {"reports_to": ""},
+        "bdr": {"reports_to": "cro", "parent_role_id": "cro"},
+        "coo": {"reports_to": "", "domains": ("operations",)},
+    }
+    for role_id, more in own.items():
+        spec: dict[str, Any] = given | more | {"role_id": role_id, "soul": f"You are {role_id}."}
+        await agent.society.join(RoleSpec(**spec), name=role_id.upper())
+
+
+def _event(id_: str, type_: str, domain: str = "revenue", **payload: Any) -> Event:
+    return Event(
+        id=id_,
+        type=type_,
+        source="charles",
+        domain=domain,
+        payload=payload or {"lead": id_},
+        timestamp=datetime(2026, 2, 18, tzinfo=UTC),
+        source_verified=True,
+    )
+
+
+_HAPPENED: Final = (
+    (_event("e1", "lead.created"), None),
+    (_event("e2", "lead.created"), None),
+    (_event("e3", "deal.pay"), None),
+    (_event("e4", "lead.created"), "coo"),
+    (_event("e5", "deal.sign"), None),
+    (_event("e6", "page.viewed", "marketing"), None),
+    (_event("e7", "directive.spawn", template_id="rep", params={"place": "APAC"}), None),
+    (_event("e8", "deal.sign"), "bdr"),
+    (_event("e9", "lead.created"), "bdr"),
+)
+
+
+async def _handle(agent: WorldAgent, home: Path, answers: bool) -> None:
+    for event, to in _HAPPENED:
+        await agent.society.events.post(event, to=to)
     await _deliver(agent, home, answers)
 
 
@@ -219,6 +318,7 @@ CASES: Final = {
     "deliver": Case(_deliver, _told, ("Society.send", "Society.settle", "Society.ended")),
     "ask": Case(_deliver, _counted, ("a person's answer", "Society.ended")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
+    "events": Case(_handle, _staffed, ("Events.post", "Events.decide", "Events.pause", "Events.finish")),
 }
 
 
@@ -249,9 +349,15 @@ def _outcome(home: Path) -> dict[str, list[str]]:
     contacts = rows_of(home, "SELECT owner, id, introduced_by, note FROM wa_contact")
     left = rows_of(home, "SELECT id, state FROM wa_mail WHERE state <> 'handled' AND receiver <> 'user'")
     open_turns = rows_of(home, "SELECT status, COUNT(*) FROM wa_turn GROUP BY status")
+    happened = "SELECT id, member, state, trail, result, code FROM wa_occurrence ORDER BY id"
+    outcomes = "SELECT episode, member, capability, succeeded FROM wa_outcome ORDER BY episode"
     return {
-        **mail,
-        **{who: sorted(did) if who == "bdr did" else did for who, did in effects.items()},
+        "events": [str(tuple(row)) for row in rows_of(home, happened)],
+        "outcomes": [str(tuple(row)) for row in rows_of(home, outcomes)],
+        "trust": [str(tuple(row)) for row in rows_of(home, "SELECT id, trust FROM wa_member ORDER BY id")],
+        # An event that waits for a person holds up no later one, so the owner is told in another order.
+        **{pair: sorted(told) if pair.endswith(" to user") else told for pair, told in mail.items()},
+        **{who: sorted(did) if who in ("bdr did", "cro ran did") else did for who, did in effects.items()},
         "contacts": sorted(map(str, map(list, contacts))),
         "left": sorted(map(str, map(list, left))),
         "turns": sorted(map(str, map(list, open_turns))),
@@ -279,7 +385,7 @@ class Matrix:
         home = self._home()
         code, passed = forked_result(lambda: _worked(self._case, home, Killer(None, home / "where"), True))
         assert code == 0, self.name
-        assert problems_of(home) == [], self.name
+        assert (wrong := problems_of(home)) == [], (self.name, wrong)
         self.expected = _outcome(home)
         removed(home)
         return [each for each in points_of(passed) if each.what not in _UPKEEP]

@@ -84,13 +84,17 @@ def _contacts(read: Read) -> list[str]:
     """Who wrote to one another knows one another, and each contact has the message that made it."""
     contacts = {(owner, id_): by for owner, id_, by in read("SELECT owner, id, introduced_by FROM wa_contact")}
     pairs, told = set[tuple[str, str]](), set[tuple[str, str, str]]()
-    for _, _, sender, receiver, text, _, _, _ in read(_MAIL):
+    about_events = set[tuple[str, str]]()
+    for id_, _, sender, receiver, text, _, _, _ in read(_MAIL):
         payload = json.loads(text)
         pairs.add((sender, receiver))
+        about_events |= {(sender, receiver)} if id_.startswith("event.") else set()
         told.add((sender, receiver, str(payload.get("target_id"))))
         told |= {(sender, receiver, each["id"]) for each in payload.get("task_brief", {}).get("collaborators", ())}
     gone = {id_ for (id_,) in read("SELECT id FROM wa_member WHERE status='terminated'")}
-    known = {(receiver, sender) for sender, receiver in pairs} | {each for each in pairs if each[0] != USER}
+    known = {(receiver, sender) for sender, receiver in pairs}
+    known |= {each for each in pairs - about_events if each[0] != USER}
+    known -= {(USER, ROOT), (ROOT, USER)}  # they always know one another
     known = {pair for pair in known if not gone & {*pair}}
     wrong_ones = [pair for pair in contacts if gone & {*pair}]
     wrong = [f"{owner} does not know {id_}, and there is a message" for owner, id_ in known - contacts.keys()]
@@ -148,4 +152,31 @@ def _lives(read: Read) -> list[str]:
     return [*wrong, *(f"the memory of {id_} is due, and it lives" for (id_,) in due if id_ not in gone)]
 
 
-_CHECKS: Final = (_mailboxes, _members, _contacts, _answers, _lives)
+def _events(read: Read) -> list[str]:
+    """Open events are counted, each has a place, and the trust of a member is that of its outcomes in their order."""
+    rows = read("SELECT id, place, member, state, decision, result FROM wa_occurrence ORDER BY place")
+    counts = [tuple(row) for row in read("SELECT waiting, last FROM wa_occurrence_count")] or [(0, 0)]
+    left = sum(row[3] != "done" for row in rows)
+    wrong = [] if counts[0][0] == left else [f"{left} events are open, counted as {counts}"]
+    wrong += [f"a place is taken twice: {rows}"] if len({row[1] for row in rows}) != len(rows) else []
+    wrong += [f"an event is past its last place: {rows}" for row in rows if row[1] > counts[0][1]]
+    wrong += [f"{row[0]} is {row[3]} with {row[5]}" for row in rows if (row[3] == "done") != (row[5] is not None)]
+    wrong += [f"{row[0]} is {row[3]} without a decision" for row in rows if row[3] != "waiting" and row[4] is None]
+    return [*wrong, *_trust(read)]
+
+
+def _trust(read: Read) -> list[str]:
+    outcomes = read("SELECT member, capability, succeeded, feedback FROM wa_outcome ORDER BY member, place")
+    wrong = list[str]()
+    for id_, spec, trust in read("SELECT id, spec, trust FROM wa_member"):
+        stored = json.loads(trust)
+        scores = dict((json.loads(spec).get("trust") or {}).get("scores", {}))
+        for _, capability, succeeded, feedback in (row for row in outcomes if row[0] == id_):
+            change = {"good": 5, "bad": -15, None: 5 if succeeded else 0}[feedback]
+            hundredths = min(100, max(0, round(scores.get(capability, stored["default"]) * 100) + change))
+            scores |= {capability: hundredths / 100} if change else {}
+        wrong += [f"the trust in {id_} is {stored}, not {scores}"] if stored["scores"] != scores else []
+    return wrong
+
+
+_CHECKS: Final = (_mailboxes, _members, _contacts, _answers, _lives, _events)
