@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..core import digest
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
 from ..society import Member
@@ -45,6 +46,7 @@ def worker_of(member: Member) -> Worker:
         # A member in testing has no effect outside (A7).
         ceiling=Ceiling(functions=reached, authority=listed, dry_run=member.life.status is RoleStatus.TESTING),
         memory=True,
+        variant=digest(member.spec.soul),  # a turn that waits keeps the soul that it began with (A13)
         offered=False,
     )
 

@@ -96,6 +96,7 @@ async def run(brief: Literal["derived", "required"], home: Path) -> None:
             async for event in stream:
                 if event.type == "call_ended":
                     print("the World Agent calls spawn_agent:", event.code or "done")
+        print("the World Agent answers:", stream.turn.text)
         while await Gateway(agent).deliver():
             pass
     for reader, text in requests.read:

@@ -512,7 +512,8 @@ class TurnEngine:
         own = {name: each for shape in services.shapes.shapes.values() for name, each in shape.own_functions.items()}
         for record in records.values():
             above = records.get(record.parent)
-            if record.kind == "model" and above is not None and above.name == SUBAGENT and not above.over:
+            runs = above is not None and above.name == SUBAGENT and not above.over
+            if record.kind == "model" and (runs or (record.version and above is None)):
                 self._check_worker(record)
             if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
                 continue
@@ -533,17 +534,19 @@ class TurnEngine:
                 )
 
     def _check_worker(self, record: CallRecord) -> None:
-        """Check that the worker of a recorded step still exists.
+        """Check that the worker of a recorded step still exists, in the same variant.
 
         Raises:
             GraphChanged: It does not.
         """
         try:
-            self.services.registry.worker(record.name)
+            worker = self.services.registry.worker(record.name)
         except ModelFacing as error:
             problem = error.problem
         else:
-            return
+            if worker.variant == (record.version or worker.variant):
+                return
+            problem = f"{worker.name!r} has changed since then"
         raise GraphChanged(f"a task of the turn cannot run as it was dispatched: {problem}", remedy=_AS_BEFORE)
 
     def _check_open(self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord]) -> None:

@@ -135,6 +135,8 @@ class Worker:
         capture: Whether traces may hold its params and results, if the agent's `Trace` captures them.
         memory: Whether it is shown memory entries that fit its request, if the agent has memory.
         offered: Whether the conversation can call it.
+        variant: A text for what else its calls depend on. A turn in which it has begun resumes only if this is
+            unchanged.
         params: Its params, as a model.
         result: Its result, as an adapter.
     """
@@ -160,6 +162,7 @@ class Worker:
     capture: bool = False
     memory: bool = False
     offered: bool = True
+    variant: str = ""
     params: type[BaseModel] = field(init=False, repr=False, compare=False)
     result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)
 

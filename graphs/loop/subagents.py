@@ -96,7 +96,15 @@ class WorkerLoop(Loop):
         if self.tools.functions:
             given = {"input": self._inputs, "step": self.round}
             name, path = self._worker.name, self.calls.path
-            step = Step(id=self.think_id, parent=path, name=name, kind="model", input=given, body=self._said)
+            step = Step(
+                id=self.think_id,
+                parent=path,
+                name=name,
+                kind="model",
+                input=given,
+                body=self._said,
+                version=self._worker.variant or None,
+            )
             said = await self.calls.frame.direct(step)
         else:  # nothing would resume from it, because the task that it ends is recorded
             said = await self._said(None)

@@ -317,9 +317,7 @@ async def test_a_changed_definition_replaces_the_stored_one_and_nothing_else(tmp
 
 async def test_a_member_that_is_not_named_any_more_stays_and_a_terminated_one_too(tmp_path: Path) -> None:
     async with opened(workspace(role("a"), role("b")), tmp_path) as agent:
-        life = (await agent.society.members.member("w", "b")).life
-        ended = type(life)(status=RoleStatus.TERMINATED, created_at=life.created_at, created_by="user")
-        await agent.society.members.set_life("w", "b", ended)
+        await agent.society.terminate("b")
     assert set(await stored(workspace(role("b", soul="You are new.")), tmp_path)) == {"a"}
 
 

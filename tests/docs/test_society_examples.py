@@ -36,6 +36,7 @@ def test_a_wish_is_lost_without_a_brief_and_arrives_with_one(tmp_path: Path) -> 
     for part in (
         "Constraints: none beyond your instructions",
         "lost on the way: static, framework, from a file, menu.csv",
+        "the World Agent answers: Dana builds it.",
         "I built a React project",
     ):
         assert part in without
