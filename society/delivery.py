@@ -87,7 +87,7 @@ def delivered(
         lines.append(form.introduced.format(**told))
     if message.content:
         lines.append(quoted(message.content))
-    lines += _payload_lines(message, language)
+    lines += _payload_lines(message, language, introduction)
     if can_reply and not from_user and message.type != "response":
         lines.append(form.reply.format(id=_in_line(message.from_id)))
     return "\n".join(lines)
@@ -98,10 +98,12 @@ def quoted(text: str) -> str:
     return "\n".join(f"> {line}" if _is_forged(line) else line for line in text.splitlines())
 
 
-def _payload_lines(message: RoleMessage, language: Language) -> list[str]:
+def _payload_lines(message: RoleMessage, language: Language, introduction: Introduction | None) -> list[str]:
     if message.message_type == "task_assignment":
         return [quoted(TaskBrief.from_json(message.to_json()["payload"]["task_brief"]).to_text(language))]
     told = {name: value for name, value in message.to_json()["payload"].items() if name != "message_type"}
+    if introduction is not None and told.get("reason") == introduction.reason:
+        del told["reason"]  # the introduction has it
     return [quoted(f"{_in_line(name)}: {_in_line(_as_text(value))}") for name, value in told.items()]
 
 

@@ -205,7 +205,6 @@ async def test_a_first_message_makes_both_know_each_other(database: Database) ->
         "[Message from BDR (bdr)]",
         "First contact. Role: BDR. Duties: revenue. Reason: A contract.",
         "Hello.",
-        "reason: A contract.",
         "To reply, use send_message(to='bdr', ...)",
     ]
     assert "bdr" in await known(society, "legal")
