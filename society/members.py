@@ -358,6 +358,10 @@ def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
     there = members_of(tx, workspace, [spec.role_id]).get(spec.role_id)
     if there is not None and there.life.status is not RoleStatus.TERMINATED and there.spec == spec:
         return False
+    if there is not None and there.life.status is RoleStatus.TERMINATED and there.life.activated_at is None:
+        for statement in _OF_MEMBER:  # it was never approved, so its id is free
+            tx.execute(statement, (workspace, spec.role_id))
+        there = None
     if there is not None or tx.execute(_PERSON, (workspace, spec.role_id)):
         raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use another id")
     if count >= most:

@@ -42,6 +42,7 @@ from .failures import failed, failure_text, is_failure
 from .lifecycle import (
     HUMAN_DECISION,
     LIFETIME_OVER,
+    NOT_APPROVED,
     PARENT_TERMINATED,
     TASK_COMPLETE,
     LifeStep,
@@ -71,6 +72,7 @@ from .mail import (
 )
 from .members import (
     LIVE,
+    PENDING,
     Member,
     Members,
     add_member,
@@ -266,6 +268,9 @@ class Society:
         Its parent is the spawner. Its first message is the task, from its parent. The collaborators that the brief
         names become its contacts. All of it is written, or nothing.
 
+        Under `spawn_requires_approval` the member stays a draft until the owner approves it, and its task waits with
+        it. The id that is returned then has the prefix `pending:`. The owner's own spawns need no approval.
+
         Args:
             spawner: The member that makes it, `root` for the World Agent, or `user`.
             template_id: The template.
@@ -291,7 +296,7 @@ class Society:
         def work(tx: Transaction) -> str:
             there = letter_of(tx, self.config.id, task)
             if there is not None:
-                return there.message.to_id
+                return self._spawned(tx, there.message.to_id)
             template = check_spawner(self._template(tx, template_id), template_id, spawner, self.config.role_templates)
             hold_members(tx, self.config.id)  # so that the spawner is not terminated meanwhile
             parent = members_of(tx, self.config.id, [spawner]).get(spawner)
@@ -303,7 +308,8 @@ class Society:
                 )
             spec, name = spec_of(self.config, template, params, parent)
             now, policy = self._clock.now(), self.config.policy
-            member = new_member(spec, name, template.interface_spec, RoleStatus.ACTIVE, now, policy)
+            status = RoleStatus.DRAFT if policy.spawn_requires_approval and spawner != USER else RoleStatus.ACTIVE
+            member = new_member(spec, name, template.interface_spec, status, now, policy)
             if not add_member(tx, member, most=policy.max_roles):
                 raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use other params")
             self._acquaint(tx, member)
@@ -316,9 +322,83 @@ class Society:
                 id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
             )
             self._send(tx, message, marks)
-            return spec.role_id
+            return self._spawned(tx, spec.role_id)
 
         return await self._transact(work)
+
+    def _spawned(self, tx: Transaction, role_id: str) -> str:
+        """The id of a member that was made, with the prefix `pending:` if it was not approved."""
+        found = members_of(tx, self.config.id, [role_id]).get(role_id)
+        return role_id if found is None or found.life.activated_at is not None else PENDING + role_id
+
+    async def spawns(self) -> tuple[Member, ...]:
+        """The members that wait for the owner's approval, the oldest first. `task_of` has the brief of each."""
+        found = await self.members.members(self.config.id)
+        return tuple(each for each in found if each.life.status is RoleStatus.DRAFT)
+
+    async def approve_spawn(self, role_id: str) -> str:
+        """Let a member that waits for approval begin its task, and tell the one that made it; returns its id (A9).
+
+        Args:
+            role_id: The member, with or without the prefix `pending:`.
+
+        Raises:
+            LifecycleError: It is not a draft.
+            UnknownMember: There is no such member.
+        """
+
+        def work(tx: Transaction) -> str:
+            member, now = self._draft(tx, role_id), self._clock.now()
+            tested = moved(member.id, member.life, RoleStatus.TESTING, now)
+            write_lives(tx, member, [tested, moved(member.id, tested, RoleStatus.ACTIVE, now)], now)
+            self._tell_spawner(tx, member, f"{member.id} was approved and begins with its task.")
+            return member.id
+
+        return await self._transact(work)
+
+    async def reject_spawn(self, role_id: str, reason: str = "") -> str:
+        """End a member that waits for approval, and tell the one that made it; returns its id, which is free again.
+
+        Args:
+            role_id: The member, with or without the prefix `pending:`.
+            reason: Why, for the member that made it.
+
+        Raises:
+            LifecycleError: It is not a draft.
+            UnknownMember: There is no such member.
+        """
+        check_text("reason", reason, most=2000, empty=True)
+
+        def work(tx: Transaction) -> str:
+            member = self._draft(tx, role_id)
+            self._tell_spawner(tx, member, f"{member.id} was not approved.{f' Reason: {reason}' if reason else ''}")
+            self._terminate(tx, member.id, NOT_APPROVED)
+            return member.id
+
+        return await self._transact(work)
+
+    def _draft(self, tx: Transaction, role_id: str) -> Member:
+        member = self._held(tx, role_id.removeprefix(PENDING))
+        if member.life.status is not RoleStatus.DRAFT:
+            raise LifecycleError(
+                f"{member.id!r} is {member.life.status.value} and does not wait for approval",
+                remedy="list the members that do",
+            )
+        return member
+
+    def _tell_spawner(self, tx: Transaction, member: Member, text: str) -> None:
+        """Tell the one that gave a member its task, in the member's name, what the owner decided."""
+        for task in waiting_for(tx, self.config.id, member.id, 1):
+            message = RoleMessage(
+                id=f"{task.message.id}.approval",
+                type="notification",
+                from_id=member.id,
+                to_id=task.message.from_id,
+                content=text,
+            )
+            chain, now = min(task.chain + 1, self.config.policy.message_chain), self._clock.now()
+            with suppress(MailboxFull):
+                post(tx, self.config.id, message, chain=chain, opening=None, marks=(), now=now)
 
     def _collaborate(self, tx: Transaction, spawner: str, child: Member, given: Collaborator) -> None:
         """Make a collaborator a contact of a child. It must be a contact of who names it, unless discovery is open."""
@@ -716,7 +796,7 @@ class Society:
         hold_mailbox(tx, self.config.id, sending.message.to_id)  # so that the receiver is not terminated meanwhile
         found = members_of(tx, self.config.id, [sending.message.from_id, sending.message.to_id])
         for member in found.values():
-            if member.life.status not in LIVE:
+            if member.life.status not in LIVE and not _is_first_task(member, sending.message):
                 raise MessageInvalid(
                     f"{member.id!r} is {member.life.status.value} and takes part in no conversation",
                     remedy="ask who made it, or the user",
@@ -1142,7 +1222,6 @@ def _check_policy(policy: WorkspacePolicy) -> None:
         InvalidArgument: The policy asks for it.
     """
     given = {
-        "spawn_requires_approval": policy.spawn_requires_approval,
         "auto_spawn": policy.auto_spawn,
     }
     found = [name for name, asked in given.items() if asked]
@@ -1169,6 +1248,13 @@ def _reply(letter: Letter, payload: Mapping[str, Any], text: str = "") -> RoleMe
         payload=payload,
         correlation_id=letter.message.id,
     )
+
+
+def _is_first_task(member: Member, message: RoleMessage) -> bool:
+    """Whether a message gives a member its task from its parent: it waits with the member until that is approved."""
+    above = member.spec.parent_role_id or ROOT
+    given = message.message_type == "task_assignment" and (message.from_id, message.to_id) == (above, member.id)
+    return given and member.life.status is RoleStatus.DRAFT
 
 
 def _ended(letter: Letter) -> RoleMessage:

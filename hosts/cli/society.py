@@ -131,6 +131,56 @@ async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> N
     output.result({"message": _record(letter)}, f"sent as {letter.message.id}")
 
 
+@app.command("spawns")
+@command()
+async def spawns(options: ThreadsOptions, output: Output) -> None:
+    """List the members that wait for your approval, with their tasks. A workspace's policy can require it.
+
+    [bold]Example[/bold]
+
+      worldagent society spawns
+    """
+    async with _open(options) as society:
+        found = [(each, await society.task_of(each.id)) for each in await society.spawns()]
+    records = [
+        {"id": each.id, "role": each.name, "parent": each.life.created_by, "soul": each.spec.soul, "task": task}
+        for each, task in found
+    ]
+    shown = [f"{each['id']} ({each['role']}), made by {each['parent']}\n{each['task']}".rstrip() for each in records]
+    output.result({"spawns": records}, "\n\n".join(shown) or "no member waits for approval")
+
+
+@app.command("approve")
+@command(id=argument("MEMBER", "The id of the member, as `society spawns` shows it."))
+async def approve(options: ThreadsOptions, output: Output, id: str) -> None:
+    """Approve a member that waits for it. It begins with its task where a gateway runs.
+
+    [bold]Example[/bold]
+
+      worldagent society approve bdr-apac
+    """
+    async with _open(options) as society:
+        member = await society.approve_spawn(id)
+    output.result({"approved": member}, f"{member} is active")
+
+
+@app.command("reject")
+@command(
+    id=argument("MEMBER", "The id of the member, as `society spawns` shows it."),
+    reason=option("TEXT", "Why, for the member that made it.", default=""),
+)
+async def reject(options: ThreadsOptions, output: Output, id: str, reason: str) -> None:
+    """Reject a member that waits for approval. Its id is free again.
+
+    [bold]Example[/bold]
+
+      worldagent society reject bdr-apac --reason 'The brief names no budget.'
+    """
+    async with _open(options) as society:
+        member = await society.reject_spawn(id, reason)
+    output.result({"rejected": member}, f"{member} was rejected")
+
+
 @asynccontextmanager
 async def _open(options: ThreadsOptions) -> AsyncGenerator[Society]:
     from contextlib import aclosing

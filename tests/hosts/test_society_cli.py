@@ -1,4 +1,4 @@
-"""`worldagent society members`, `contacts`, `graph`, `inbox` and `send`."""
+"""`worldagent society members`, `contacts`, `graph`, `inbox`, `send`, `spawns`, `approve` and `reject`."""
 
 from contextlib import aclosing
 from pathlib import Path
@@ -9,7 +9,14 @@ from support.command_line import Run, as_json, home, refusal, run
 from support.role_specs import spec_of
 from worldagent import Storage
 from worldagent.agent.stores import Stores
-from worldagent.society import Contact, Society, WorkspaceConfig
+from worldagent.society import (
+    AuthorityConfig,
+    Contact,
+    RoleTemplate,
+    Society,
+    WorkspaceConfig,
+    WorkspacePolicy,
+)
 from worldagent.society.graph import as_mermaid
 
 __all__ = ["home", "run"]  # fixtures
@@ -64,3 +71,44 @@ async def test_the_owner_writes_to_whom_it_knows(run: Run, home: Path) -> None:
 async def test_an_inbox_shows_one_message_or_more(run: Run, home: Path, limit: str) -> None:
     error = await refusal(run, "society", "inbox", "--limit", limit)
     assert f"`limit` must be an integer from 1 to 1000, got {limit}" in error["message"]
+
+
+async def spawned(home: Path) -> None:
+    """Two members that a CRO made and that wait for the owner."""
+    template = RoleTemplate(
+        template_id="bdr",
+        name_pattern="BDR {territory}",
+        soul_template="You cover {territory}.",
+        domains=(),
+        authority=AuthorityConfig(),
+        operator_ids=(),
+        parameters=("territory",),
+        allowed_spawners=("cro",),
+    )
+    policy = WorkspacePolicy(spawn_requires_approval=True, brief="derived")
+    config = WorkspaceConfig(id="default", owner="charles", policy=policy, role_templates={"bdr": template})
+    async with aclosing(await Stores.open(Storage(home=home))) as stores:
+        society = Society(config, stores.database)
+        await society.join(spec_of("cro", workspace="default"))
+        for territory in ("APAC", "EMEA"):
+            await society.spawn("cro", "bdr", {"territory": territory})
+
+
+@pytest.mark.requirement("A9")
+async def test_the_owner_approves_and_rejects_members_that_wait(run: Run, home: Path) -> None:
+    assert (await run("society", "spawns")).stdout == "no member waits for approval\n"
+    await spawned(home)
+    shown = (await run("society", "spawns")).stdout
+    assert "bdr-apac (BDR APAC), made by cro" in shown
+    assert "Objective: You cover EMEA." in shown
+    found = (await as_json(run, "society", "spawns"))["spawns"]
+    assert [(each["id"], each["parent"], each["soul"]) for each in found] == [
+        ("bdr-apac", "cro", "You cover APAC."),
+        ("bdr-emea", "cro", "You cover EMEA."),
+    ]
+    assert await as_json(run, "society", "approve", "pending:bdr-apac") == {"approved": "bdr-apac"}
+    assert await as_json(run, "society", "reject", "bdr-emea", "--reason", "Too early.") == {"rejected": "bdr-emea"}
+    error = await refusal(run, "society", "approve", "bdr-emea")
+    assert (error["code"], "terminated" in error["message"]) == ("lifecycle_error", True)
+    members = (await as_json(run, "society", "members"))["members"]
+    assert [(each["id"], each["status"]) for each in members] == [("cro", "active"), ("bdr-apac", "active")]

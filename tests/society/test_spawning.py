@@ -1,19 +1,25 @@
 """How members make members: templates, ceilings, briefs and collaborators (002/1, 002/7, 000 4.9)."""
 
+import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.role_specs import spec_of
+from support.society_tables import problems
 from worldagent.core.errors import (
     BriefInvalid,
     InvalidArgument,
+    LifecycleError,
+    MessageInvalid,
     ParamsInvalid,
     RoleExists,
+    RolesFull,
     SpawnForbidden,
     UnknownContact,
     UnknownMember,
@@ -23,6 +29,7 @@ from worldagent.society import (
     SOCIETY,
     AuthorityConfig,
     ClearanceProfile,
+    Contact,
     InterfaceSpec,
     RoleTemplate,
     Society,
@@ -127,6 +134,144 @@ async def test_a_member_that_was_removed_makes_no_members(database: Database) ->
     with pytest.raises(UnknownMember, match="'cro'"):
         await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF)
     assert [each.id for each in await society.members.list_roles("w")] == ["coo"]
+
+
+# --- approval ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A9")
+async def test_a_member_that_needs_approval_waits_with_its_task(database: Database) -> None:
+    society = await workspace(database, spawn_requires_approval=True)
+    given = BRIEF.to_json() | {"collaborators": [{"id": "coo", "role": "COO", "note": "Ask about orders."}]}
+    await society.contacts.add("cro", Contact(id="coo", role="COO"))
+    assert await society.spawn("cro", "bdr", {"territory": "APAC"}, given, message_id="m1") == "pending:bdr-apac"
+    assert await society.spawn("cro", "bdr", {"territory": "APAC"}, given, message_id="m1") == "pending:bdr-apac"
+    assert [each.id for each in await society.spawns()] == ["bdr-apac"]
+    assert "Leads in APAC." in await society.task_of("bdr-apac")
+    assert await society.waiting() == []
+    with pytest.raises(MessageInvalid, match="'bdr-apac' is draft"):
+        await society.send("cro", "bdr-apac", "Begin.")
+    assert await society.approve_spawn("pending:bdr-apac") == "bdr-apac"
+    member = await society.members.member("w", "bdr-apac")
+    assert (member.life.status.value, member.life.activated_at is not None) == ("active", True)
+    assert [each.status.value for each in await society.steps("bdr-apac")] == ["testing", "active"]
+    assert [(each.message.from_id, each.message.to_id) for each in await society.waiting()] == [
+        ("cro", "bdr-apac"),
+        ("bdr-apac", "cro"),
+    ]
+    assert await society.spawn("cro", "bdr", {"territory": "APAC"}, given, message_id="m1") == "bdr-apac"
+    assert [each.id for each in await society.contacts.list("bdr-apac")] == ["cro", "coo"]
+    with pytest.raises(LifecycleError, match="'bdr-apac' is active and does not wait for approval"):
+        await society.approve_spawn("bdr-apac")
+    assert await database.read(lambda tx: problems(tx.execute)) == []
+
+
+@pytest.mark.requirement("A9")
+async def test_a_spawn_that_is_not_approved_leaves_its_id_free(database: Database) -> None:
+    society = await workspace(database, spawn_requires_approval=True)
+    await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m1")
+    assert await society.reject_spawn("bdr-apac", "Too early.") == "bdr-apac"
+    assert await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m1") == "pending:bdr-apac"
+    assert await society.spawns() == ()
+    life = (await society.members.member("w", "bdr-apac")).life
+    assert (life.status.value, life.termination_reason) == ("terminated", "not_approved")
+    [told] = await society.waiting()
+    assert (told.message.to_id, told.message.content) == ("cro", "bdr-apac was not approved. Reason: Too early.")
+    assert await database.read(lambda tx: problems(tx.execute)) == []
+    assert await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m2") == "pending:bdr-apac"
+    await society.approve_spawn("bdr-apac")
+    await society.terminate("bdr-apac")
+    with pytest.raises(RoleExists, match="'bdr-apac'"):
+        await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF)
+
+
+@pytest.mark.requirement("A9")
+async def test_those_that_wait_for_approval_are_counted_and_the_owners_own_do_not_wait(database: Database) -> None:
+    society = await workspace(database, spawn_requires_approval=True, max_roles=4)
+    assert await society.spawn("user", "bdr", {"territory": "EMEA"}, BRIEF) == "bdr-emea"
+    await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF)
+    with pytest.raises(RolesFull, match="has 4 members"):
+        await society.spawn("cro", "bdr", {"territory": "LATAM"}, BRIEF)
+    await society.reject_spawn("bdr-apac")
+    assert await society.spawn("cro", "bdr", {"territory": "LATAM"}, BRIEF) == "pending:bdr-latam"
+    await society.terminate("cro")
+    assert await society.spawns() == ()
+
+
+@pytest.mark.requirement("A9")
+async def test_trust_is_that_of_the_template_or_else_of_the_policy(database: Database) -> None:
+    society = await workspace(database, default_trust=0.45)
+    await society.create_role(template(template_id="sdr", name_pattern="SDR {territory}", default_trust=0.6))
+    for template_id, trust in (("bdr", 0.45), ("sdr", 0.6)):
+        child = await society.spawn("cro", template_id, {"territory": "APAC"}, BRIEF)
+        assert (await society.members.member("w", child)).trust.trust_for("qualify_lead") == trust
+
+
+# --- ceilings ---------------------------------------------------------------------------------------------------------
+
+CAPABILITIES = ("a", "b", "c", "d")
+LEVELS = ("autonomous", "needs_approval", "forbidden")
+CLASSES = ("public", "internal", "confidential", "secret")
+
+
+@st.composite
+def templates(draw: st.DrawFn, template_id: str) -> RoleTemplate:
+    levels = draw(st.dictionaries(st.sampled_from(CAPABILITIES), st.sampled_from(LEVELS)))
+    of = {level: tuple(each for each in levels if levels[each] == level) for level in LEVELS}
+    domains = draw(st.dictionaries(st.sampled_from(("x", "y")), st.sampled_from(CLASSES)))
+    return template(
+        template_id=template_id,
+        name_pattern="{territory}",
+        authority=AuthorityConfig(**of),
+        clearance=draw(
+            st.none() | st.builds(ClearanceProfile, domains=st.just(domains), default=st.sampled_from(CLASSES))
+        ),
+        operator_ids=tuple(draw(st.sets(st.sampled_from(CAPABILITIES)))),
+        allowed_spawners=("root", *(f"m{number}" for number in range(8))),
+    )
+
+
+@pytest.mark.requirement("A9")
+@settings(max_examples=max(15, settings().max_examples // 4))
+@given(
+    st.tuples(*(templates(each) for each in ("t0", "t1", "t2"))),
+    st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 2)), min_size=2, max_size=7),
+    st.booleans(),
+)
+def test_no_descendant_can_do_what_an_ancestor_cannot(
+    made: tuple[RoleTemplate, ...], spawns: list[tuple[int, int]], approval: bool
+) -> None:
+    async def lives(folder: Path) -> None:
+        database = await Database.open(folder / "a.db", schemas=[SOCIETY])
+        config = WorkspaceConfig(
+            id="w",
+            owner="charles",
+            policy=WorkspacePolicy(spawn_requires_approval=approval),
+            role_templates={each.template_id: each for each in made},
+        )
+        society, lines = Society(config, database), dict[str, list[str]]()
+        for number, (spawner, place) in enumerate(spawns):
+            name, parent = f"m{number}", "root" if spawner < 0 else f"m{min(spawner, number - 1)}"
+            parent = "root" if number == 0 else parent
+            found = await society.spawn(parent, f"t{place}", {"territory": name}, BRIEF)
+            if approval:
+                await society.approve_spawn(found)
+            lines[name] = [parent, *lines[parent]] if parent != "root" else []
+        members = {each: await society.members.member("w", each) for each in lines}
+        await database.aclose()
+        for name, above in lines.items():
+            one = members[name].spec
+            for ancestor in (members[each].spec for each in above):
+                assert {*one.operator_ids} <= {*ancestor.operator_ids}
+                for each in (*CAPABILITIES, "unlisted"):
+                    assert LEVELS.index(one.authority.of(each)) >= LEVELS.index(ancestor.authority.of(each))
+                assert one.clearance is not None
+                assert ancestor.clearance is not None
+                for domain in ("x", "y", "z"):
+                    assert CLASSES.index(one.clearance.of(domain)) <= CLASSES.index(ancestor.clearance.of(domain))
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(lives(Path(folder)))
 
 
 @pytest.mark.requirement("C2.8")
