@@ -247,7 +247,7 @@ class _Reader:
     def _check_spawners(self, config: WorkspaceConfig) -> None:
         for key, template in config.role_templates.items():
             for place, spawner in enumerate(template.allowed_spawners):
-                if spawner not in (*RESERVED, config.owner) and not _above(config, spawner):
+                if spawner not in (*RESERVED, config.owner) and not limit_of(config, spawner):
                     known = [each.role_id for each in config.roles]
                     problem = f"the template {key!r} allows the spawner {spawner!r}, which no role or template makes"
                     remedy = f"{near(spawner, known)}the roles are: {', '.join(known) or 'none'}"
@@ -324,8 +324,13 @@ def _dotted(path: _Path) -> str:
 # --- ceilings ---------------------------------------------------------------------------------------------------------
 
 
-def _above(config: WorkspaceConfig, spawner: str) -> RoleSpec | RoleTemplate | None:
-    """What limits the members that a spawner makes: its definition, or the template that it is made of."""
+def limit_of(config: WorkspaceConfig, spawner: str) -> RoleSpec | RoleTemplate | None:
+    """What limits the members that a spawner makes: its definition, or the template that it is made of.
+
+    Args:
+        config: The workspace.
+        spawner: The id of a member. The World Agent and people limit nothing, so for them it is None.
+    """
     for role in config.roles:
         if role.role_id == spawner:
             return role
@@ -336,7 +341,7 @@ def _too_wide(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid])
     """A warning for each spawner of a template that lacks what the template grants (A9)."""
     for key, template in config.role_templates.items():
         for spawner in template.allowed_spawners:
-            above = _above(config, spawner)
+            above = limit_of(config, spawner)
             for field, lacking in () if above is None else _lacking(template, above):
                 yield document.invalid(
                     f"the template {key!r} grants what its spawner {spawner!r} lacks: {lacking}",
@@ -362,4 +367,4 @@ def _lacking(template: RoleTemplate, above: RoleSpec | RoleTemplate) -> Iterator
         yield "clearance", ", ".join(dict.fromkeys(domains)) or "default"
 
 
-__all__ = ["WorkspaceFile", "load_workspace", "read_workspace"]
+__all__ = ["WorkspaceFile", "limit_of", "load_workspace", "read_workspace"]

@@ -28,6 +28,7 @@ from . import (
     turns,
     upkeep,
     worker,
+    workspace,
 )
 from .command import DEBUG
 from .exits import USAGE
@@ -88,6 +89,7 @@ app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(memory.app, name="memory", rich_help_panel="Conversations")
 app.add_typer(society.app, name="society", rich_help_panel="Conversations")
+app.add_typer(workspace.app, name="workspace", rich_help_panel="Configuration")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
 app.add_typer(skills.app, name="skills", rich_help_panel="Configuration")
 app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")

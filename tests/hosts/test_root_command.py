@@ -42,6 +42,7 @@ def test_help_shows_the_commands_in_groups() -> None:
         *("Conversations", "threads", "approvals", "trace", "memory", "society"),
         *(
             "Configuration",
+            "workspace",
             "profiles",
             "skills",
             "schedule",

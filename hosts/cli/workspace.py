@@ -1,0 +1,152 @@
+"""The commands `workspace check` and `show`: the file of a workspace with autonomous roles. None needs a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from .command import command
+from .exits import USAGE
+from .options import JSON_RESULT, argument
+from .output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ...core.errors import WorkspaceInvalid
+    from ...society import AuthorityConfig, RoleSpec, RoleTemplate, WorkspaceConfig
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _workspace() -> None:
+    """Workspaces of autonomous roles: their members, templates and rules, in a YAML file.
+
+    [bold]Example[/bold]
+
+      worldagent workspace check team.yaml
+    """
+
+
+@app.command("check")
+@command(files=argument("FILE...", "The files of workspaces."), json=JSON_RESULT)
+async def check(output: Output, files: list[Path], json: bool) -> int | None:
+    """Check files of workspaces.
+
+    It prints all problems with file and line, and the exit code is then 2. A template that grants what its spawner
+    lacks is a warning, since its members get the narrower of the two.
+
+    [bold]Example[/bold]
+
+      worldagent workspace check team.yaml
+    """
+    from ...autonomy.workspace_file import read_workspace
+
+    read = [read_workspace(file) for file in files]
+    for one in read if output.form == "text" else ():
+        for kind, found in (("error", one.problems), ("warning", one.warnings)):
+            for each in found:
+                output.note(f"{kind}: {each.problem}\nremedy: {each.remedy}")
+    fine = [str(each.path) for each in read if each.config is not None]
+    value = [
+        {"file": str(each.path), "problems": _listed(each.problems), "warnings": _listed(each.warnings)}
+        for each in read
+    ]
+    output.result({"checked": value}, "\n".join(fine) or None)
+    return USAGE if len(fine) < len(files) else None
+
+
+@app.command("show")
+@command(file=argument("FILE", "The file of a workspace."), json=JSON_RESULT)
+async def show(output: Output, file: Path, json: bool) -> None:
+    """Show the members of a workspace's file: who reports to whom, their domains, and what they may do.
+
+    What is not listed needs approval. Of a template it shows what a member may do that a spawner makes: the narrower
+    of what the template and the spawner may.
+
+    [bold]Example[/bold]
+
+      worldagent workspace show team.yaml
+    """
+    from ...autonomy import load_workspace
+    from ...core.checks import to_json
+
+    config = load_workspace(file)
+    value = to_json(config)
+    value["made"] = [
+        {
+            "template": template.template_id,
+            "spawner": spawner,
+            "authority": to_json(_ceiling(config, template, spawner)),
+        }
+        for template in config.role_templates.values()
+        for spawner in template.allowed_spawners
+    ]
+    output.result({"workspace": value}, "\n".join(_text(config)))
+
+
+def _listed(problems: Iterable[WorkspaceInvalid]) -> list[dict[str, str]]:
+    return [{"code": each.code, "message": each.problem, "remedy": each.remedy} for each in problems]
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
+
+
+def _text(config: WorkspaceConfig) -> Iterator[str]:
+    title = config.id if config.name == config.id else f"{config.id} ({config.name})"
+    yield f"{title}, owned by {config.owner}"
+    names = [each.role_id for each in config.roles]
+    above: dict[str, list[RoleSpec]] = {}
+    for role in config.roles:
+        superior = config.owner if role.reports_to in ("", "user") else role.reports_to
+        above.setdefault(superior, []).append(role)
+    for superior in (each for each in above if each not in names):
+        yield ""
+        yield superior
+        yield from _below(above, superior, "  ")
+    for template in config.role_templates.values():
+        yield ""
+        yield from _template(config, template)
+
+
+def _below(above: dict[str, list[RoleSpec]], superior: str, indent: str) -> Iterator[str]:
+    """The members that report to one, each with those that report to it."""
+    for role in above.get(superior, ()):
+        yield f"{indent}{role.role_id}"
+        yield from _rows(f"{indent}    ", {"domains": role.domains, "operators": role.operator_ids})
+        yield from _authority(f"{indent}    ", role.authority)
+        yield from _below(above, role.role_id, f"{indent}  ")
+
+
+def _template(config: WorkspaceConfig, template: RoleTemplate) -> Iterator[str]:
+    yield f'template {template.template_id}: "{template.name_pattern}"'
+    yield from _rows("    ", {"domains": template.domains, "operators": template.operator_ids})
+    for spawner in template.allowed_spawners or ("user",):
+        yield f"  made by {spawner}"
+        yield from _authority("    ", _ceiling(config, template, spawner))
+
+
+def _ceiling(config: WorkspaceConfig, template: RoleTemplate, spawner: str) -> AuthorityConfig:
+    """What a member of a template may do that a spawner makes."""
+    from ...autonomy.workspace_file import limit_of
+
+    limit = limit_of(config, spawner)
+    return template.authority if limit is None else template.authority.within(limit.authority)
+
+
+def _authority(indent: str, authority: AuthorityConfig) -> Iterator[str]:
+    shown: dict[str, Any] = {
+        "autonomous": authority.autonomous,
+        "needs approval": authority.needs_approval,
+        "forbidden": authority.forbidden,
+    }
+    return _rows(indent, shown)
+
+
+def _rows(indent: str, rows: dict[str, Iterable[str]]) -> Iterator[str]:
+    for name, values in rows.items():
+        if listed := ", ".join(values):
+            yield f"{indent}{name}: {listed}"
