@@ -513,7 +513,8 @@ class WorldAgent:
         Raises:
             AgentClosed: The agent is not open.
         """
-        return Upkeep(self._runner.parts.stores, self.workspace)
+        parts = self._runner.parts
+        return Upkeep(parts.stores, self.workspace, parts.resolver.store)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
         """Call one function, worker or shape by name, without a turn.

@@ -115,13 +115,18 @@ _NO_DOMAINS: Final = "DELETE FROM wa_member_domain WHERE workspace=? AND member=
 _PERSON: Final = "SELECT body FROM wa_person WHERE workspace=? AND id=?"
 _ADD_PERSON: Final = """INSERT INTO wa_person(workspace, id, body) VALUES(?, ?, ?)
                         ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
+# What it sent and no one has handled no longer counts in the mailboxes of the others.
+_UNCOUNT: Final = """UPDATE wa_mailbox SET waiting=waiting - (
+                       SELECT COUNT(*) FROM wa_mail AS m WHERE m.workspace=wa_mailbox.workspace AND m.sender=?
+                       AND m.receiver=wa_mailbox.member AND m.state IN ('waiting', 'handling'))
+                     WHERE workspace=? AND member IN (SELECT receiver FROM wa_mail WHERE workspace=? AND sender=?)"""
 _OF_MEMBER: Final = (
     "DELETE FROM wa_member WHERE workspace=? AND id=?",
     _NO_DOMAINS,
     "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
     "DELETE FROM wa_contact WHERE workspace=? AND id=?",
     "DELETE FROM wa_mail WHERE workspace=? AND receiver=?",
-    "DELETE FROM wa_mail WHERE workspace=? AND sender=? AND state <> 'waiting'",
+    "DELETE FROM wa_mail WHERE workspace=? AND sender=?",
     "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
     "DELETE FROM wa_outcome WHERE workspace=? AND member=?",
     "DELETE FROM wa_occurrence WHERE workspace=? AND member=? AND state='done'",
@@ -232,9 +237,9 @@ class Members:
         return PENDING + await self.register(spec, status=RoleStatus.DRAFT)
 
     async def remove(self, workspace: str, role_id: str) -> None:
-        """Remove a member with its contacts, its messages, and all contacts that others have of it.
+        """Remove a member with its contacts, all messages from and to it, and the contacts that others have of it.
 
-        Messages that it sent and that wait for their receiver stay. Removing again has no effect.
+        Its turns, memory and role stay: `agent.upkeep.remove_member` removes all. Removing again has no effect.
         """
 
         def work(tx: Transaction) -> None:
@@ -242,6 +247,7 @@ class Members:
             found = members_of(tx, workspace, [role_id]).get(role_id)
             if found is not None and found.life.status is not RoleStatus.TERMINATED:
                 tx.execute(_COUNT, (count - 1, last, workspace))
+            tx.execute(_UNCOUNT, (role_id, workspace, workspace, role_id))
             for statement in _OF_MEMBER:
                 tx.execute(statement, (workspace, role_id))
 

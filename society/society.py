@@ -1155,6 +1155,15 @@ class Society:
         """
         return await self._database.read(lambda tx: recorded_of(tx, self.config.id, member))
 
+    async def mail_of(self, member: str, *, most: int = 1000) -> list[Letter]:
+        """The last messages that a member received and sent, the oldest first.
+
+        Args:
+            member: The member, or a person.
+            most: The most to return.
+        """
+        return await self._database.read(lambda tx: letters_of(tx, self.config.id, self._alias(member), most))
+
     async def read(self, message_id: str) -> None:
         """Mark a message of a person as read."""
         await self._database.transact(lambda tx: set_state(tx, self.config.id, message_id, "handled"))

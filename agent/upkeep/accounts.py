@@ -40,12 +40,9 @@ class RemovedAccount:
 
 async def remove_account(stores: Stores, workspace: str, account: str, *, cancel: bool) -> RemovedAccount:
     """Remove an account's schedules, threads and memory entries. See `Upkeep.remove_account`."""
-    states = await _threads(stores, workspace, account)
-    others = await stores.database.read(lambda tx: tx.execute(_OTHERS, (*keys_of(workspace), account)))
-    shared = {name for (name,) in others}
     if not cancel:
-        own = [state for state in states if state.thread not in shared or state.account == account]
-        await _check_over(stores, workspace, own)
+        await check_over_account(stores, workspace, account)
+    states, shared = await _threads(stores, workspace, account), await _shared(stores, workspace, account)
     schedules = [each.id for each in await stores.schedules.list(workspace) if each.body.get("account") == account]
     for schedule in schedules:  # first, so that no schedule begins another turn
         await stores.schedules.remove(workspace, schedule)
@@ -70,6 +67,26 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
         schedules=len(schedules),
         shared=tuple(sorted(state.thread for state in states if state.thread in shared)),
     )
+
+
+async def check_over_account(stores: Stores, workspace: str, account: str) -> None:
+    """Refuse to remove anything while the account has a turn that runs or can be resumed.
+
+    Raises:
+        ThreadBusy: A turn runs.
+        ThreadPaused: A turn can be resumed.
+    """
+    shared = await _shared(stores, workspace, account)
+    states = await _threads(stores, workspace, account)
+    await _check_over(
+        stores, workspace, [each for each in states if each.thread not in shared or each.account == account]
+    )
+
+
+async def _shared(stores: Stores, workspace: str, account: str) -> set[str]:
+    """The threads on which another account has a turn."""
+    rows = await stores.database.read(lambda tx: tx.execute(_OTHERS, (*keys_of(workspace), account)))
+    return {name for (name,) in rows}
 
 
 async def _threads(stores: Stores, workspace: str, account: str) -> list[ThreadState]:

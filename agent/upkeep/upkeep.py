@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ...core import Scope, check_id
+from ...role_resolution import RoleStore
 from ..stores import Stores
 from .accounts import RemovedAccount, remove_account
 from .backup import Backup, back_up
@@ -21,11 +22,13 @@ class Upkeep:
     Args:
         stores: The database and its stores.
         workspace: The workspace's id.
+        roles: Where stored roles are; None removes none with a member.
     """
 
-    def __init__(self, stores: Stores, workspace: str) -> None:
+    def __init__(self, stores: Stores, workspace: str, roles: RoleStore | None = None) -> None:
         self._stores = stores
         self._workspace = workspace
+        self._roles = roles
 
     async def remove(self, thread: str, *, cancel: bool = False) -> Removed | None:
         """Remove a thread with all its messages and turns, so that no file contains any of it.
@@ -71,6 +74,49 @@ class Upkeep:
             StorageUnavailable: As for `remove`.
         """
         return await remove_account(self._stores, self._workspace, check_id("account", account), cancel=cancel)
+
+    async def export_member(self, member: str) -> dict[str, Any]:
+        """All that is stored of a member of the society, as JSON (C2).
+
+        It has the member itself with its life, its contacts and who has it as one, the messages that it sent and
+        received, and its memory entries. Its conversations are threads: see `export`.
+
+        Args:
+            member: The member's id.
+
+        Raises:
+            UnknownMember: There is no such member.
+            StorageUnavailable: The database fails.
+        """
+        from .members import export_member  # only where there is a society
+
+        return await export_member(self._stores, self._workspace, member)
+
+    async def remove_member(self, member: str, *, cancel: bool = False) -> RemovedAccount:
+        """Remove a member of the society: its definition and life, contacts, messages, threads, memory and stored role.
+
+        One that lives is terminated first, and its descendants with it; they are not removed, and its memory goes to no
+        other member. What others did with its messages in their turns stays in their conversations. The stored role is
+        that of the account `member:ID`, which members of this id in other workspaces have, too.
+
+        Args:
+            member: The member's id.
+            cancel: Whether to cancel its running or resumable turns first.
+
+        Returns:
+            The counts of what was removed of its account. Repeating the call removes what an interrupted one left.
+
+        Raises:
+            UnknownMember: There is no such member.
+            ThreadBusy, ThreadPaused, StorageUnavailable: As for `remove_account`.
+            RoleSourceUnavailable: The store of its role cannot be reached. The member is terminated, and the rest is
+                kept.
+        """
+        from .members import remove_member
+
+        return await remove_member(
+            self._stores, self._workspace, check_id("member", member), cancel=cancel, roles=self._roles
+        )
 
     async def export(self, thread: str, file: Path | IO[bytes]) -> Exported:
         """Write a thread's conversation to a file as it is now: messages, attachments, and marks of kept messages.

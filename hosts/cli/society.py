@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from contextlib import asynccontextmanager
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from .command import command, storage_of
+from .command import Work, command, confirmed, storage_of
+from .exits import FAILED
 from .options import WHICH, ThreadsOptions, argument, flag, option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from ...agent.upkeep import Upkeep
     from ...society import Letter, Society
 
 _MEMBERS: Final = ("ID", "ROLE", "STATUS", "PARENT")
@@ -179,6 +185,81 @@ async def reject(options: ThreadsOptions, output: Output, id: str, reason: str) 
     async with _open(options) as society:
         member = await society.reject_spawn(id, reason)
     output.result({"rejected": member}, f"{member} was rejected")
+
+
+@app.command("export")
+@command(
+    id=argument("MEMBER", "The id of the member."),
+    file=option("FILE", "The file to write; standard output by default.", WHICH, "--output", "-o"),
+)
+async def export(options: ThreadsOptions, output: Output, id: str, file: Path | None) -> None:
+    """Write all that is stored of a member as JSON: its definition and life, contacts, messages and memory.
+
+    [bold]Example[/bold]
+
+      worldagent society export cro -o cro.json
+    """
+    from ...core.files import replace_file, storage_errors
+
+    async with _upkeep(options) as upkeep:
+        found = await upkeep.export_member(id)
+    text = dumps(found, ensure_ascii=False, indent=2)
+    if file is None:
+        output.result(found, text)
+        return
+    problem = f"the file {str(file)!r} cannot be written"
+    with storage_errors(problem, remedy="name a file in another folder"):
+        await to_thread(replace_file, file, f"{text}\n".encode())
+    output.result({"exported": id, "file": str(file)}, f"the member {id!r} is in {str(file)!r}")
+
+
+@app.command("rm")
+@command(
+    id=argument("MEMBER", "The id of the member."),
+    yes=flag("--yes", "Remove it without asking.", WHICH, "-y"),
+    cancel=flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
+)
+def remove(options: ThreadsOptions, output: Output, id: str, yes: bool, cancel: bool) -> Work:
+    """Remove a member: its definition, contacts, messages, threads, memory and stored role.
+
+    One that lives is terminated, and the members below it with it. If a role host keeps the roles, remove its role with
+    [bold]roles delete --account member:ID[/bold].
+
+    [bold]Example[/bold]
+
+      worldagent society rm cro --yes
+    """
+    asked = f"Remove the member {id!r} from the workspace {options.workspace!r} for good?"
+    if not (yes or confirmed(output, asked, problem=f"removing the member {id!r} must be confirmed")):
+        output.note("nothing was removed")
+        raise typer.Exit(FAILED)
+
+    async def work() -> None:
+        async with _upkeep(options) as upkeep:
+            value = asdict(await upkeep.remove_member(id, cancel=cancel))
+        parts = [f"{count:,} {key}" for key, count in value.items() if key != "shared"]
+        output.note(f"removed the member {id!r}, and of its account: {', '.join(parts)}")
+        output.result({"removed": {"member": id, **value, "shared": [*value["shared"]]}})
+
+    return work()
+
+
+@asynccontextmanager
+async def _upkeep(options: ThreadsOptions) -> AsyncGenerator[Upkeep]:
+    """The upkeep of the workspace, with the roles of the home if there are some."""
+    from contextlib import AsyncExitStack, aclosing
+
+    from ...agent.stores import Stores
+    from ...agent.upkeep import Upkeep
+    from ...role_resolution import SqliteRoleStore
+
+    storage = storage_of(options.home)
+    async with AsyncExitStack() as opened:
+        stores = await opened.enter_async_context(aclosing(await Stores.open(storage)))
+        roles = None
+        if storage.roles.exists():
+            roles = await opened.enter_async_context(aclosing(await SqliteRoleStore.open(storage.roles)))
+        yield Upkeep(stores, options.workspace, roles)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """`worldagent society members`, `contacts`, `graph`, `inbox`, `send`, `spawns`, `approve` and `reject`."""
 
+import json
 from contextlib import aclosing
 from pathlib import Path
 
@@ -112,3 +113,16 @@ async def test_the_owner_approves_and_rejects_members_that_wait(run: Run, home: 
     assert (error["code"], "terminated" in error["message"]) == ("lifecycle_error", True)
     members = (await as_json(run, "society", "members"))["members"]
     assert [(each["id"], each["status"]) for each in members] == [("cro", "active"), ("bdr-apac", "active")]
+
+
+async def test_a_member_is_exported_and_removed(run: Run, home: Path, tmp_path: Path) -> None:
+    await peopled(home)
+    exported = await as_json(run, "society", "export", "bdr")
+    assert [each["content"] for each in exported["messages"]] == ["The quarter\nis over."]
+    file = tmp_path / "bdr.json"
+    await run("society", "export", "bdr", "-o", str(file))
+    assert json.loads(file.read_text())["member"]["id"] == "bdr"
+    assert (await refusal(run, "society", "rm", "bdr"))["message"] == "removing the member 'bdr' must be confirmed"
+    assert (await as_json(run, "society", "rm", "bdr", "--yes"))["removed"]["member"] == "bdr"
+    assert [each["id"] for each in (await as_json(run, "society", "members"))["members"]] == ["cro"]
+    assert (await refusal(run, "society", "export", "bdr"))["code"] == "unknown_member"
