@@ -137,9 +137,9 @@ class EventRunner:
         thread, given = self._thread(posted), thawed(decision.input_data or {})
         params = {"worker": decision.operator_id, "request": given, "review": decision.action == "escalate"}
         try:
-            turn = await thread.task(OPERATOR, params, key=posted.event.id)
+            turn = await asyncio.shield(thread.task(OPERATOR, params, key=posted.event.id))
             if turn.status == "paused" and posted.state == "paused":  # an answer is there, or its time is over
-                turn = await thread.resume({})
+                turn = await asyncio.shield(thread.resume({}))
         except WorldAgentError as error:
             if _is_passing(error):
                 raise

@@ -76,7 +76,10 @@ class Gateway:
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        """Stop. Turns that run are interrupted, and continue when the next gateway delivers."""
+        """Stop delivering. Turns that run continue until the agent closes.
+
+        Close the agent with `agent.drain()`: the next gateway then continues them. `agent.aclose()` cancels them.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -125,7 +128,7 @@ class Gateway:
                 if scope.account is not None and scope.account.startswith(_ACCOUNT):
                     await self.enlist(scope.account.removeprefix(_ACCOUNT))
                 with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
-                    await thread.resume(answers)
+                    await asyncio.shield(thread.resume(answers))
         except WorldAgentError as error:  # its message is delivered again, and reports it
             _LOG.warning("the thread %r could not be resumed with a reply: %s", scope.thread, error.code)
         return letter is not None and await self._delivered(letter)
@@ -147,7 +150,7 @@ class Gateway:
             if await self._society.settle(letter.message.id):
                 return True
             try:
-                turn = await self._turn(letter)
+                turn = await asyncio.shield(self._turn(letter))
             except HostError as error:
                 if error.retryable:
                     _LOG.warning("the message %s is delivered again later: %s", letter.message.id, error.code)

@@ -766,7 +766,7 @@ class Society:
         letter = letter_of(tx, self.config.id, message.correlation_id)
         if letter is None or (letter.message.from_id, letter.message.to_id) != (message.to_id, message.from_id):
             raise MessageInvalid(
-                f"{message.correlation_id[:60]!r} is not a message from {message.to_id!r} to {message.from_id!r}",
+                f"`answers` is not the id of a message from {message.to_id!r} to {message.from_id!r}",
                 remedy="leave `answers` out, or give the id of a message that you answer",
             )
 
@@ -933,7 +933,8 @@ class Society:
         path = self._path(tx, origin)
         if origin and (not path or path[0].message.to_id != message.from_id or path[0].answered):
             raise MessageInvalid(
-                f"{message.from_id!r} is not asked for the introduction {origin!r}", remedy="leave `answers` out"
+                f"{message.from_id!r} is not asked for the introduction that `answers` names",
+                remedy="leave `answers` out",
             )
         if path and message.to_id in (path[-1].message.from_id, *asked_with(tx, self.config.id, path[-1].message.id)):
             raise MessageInvalid(

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ...agent.upkeep import Upkeep
-    from ...society import Letter, Society
+    from ...society import Society
+    from ..service.records import Answer
 
 _MEMBERS: Final = ("ID", "ROLE", "STATUS", "PARENT")
 _CONTACTS: Final = ("ID", "ROLE", "INTRODUCED BY", "NOTE")
@@ -57,12 +58,12 @@ async def members(options: ThreadsOptions, output: Output) -> None:
 
       worldagent society members --workspace studio
     """
-    from ...society.graph import graph_of
+    from ..service.society import members_answer
 
     async with _open(options) as society:
-        found = (await graph_of(society))["members"]
-    rows = [tuple(each[name] for name in ("id", "role", "status", "parent")) for each in found]
-    output.result({"members": found}, table(_MEMBERS, rows) if rows else "there are no members")
+        found = await members_answer(society)
+    rows = [(each.id, each.role, each.status, each.parent) for each in found.members]
+    output.result(_object(found), table(_MEMBERS, rows) if rows else "there are no members")
 
 
 @app.command("contacts")
@@ -74,15 +75,12 @@ async def contacts(options: ThreadsOptions, output: Output, id: str) -> None:
 
       worldagent society contacts cro
     """
-    from ...core.checks import to_json
-    from ...society.members import unknown_member
+    from ..service.society import contacts_answer
 
     async with _open(options) as society:
-        if await society.members.get(options.workspace, id) is None:
-            raise unknown_member(id)
-        found = await society.contacts.list(id)
-    rows = [(each.id, each.role, each.introduced_by, each.note) for each in found]
-    output.result({"contacts": to_json(found)}, table(_CONTACTS, rows) if rows else "there are no contacts")
+        found = await contacts_answer(society, id)
+    rows = [(each.id, each.role, each.introduced_by, each.note) for each in found.contacts]
+    output.result(_object(found), table(_CONTACTS, rows) if rows else "there are no contacts")
 
 
 @app.command("graph")
@@ -94,11 +92,11 @@ async def graph(options: ThreadsOptions, output: Output) -> None:
 
       worldagent society graph > who-knows-whom.mmd
     """
-    from ...society.graph import as_mermaid, graph_of
+    from ..service.society import graph_answer
 
     async with _open(options) as society:
-        found = await graph_of(society)
-    output.result(found, as_mermaid(found))
+        found = await graph_answer(society)
+    output.result(_object(found), found.mermaid)
 
 
 @app.command("inbox")
@@ -110,12 +108,14 @@ async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
 
       worldagent society inbox --read
     """
+    from ..service.society import inbox_answer
+
     async with _open(options) as society:
         found = await society.inbox(options.person, limit=options.limit)
         shown = [f"{each.message.id}\n{await society.text_of(each, can_reply=False)}" for each in found]
         for letter in found if read else ():
             await society.read(letter.message.id)
-    output.result({"messages": [_record(each) for each in found]}, "\n\n".join(shown) or "there are no messages")
+    output.result(_object(inbox_answer(found)), "\n\n".join(shown) or "there are no messages")
 
 
 @app.command("send")
@@ -132,9 +132,33 @@ async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> N
 
       worldagent society send root 'Please have the contract checked.'
     """
+    from ..service.society import send_answer
+
     async with _open(options) as society:
         letter = await society.send("user", to, text)
-    output.result({"message": _record(letter)}, f"sent as {letter.message.id}")
+    output.result(_object(send_answer(letter)), f"sent as {letter.message.id}")
+
+
+@app.command("withdraw")
+@command(
+    id=argument("MEMBER", "The id of the member, or user or root."),
+    contact=argument("CONTACT", "The id of the contact that it loses."),
+)
+async def withdraw(options: ThreadsOptions, output: Output, id: str, contact: str) -> None:
+    """Take a contact away from a member: its next message to it is refused, unless it is a reply.
+
+    The World Agent and the owner always know each other.
+
+    [bold]Example[/bold]
+
+      worldagent society withdraw bdr legal
+    """
+    from ..service.society import withdraw_answer
+
+    async with _open(options) as society:
+        found = await withdraw_answer(society, id, contact)
+    shown = "withdrawn" if found.withdrawn else f"{contact!r} is not a contact of {id!r} that can be withdrawn"
+    output.result(_object(found), shown)
 
 
 @app.command("spawns")
@@ -274,5 +298,6 @@ async def _open(options: ThreadsOptions) -> AsyncGenerator[Society]:
         yield Society(config, stores.database, stores.clock)
 
 
-def _record(letter: Letter) -> dict[str, Any]:
-    return {**letter.message.to_json(), "state": letter.state, "untrusted": [*letter.marks]}
+def _object(answer: Answer) -> dict[str, Any]:
+    """The fields of the sidecar's answer."""
+    return answer.model_dump(mode="json", exclude={"contract"})

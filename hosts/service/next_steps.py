@@ -93,7 +93,9 @@ def _forms(pause: Pause) -> str:
 _UNQUOTED: Final[Mapping[type[Exception], str]] = {
     errors.EntryChanged: "the entry has another version by now",
     errors.KeyReused: "the key was used on this thread for another call",
+    errors.UnknownContact: "the receiver or one that the message introduces is not a contact of the person",
     errors.UnknownEntry: "the caller sees no entry of the workspace with this id",
+    errors.UnknownMember: "the workspace has no member with this id",
     errors.UnknownMessage: "the thread has no such message",
     errors.UnknownPause: "the thread has no such pause",
     errors.UnknownSchedule: "the token reaches no schedule of the workspace with this id",
@@ -114,6 +116,8 @@ _OF_A_TURN: Final = (
     errors.UnknownPause,
 )
 """Errors about a turn that the call did not begin. The package does not set their turn id."""
+
+_STRANGER: Final = "write to a contact, or ask one for an introduction with the message_type introduction_request"
 
 _WITH_ROLE: Final = "send the role that the turn began with, or `on_role_change` as `refresh`"
 
@@ -156,6 +160,8 @@ async def advised(call: Call[Any], workspace: Threads, failure: WorldAgentError)
     Raises:
         WorldAgentError: The state of the turn cannot be read.
     """
+    if isinstance(failure, errors.UnknownContact):
+        return {"remedy": _STRANGER, "next": [_step(call, "society_contacts", "whom the person can write to")]}
     of_role = isinstance(failure, errors.RoleRequired | errors.RoleChanged)
     paused = isinstance(failure, errors.ThreadPaused)
     if isinstance(failure, errors.AgentClosed) or not (paused or of_role or call.facts.kept):

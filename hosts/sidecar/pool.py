@@ -1,5 +1,7 @@
 """The agents of the sidecar, one for each workspace. An agent is opened at the first call for its workspace.
 
+While an agent with a society is open, its messages are delivered here.
+
 An agent in use is never closed. When another workspace needs its place, the pool closes the idle agent that was last
 used the longest ago. It prefers agents that do not hold a thread's role in memory.
 
@@ -13,7 +15,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,12 +26,14 @@ from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
 from ..service.call import Refused
+from ..service.society import delivering
 from ..serving import check_limits
 
 _log = logging.getLogger("worldagent.sidecar")
 
 CHECK_VALID_SECONDS: Final = 1.0  # seconds for which the result of a check is valid
 CHECK_WAIT_SECONDS: Final = 0.5  # seconds that a caller waits for checks; probes usually wait a second
+CLOSE_SECONDS: Final = 1.0  # seconds that turns of members have to stop when their agent's place is needed
 UNREACHABLE_SECONDS: Final = 10.0  # seconds after which a database that has not answered counts as unreachable
 _NONE: Final = "turn_0"  # no turn has this id
 
@@ -70,6 +74,7 @@ class _Place:
 
     workspace: str
     opening: asyncio.Task[WorldAgent]
+    delivery: AsyncExitStack
     users: int = 0
     turns: Counter[object] = field(default_factory=Counter)  # how many calls follow each turn
     used: float = field(default_factory=time.monotonic)
@@ -206,8 +211,9 @@ class Agents:
         if len(self._places) >= self._limits.workspaces:
             return None
         # Not in the context of the first request, because the agent serves all requests.
-        opening = self.spawn(self._open(workspace), context=Context())
-        place = self._places[workspace] = _Place(workspace=workspace, opening=opening)
+        delivery = AsyncExitStack()
+        opening = self.spawn(self._open(workspace, delivery), context=Context())
+        place = self._places[workspace] = _Place(workspace=workspace, opening=opening, delivery=delivery)
         # An agent that could not be opened is forgotten, so that the next call tries again.
         opening.add_done_callback(lambda _: self._forget(place) if place.agent is None else None)
         return place
@@ -232,8 +238,10 @@ class Agents:
             closing = [oldest.closing]
         await asyncio.wait(closing, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _open(self, workspace: str) -> WorldAgent:
-        return await self._make(workspace).start()
+    async def _open(self, workspace: str, delivery: AsyncExitStack) -> WorldAgent:
+        agent = await self._make(workspace).start()
+        await delivery.enter_async_context(delivering(agent))
+        return agent
 
     async def _opened(self, place: _Place) -> WorldAgent:
         await asyncio.wait({place.opening})  # unlike `await`, cancelling one waiter does not cancel the task for others
@@ -247,7 +255,8 @@ class Agents:
 
     async def _close(self, place: _Place) -> None:
         await asyncio.wait({place.opening})
-        await self._end(place, "closed", lambda agent: agent.aclose())
+        # Drained, because members' turns can run while no call uses the agent: the next gateway continues them.
+        await self._end(place, "closed", lambda agent: agent.drain(CLOSE_SECONDS))
 
     async def _drained(self, place: _Place, seconds: float) -> None:
         if place.closing is not None:
@@ -260,6 +269,7 @@ class Agents:
     async def _end(self, place: _Place, what: str, end: Callable[[WorldAgent], Awaitable[None]]) -> None:
         try:
             if place.agent is not None:
+                await place.delivery.aclose()  # first, so that no member's turn is refused by an agent that ends
                 await end(place.agent)
         except Exception as error:  # of any type: an agent has custom parts, and other workspaces must not fail
             _log.error("an agent could not be %s: %s", what, type(error).__name__)

@@ -18,7 +18,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...scheduling import Schedules
-from ..service import memory, schedules, threads
+from ..service import memory, schedules, society, threads
 from ..service.arguments import (
     ConverseArguments,
     ResumeArguments,
@@ -240,6 +240,47 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "Let the agent's model note, as memory entries, what later conversations should know of a thread. Only turns "
         "that are over and were not distilled yet are read. Only an operator can call it.",
         effect="adds",
+    ),
+    "society_members": _tool(
+        "List members",
+        society.society_members,
+        "The members of the workspace that are not terminated, for its owner and operators.",
+    ),
+    "society_contacts": _tool(
+        "List contacts",
+        society.society_contacts,
+        "Whom the person of the call can write to; with `member`, whom that member knows and who introduced them.",
+    ),
+    "society_graph": _tool(
+        "Who knows whom",
+        society.society_graph,
+        "The members and all contacts, as data and as a Mermaid flowchart, for the owner and operators.",
+    ),
+    "society_inbox": _tool(
+        "Read the inbox",
+        society.society_inbox,
+        "What members wrote to the person of the call and that is not marked as read, the oldest first.",
+    ),
+    "society_read": _tool(
+        "Mark messages as read",
+        society.society_read,
+        "Mark messages of the person of the call as read, so that its inbox shows them no more.",
+        effect="changes",
+    ),
+    "society_send": _tool(
+        "Write to a member",
+        society.society_send,
+        "Send a message as the person of the call, or answer one. The member's turn starts while the sidecar, or a "
+        "worker, has the agent open.",
+        effect="changes",
+        idempotent=False,
+        open_world=True,
+    ),
+    "society_withdraw": _tool(
+        "Withdraw a contact",
+        society.society_withdraw,
+        "Take a contact away from a member: its next message to it is refused, unless it is a reply.",
+        effect="changes",
     ),
 }
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -14,10 +14,13 @@ from mcp.types import Tool
 from support import sidecar_calls
 from support.broken_hosts import MemoryStore
 from support.role_hosts import BOUND
+from support.role_specs import spec_of
+from support.sidecar_app import MEMORY, OWNER, SOCIETY, WORKSPACE
 from support.sidecar_calls import Calling, check_answer, least_arguments
 from support.sidecar_served import agents, caller_of, served
 from support.sidecars import over_http
-from worldagent import Memory
+from worldagent import Memory, Storage
+from worldagent.agent.stores import Stores
 from worldagent.core import STORED_TIERS, Tier
 from worldagent.core.errors import WorldAgentError
 from worldagent.harness import Worker
@@ -26,7 +29,9 @@ from worldagent.hosts.role_host import RoleHost
 from worldagent.hosts.role_host.contract import Code
 from worldagent.hosts.service.call import OwnCode, Refused
 from worldagent.hosts.sidecar import Sidecar
+from worldagent.hosts.sidecar.tools import TOOLS
 from worldagent.role_resolution import Role, SqliteRoleStore
+from worldagent.society import Contact, Society, WorkspaceConfig
 from worldagent.testing import ScriptedLM
 
 # --- annotations ------------------------------------------------------------------------------------------------------
@@ -34,6 +39,7 @@ from worldagent.testing import ScriptedLM
 
 PLACE = {"tier": "account", "scope_id": "ana", "name": "French", "content": "Answer in French."}
 GIVEN: dict[str, Any] = {"scope_ids": {"account": "ana"}, **PLACE}
+MESSAGE = "msg_hello"
 EXAMPLE = "t1"  # the thread that the examples of the published schemas name
 
 
@@ -46,19 +52,33 @@ async def seen(client: Calling) -> dict[str, Any]:
         found[name] = [found[name], *read]
     entries = (await client.ask("memory_list", account="ana"))["entries"]
     kept = [*(await client.ask("schedule_list"))["schedules"], *entries]
-    return found | {each["id"]: each for each in kept}
+    society = {tool: await client.ask(tool) for tool in ("society_graph", "society_inbox")}
+    return found | {each["id"]: each for each in kept} | society
+
+
+async def peopled(place: Path, workspace: str) -> None:
+    """A member with a contact that can be withdrawn, and a message of it to the owner."""
+    example = least_arguments(TOOLS["society_withdraw"].arguments.model_json_schema())
+    async with aclosing(await Stores.open(Storage(home=place))) as stores:
+        society = Society(WorkspaceConfig(id=workspace, owner=OWNER), stores.database)
+        await society.join(spec_of(example["member"], workspace=workspace))
+        for each in (example["contact"], "user"):
+            await society.contacts.add(example["member"], Contact(id=each, role="someone"))
+        await society.send(example["member"], "user", "Hello.", message_id=MESSAGE)
 
 
 def about(tool: Tool, entry: str) -> dict[str, Any]:
     """Arguments about an entry, for the tools that need one that exists."""
-    more: dict[str, Any] = {"entry": entry, "entries": [entry]}
+    more: dict[str, Any] = {"entry": entry, "entries": [entry], "messages": [MESSAGE]}
     found = {name: value for name, value in more.items() if name in (tool.input_schema.get("required") or ())}
-    return found | {"text": "Ana eats nuts."} if tool.name == "memory_edit" else found
+    return found | {"text": "Ana eats nuts."} if tool.name in ("memory_edit", "society_send") else found
 
 
 @pytest.mark.requirement("T10")
 async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path) -> None:
-    async with over_http(tmp_path / "home", WORLDAGENT_TESTS_MEMORY="1") as sidecar, sidecar.client() as client:
+    await peopled(tmp_path / "home", WORKSPACE)
+    more: dict[str, Any] = {MEMORY: "1", SOCIETY: "1"}
+    async with over_http(tmp_path / "home", **more) as sidecar, sidecar.client() as client:
         tools = [Tool.model_validate(tool) for tool in (await client.request("tools/list"))["tools"]]
         assert len({tool.title for tool in tools}) == len(tools)
         checked = set()
@@ -93,7 +113,7 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
                 await client.ask(tool.name, **given)
             assert hints.idempotent_hint == (await seen(client) == after), tool.name
             checked.add(tool.name)
-        runs = {"converse", "task", "run_skill", "run_scheduled", "resume", "schedule_run"}
+        runs = {"converse", "task", "run_skill", "run_scheduled", "resume", "schedule_run", "society_send"}
         assert {tool.name for tool in tools} - checked == runs
 
 
@@ -171,9 +191,11 @@ async def test_every_error_of_the_sidecar_matches_the_schema_of_each_tool(tmp_pa
 
 
 async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_path: Path) -> None:
-    lm = ScriptedLM(lambda call: {"result": "Fine."} if "request" in call.fields else {"reply": "Yes."})
+    lm = ScriptedLM(lambda call: {"result": "Fine."} if {"request", "task"} & {*call.fields} else {"reply": "Yes."})
     workers = [Worker("critic", "You judge in one sentence.")]
-    make = agents(tmp_path, lm=lm, workers=workers, memory=Memory())
+    await peopled(tmp_path, "novel")
+    society = WorkspaceConfig(id="novel", owner=OWNER)
+    make = agents(tmp_path, lm=lm, workers=workers, memory=Memory(), society=society)
     async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
         turn = (await ask("converse", workspace="novel", thread="t1", text="Hi", detach=True))["turn"]["id"]
         answered = set()

@@ -357,6 +357,11 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "memory_edit", {"entry": content[:200], "text": "Hi"}
     yield "memory_forget", {"entries": [content[:200]]}
     yield "memory_distil", {"thread": "t1", "role": role}
+    yield "society_send", {"to": content[:200], "text": "Hi"}
+    yield "society_send", {"to": "root", "text": "Hi", "role": role}
+    yield "society_send", {"to": "root", "text": "Hi", "message_type": content}
+    yield "society_contacts", {"member": content[:200]}
+    yield "society_withdraw", {"member": content[:200], "contact": content[:200]}
     yield "resume", {"on_role_change": content, "role": role}
     yield "resume", {"answers": {"p": {"approve": {label: content}}}, "role": role}
     yield "thread_role_set", {"role": role, "ttl": content}

@@ -149,8 +149,8 @@ async def stored(agent: WorldAgent) -> tuple[list[str], list[Letter], Any]:
         ("params", nothing, spawn(BRIEF, params={"name": "x" * 80})),
         ("from", nothing, send(**{"from": "coo"})),
         ("from_id", nothing, send(from_id="coo")),
-        ("'msg_theirs' is not a message from 'bdr' to 'cro'", foreign, send(answers="msg_theirs")),
-        ("not asked for the introduction 'msg_theirs'", foreign, (
+        ("`answers` is not the id of a message from 'bdr' to 'cro'", foreign, send(answers="msg_theirs")),
+        ("not asked for the introduction that `answers` names", foreign, (
             "send_message", {"to": "bdr", "message_type": "introduction_request", "answers": "msg_theirs",
                              "payload": {"reason": "r", "required_capability": "law"}})),
     ],

@@ -261,7 +261,7 @@ async def test_only_a_message_between_the_two_can_be_answered(local: Database) -
     society = await branches(local)
     theirs = await society.send("coo", "legal", "Hello.")
     for other in (theirs.message.id, "msg_of_no_one"):
-        with pytest.raises(MessageInvalid, match=f"'{other}' is not a message from 'cro' to 'bdr'"):
+        with pytest.raises(MessageInvalid, match="`answers` is not the id of a message from 'cro' to 'bdr'"):
             await society.send("bdr", "cro", "Yes.", kind="response", answers=other)
     assert not (await society.waiting())[0].answered
 

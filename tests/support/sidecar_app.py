@@ -10,7 +10,8 @@ The words `name=value` of a message steer the model that answers it:
 
 What was bought is in the file `bought` of the home. The digests of the roles that the model got are in the file that
 `WORLDAGENT_TESTS_SEEN` names, one a line: what is looked for in everything else may not stand there. The agents have
-memory if there is a variable `WORLDAGENT_TESTS_MEMORY`.
+memory if there is a variable `WORLDAGENT_TESTS_MEMORY`, and a society of the owner charles if there is one
+`WORLDAGENT_TESTS_SOCIETY`.
 """
 
 import asyncio
@@ -25,10 +26,13 @@ from support.shop import HOME, Address, Order, Receipt, both, buy, home, pay, sh
 from worldagent import Memory, Roles, Settings, Storage, WorldAgent
 from worldagent.graphs import TaskContext
 from worldagent.harness import Worker, tool
+from worldagent.society import WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 SEEN = "WORLDAGENT_TESTS_SEEN"
 MEMORY = "WORLDAGENT_TESTS_MEMORY"
+SOCIETY = "WORLDAGENT_TESTS_SOCIETY"
+OWNER = "charles"
 WORKSPACE, HASTY = "shop", "hasty"
 _HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
 
@@ -51,6 +55,7 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
         shapes=shapes(buy, choose, both),
         roles=roles,
         memory=Memory() if MEMORY in os.environ else None,
+        society=WorkspaceConfig(id=workspace, owner=OWNER) if SOCIETY in os.environ else None,
         storage=Storage(home=home()),
         settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else _HELD),
     )
@@ -109,4 +114,17 @@ async def _told(words: int, pace: float) -> AsyncGenerator[str]:
     yield "\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
 
 
-__all__ = ["HASTY", "HOME", "MEMORY", "SEEN", "WORKSPACE", "digest", "home", "make", "shop", "wishes"]
+__all__ = [
+    "HASTY",
+    "HOME",
+    "MEMORY",
+    "OWNER",
+    "SEEN",
+    "SOCIETY",
+    "WORKSPACE",
+    "digest",
+    "home",
+    "make",
+    "shop",
+    "wishes",
+]

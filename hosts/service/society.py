@@ -1,0 +1,390 @@
+"""The calls about the members of a workspace: their arguments and records, and what they do (C2, C3, C9).
+
+A call acts as the person of its account, so no argument says who sends a message. The account of the workspace's owner
+is the owner; a call of an operator without an account is the owner, too. Only they see and change what others know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from ...agent import WorldAgent
+from ...core import digest
+from ...core.checks import to_json
+from ...society.graph import as_mermaid, graph_of
+from ...society.mail import MAX_WAITING, State
+from ...society.members import unknown_member
+from ...society.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
+from ...society.roles import ROOT, USER
+from .arguments import JsonObject, WorkspaceArguments
+from .call import Call, Refused
+from .members import society_of
+from .records import Answer
+from .validation import Label, Wire
+
+if TYPE_CHECKING:
+    from ...society import Letter, Society
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+MemberId = Annotated[
+    Label, Field(description="the id of a member; `root` is the World Agent, `user` the owner", examples=["cro"])
+]
+
+
+class SocietyContactsArguments(WorkspaceArguments):
+    """Arguments of `society_contacts`."""
+
+    member: MemberId | None = Field(default=None, description="whose contacts; null: those of the person of the call")
+
+
+class SocietyInboxArguments(WorkspaceArguments):
+    """Arguments of `society_inbox`."""
+
+    limit: int = Field(default=100, ge=1, le=1000, description="messages in the answer, at most")
+
+
+class SocietyReadArguments(WorkspaceArguments):
+    """Arguments of `society_read`."""
+
+    messages: list[Label] = Field(
+        min_length=1, max_length=1000, description="the ids of messages in the inbox", examples=[["msg_0b7d6c1e"]]
+    )
+
+
+class SocietySendArguments(WorkspaceArguments):
+    """Arguments of `society_send`."""
+
+    to: MemberId
+    text: str = Field(
+        default="",
+        max_length=MAX_CONTENT,
+        description="what to write; only a message with a `message_type` can be without",
+        examples=["Please have the contract checked."],
+    )
+    message_type: MessageType | None = Field(default=None, description="its type; null is plain text")
+    payload: JsonObject = Field(
+        default_factory=dict,
+        description="the fields that its type needs, such as `consent` in the answer to a question for it",
+        examples=[{"consent": True}],
+    )
+    answers: Label | None = Field(
+        default=None, description="the id of the message that it answers; null: the oldest one that waits for an answer"
+    )
+    key: Label | None = Field(
+        default=None,
+        description="an idempotency key: a second call of the person with the same key sends nothing, and answers with "
+        "the message of the first",
+        examples=["0b7d6c1e"],
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if MESSAGE_TYPE in self.payload:
+            raise PydanticCustomError("alone", "Its payload must not have message_type, which is an argument")
+        return self
+
+
+class SocietyWithdrawArguments(WorkspaceArguments):
+    """Arguments of `society_withdraw`."""
+
+    member: MemberId
+    contact: Label = Field(description="the contact that it loses", examples=["legal"])
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+class MemberRecord(Wire):
+    """A member."""
+
+    id: str
+    role: str = Field(description="the name of its role")
+    status: str
+    parent: str = Field(description="the member that made it")
+
+
+class ContactRecord(Wire):
+    """A contact of a member or a person."""
+
+    id: str
+    role: str
+    introduced_by: str = Field(description="the member that introduced it, or `birth`, `person` or `first message`")
+    interface: dict[str, Any] | None = Field(default=None, description="how it wants to be asked")
+    note: str = Field(description="what to write to it about")
+    reason: str = Field(description="why it was introduced")
+    since: str | None = Field(default=None, description="when it became a contact; null for one that is always there")
+    expires: str | None = Field(default=None, description="when it is no longer one; null is never")
+
+
+class KnownRecord(Wire):
+    """One contact in the graph: who knows whom."""
+
+    owner: str = Field(description="who has the contact")
+    id: str
+    role: str
+    introduced_by: str
+    note: str
+    reason: str
+    since: str | None = Field(default=None, description="when it became a contact; null for one that is always there")
+    expires: str | None = Field(default=None, description="when it is no longer one; null is never")
+
+
+class MailRecord(Wire):
+    """A message between members and people."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
+    id: str
+    type: Envelope
+    sender: str = Field(alias="from", description="who sent it; the system stamps it")
+    receiver: str = Field(alias="to")
+    content: str
+    payload: dict[str, Any] = Field(description="`message_type` says what it holds")
+    correlation_id: str = Field(description="the id of the message that it answers; empty for none")
+    timestamp: str
+    state: State
+    untrusted: list[str] = Field(description="the untrusted functions and senders whose content its sender had read")
+
+
+class SocietyMembersAnswer(Answer):
+    """Answer of `society_members`."""
+
+    members: list[MemberRecord] = Field(description="in the order in which they joined")
+
+
+class SocietyContactsAnswer(Answer):
+    """Answer of `society_contacts`."""
+
+    contacts: list[ContactRecord] = Field(description="the oldest first")
+
+
+class SocietyGraphAnswer(Answer):
+    """Answer of `society_graph`."""
+
+    members: list[MemberRecord]
+    contacts: list[KnownRecord]
+    mermaid: str = Field(description="the same as a Mermaid flowchart")
+
+
+class SocietyInboxAnswer(Answer):
+    """Answer of `society_inbox`."""
+
+    messages: list[MailRecord] = Field(description="the oldest first")
+
+
+class SocietyReadAnswer(Answer):
+    """Answer of `society_read`."""
+
+    read: int = Field(description="how many were marked; others are not in the inbox")
+
+
+class SocietySendAnswer(Answer):
+    """Answer of `society_send`."""
+
+    message: MailRecord
+
+
+class SocietyWithdrawAnswer(Answer):
+    """Answer of `society_withdraw`."""
+
+    withdrawn: bool = Field(description="false where the member did not know it")
+
+
+# --- what a command and a tool show -----------------------------------------------------------------------------------
+
+
+async def members_answer(society: Society) -> SocietyMembersAnswer:
+    """The members that are not terminated."""
+    return SocietyMembersAnswer.model_validate({"members": (await graph_of(society))["members"]})
+
+
+async def contacts_answer(society: Society, member: str) -> SocietyContactsAnswer:
+    """The contacts of a member or a person.
+
+    Raises:
+        UnknownMember: There is none with this id.
+    """
+    if await society.members.get(society.config.id, member) is None:
+        raise unknown_member(member)
+    return SocietyContactsAnswer.model_validate({"contacts": to_json(await society.contacts.list(member))})
+
+
+async def graph_answer(society: Society) -> SocietyGraphAnswer:
+    """Who knows whom, and by whose introduction."""
+    found = await graph_of(society)
+    return SocietyGraphAnswer.model_validate({**found, "mermaid": as_mermaid(found)})
+
+
+def inbox_answer(letters: Sequence[Letter]) -> SocietyInboxAnswer:
+    """Messages of a person."""
+    return SocietyInboxAnswer(messages=[_record(each) for each in letters])
+
+
+def send_answer(letter: Letter) -> SocietySendAnswer:
+    """A message that was sent."""
+    return SocietySendAnswer(message=_record(letter))
+
+
+async def withdraw_answer(society: Society, member: str, contact: str) -> SocietyWithdrawAnswer:
+    """Take a contact away from a member.
+
+    Raises:
+        UnknownMember: There is no such member.
+    """
+    if await society.members.get(society.config.id, member) is None:
+        raise unknown_member(member)
+    known = await society.contacts.get(member, contact) is not None
+    await society.contacts.withdraw(member, contact)
+    return SocietyWithdrawAnswer(withdrawn=known and await society.contacts.get(member, contact) is None)
+
+
+def _record(letter: Letter) -> MailRecord:
+    return MailRecord.model_validate(
+        {**letter.message.to_json(), "state": letter.state, "untrusted": [*letter.marks]},
+    )
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def society_members(call: Call[WorkspaceArguments], agent: WorldAgent) -> SocietyMembersAnswer:
+    """List the members.
+
+    Raises:
+        Refused: The person of the call is not the owner, and the caller is not an operator.
+        InvalidArgument: The agent has no society.
+    """
+    society = agent.society
+    _check_owner(call, society)
+    return await members_answer(society)
+
+
+async def society_contacts(call: Call[SocietyContactsArguments], agent: WorldAgent) -> SocietyContactsAnswer:
+    """List the contacts of the person of the call, or of a member.
+
+    Raises:
+        Refused: They are the contacts of another, and the person of the call is not the owner, and the caller is not an
+            operator. Or the call has no person.
+        UnknownMember: There is no such member.
+        InvalidArgument: The agent has no society.
+    """
+    society, member = agent.society, call.given.member
+    if member is not None:
+        _check_owner(call, society)
+    return await contacts_answer(society, member if member is not None else await _person(call, society))
+
+
+async def society_graph(call: Call[WorkspaceArguments], agent: WorldAgent) -> SocietyGraphAnswer:
+    """Return who knows whom.
+
+    Raises:
+        Refused, InvalidArgument: As for `society_members`.
+    """
+    society = agent.society
+    _check_owner(call, society)
+    return await graph_answer(society)
+
+
+async def society_inbox(call: Call[SocietyInboxArguments], agent: WorldAgent) -> SocietyInboxAnswer:
+    """Return the messages that the person of the call has not marked as read.
+
+    Raises:
+        Refused: The call has no person.
+        InvalidArgument: The agent has no society.
+    """
+    society = agent.society
+    return inbox_answer(await society.inbox(await _person(call, society), most=call.given.limit))
+
+
+async def society_read(call: Call[SocietyReadArguments], agent: WorldAgent) -> SocietyReadAnswer:
+    """Mark messages of the person of the call as read. Ids that are not in its inbox are left out.
+
+    Raises:
+        Refused: The call has no person.
+        InvalidArgument: The agent has no society.
+    """
+    society, given = agent.society, {*call.given.messages}
+    inbox = await society.inbox(await _person(call, society), most=MAX_WAITING)
+    found = [letter.message.id for letter in inbox if letter.message.id in given]
+    for message_id in found:
+        await society.read(message_id)
+    return SocietyReadAnswer(read=len(found))
+
+
+async def society_send(call: Call[SocietySendArguments], agent: WorldAgent) -> SocietySendAnswer:
+    """Send a message as the person of the call.
+
+    Raises:
+        Refused: The call has no person.
+        UnknownContact, MessageInvalid, MailboxFull: As for `Society.send`.
+        InvalidArgument: The agent has no society.
+    """
+    society, given = agent.society, call.given
+    person = await _person(call, society)
+    payload = given.payload if given.message_type is None else {**given.payload, MESSAGE_TYPE: given.message_type}
+    # The keys of one person name no message of another person or of a model.
+    key = None if given.key is None else f"msg_{digest(['call', person, given.key])}"
+    letter = await society.send(
+        person, given.to, given.text, payload=payload, answers=given.answers or "", message_id=key
+    )
+    return send_answer(letter)
+
+
+async def society_withdraw(call: Call[SocietyWithdrawArguments], agent: WorldAgent) -> SocietyWithdrawAnswer:
+    """Take a contact away from a member.
+
+    Raises:
+        Refused, InvalidArgument: As for `society_members`.
+        UnknownMember: There is no such member.
+    """
+    society = agent.society
+    _check_owner(call, society)
+    return await withdraw_answer(society, call.given.member, call.given.contact)
+
+
+def _is_owner(call: Call[Any], society: Society) -> bool:
+    account = call.caller.account
+    return account == society.config.owner or (account is None and call.caller.grant.operator)
+
+
+def _check_owner(call: Call[Any], society: Society) -> None:
+    if not (call.caller.grant.operator or _is_owner(call, society)):
+        raise Refused(
+            "forbidden",
+            "only the owner of the workspace and operators see and change what members know",
+            remedy="name the owner's account, or use a token with `operator = true`",
+        )
+
+
+async def _person(call: Call[Any], society: Society) -> str:
+    """The person that a call acts as. An account that has the id of a member is not a person."""
+    account = call.caller.account
+    if _is_owner(call, society):
+        return USER
+    if account is not None and account not in (USER, ROOT):
+        found = await society.members.get(society.config.id, account)
+        if found is not None and found.type == "human":
+            return found.id
+    raise Refused(
+        "forbidden",
+        "the account of the call is not a person of the workspace",
+        remedy="name the account of the owner or of a person that was added, or as an operator name no account",
+    )
+
+
+@asynccontextmanager
+async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
+    """Deliver the messages of an open agent's society inside the block; an agent without one is left alone."""
+    if society_of(agent) is None:
+        yield
+        return
+    from ...autonomy import Gateway  # only agents with a society load it
+
+    async with Gateway(agent):
+        yield
