@@ -20,7 +20,7 @@ import type { JSONRPCMessage, Progress, TransportSendOptions } from "@modelconte
 
 interface Pause {
   id: string;
-  kind: "approval" | "question" | "uncertain";
+  kind: "approval" | "question" | "uncertain" | "reply";
   function: string;
   arguments: object;
   hash: string;
@@ -121,6 +121,7 @@ async function call(step: Step): Promise<Answer | undefined> {
 /** Runs a turn from a message to its end, even if the connection breaks or the sidecar is killed. */
 async function turn(text: string): Promise<void> {
   [turnId, seq, shown, tries] = ["", 0, "", 0];
+  let waits = false; // for the reply of a member
   // With the same key, a repeated call is the same turn. It continues without its client.
   let step: Step = { tool: "converse", arguments: { ...place, text, key: randomUUID(), detach: true } };
   while (tries < 60) {
@@ -133,6 +134,14 @@ async function turn(text: string): Promise<void> {
     }
 
     const [next] = answer?.next ?? [];
+    if (answer?.turn?.status === "paused" && !next) {
+      // Only replies of members are missing. The sidecar continues the turn once they are there.
+      if (!waits) show("\n[it waits for the reply of a member]\n");
+      waits = true;
+      await sleep(500);
+      step = { tool: "events", arguments: { account, turn_id: turnId } };
+      continue;
+    }
     if (answer === undefined && turnId) step = { tool: "events", arguments: { account, turn_id: turnId } };
     else if (next) step = next;
     else if (!passing) return end(answer);
@@ -168,6 +177,7 @@ async function nextLine(): Promise<string | undefined> {
 async function ask(pauses: Pause[]): Promise<Record<string, object> | undefined> {
   const answers: Record<string, object> = {};
   for (const pause of pauses) {
+    if (pause.kind === "reply") continue; // no person can answer it
     const call = `${pause.function} with ${JSON.stringify(pause.arguments)}`;
     if (pause.kind === "question") show(`\n[${pause.question}]\n`);
     else if (pause.kind === "approval") show(`\n[may it call ${call}? y or n]\n`);

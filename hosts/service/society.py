@@ -299,7 +299,7 @@ async def society_inbox(call: Call[SocietyInboxArguments], agent: WorldAgent) ->
         InvalidArgument: The agent has no society.
     """
     society = agent.society
-    return inbox_answer(await society.inbox(await _person(call, society), most=call.given.limit))
+    return inbox_answer(await society.inbox(await _person(call, society), limit=call.given.limit))
 
 
 async def society_read(call: Call[SocietyReadArguments], agent: WorldAgent) -> SocietyReadAnswer:
@@ -310,7 +310,7 @@ async def society_read(call: Call[SocietyReadArguments], agent: WorldAgent) -> S
         InvalidArgument: The agent has no society.
     """
     society, given = agent.society, {*call.given.messages}
-    inbox = await society.inbox(await _person(call, society), most=MAX_WAITING)
+    inbox = await society.inbox(await _person(call, society), limit=MAX_WAITING)
     found = [letter.message.id for letter in inbox if letter.message.id in given]
     for message_id in found:
         await society.read(message_id)

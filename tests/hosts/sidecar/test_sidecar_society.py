@@ -10,6 +10,7 @@ import pytest
 
 from support.agents import answering, calls
 from support.command_line import Run, as_json, home, run
+from support.example_clients import client, typescript_chat
 from support.role_specs import spec_of
 from support.sidecar_served import agents, caller_of, served, tokens
 from support.sidecars import until
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.requirement("C2"), pytest.mark.requirement("C9")]
 SECRET = "The seventh keeper of the lighthouse says so"
 BOUND = 30  # seconds
 READ: dict[str, Any] = {"messages": ["msg_1"]}
+TOKEN = "token-of-the-sidecar"
 CONFIG = WorkspaceConfig(id="novel", owner="charles")
 KNOWN = tokens(
     charles=Grant(("novel",), ("charles",)),
@@ -229,6 +231,21 @@ async def test_messages_are_delivered_while_the_sidecar_has_the_agent_open(tmp_p
         assert (await settled(owner, "t"))["status"] == "done"
         last = (await owner("history", thread="t"))["messages"][-1]
     assert "It says: All is well." in json.dumps(last["body"])
+
+
+async def test_the_client_in_typescript_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
+    await peopled(tmp_path)
+    script, one = Asks(), tokens(**{TOKEN: Grant(("novel",), ("ana",))})
+    async with (
+        served(Sidecar(made(tmp_path, script), tokens=one)) as url,
+        client(typescript_chat(url), tmp_path, WORLDAGENT_SIDECAR_TOKEN=TOKEN) as chat,
+    ):
+        await chat.types("How is the CRO?")
+        await chat.sees("[it waits for the reply of a member]")
+        script.may.set()
+        await chat.sees("It says: All is well.")
+        assert await chat.ends() == 0
+    assert "y or n" not in chat.said
 
 
 async def test_a_turn_of_a_member_that_the_end_of_a_sidecar_interrupts_continues_with_the_next(tmp_path: Path) -> None:
