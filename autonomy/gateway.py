@@ -34,6 +34,7 @@ from ..society.functions import as_shown
 from ..society.members import LIVE
 from ..society.roles import ROOT, USER
 from .executing import EventRunner
+from .upkeep import MemberUpkeep
 from .workers import MemberRequest, trust_in, worker_of
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Gateway:
         self._task: asyncio.Task[None] | None = None
         self._workers: dict[str, Worker] = {}
         self._trust: dict[str, TrustProfile] = {}
+        self._upkeep = MemberUpkeep(agent, self.enlist)
         self._events = EventRunner(agent, self.enlist, self._slots, roles)
 
     async def __aenter__(self) -> Self:
@@ -93,7 +95,7 @@ class Gateway:
         Returns:
             How many messages are over, and how many events moved on.
         """
-        await self._society.expire()
+        await self._upkeep.run()
         replies = await self._replies()
         heads = {_thread(letter.message.to_id): letter for letter in await self._society.waiting()}
         resumed = [self._resumed(scope, found, heads.pop(scope.thread or "", None)) for scope, found in replies.items()]
@@ -167,6 +169,8 @@ class Gateway:
             return True
 
     async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
+        if not await self._society.receives(letter.message.to_id):  # it was suspended meanwhile, so the message waits
+            return True
         _LOG.warning("the turn of the message %s to %r failed: %s", letter.message.id, letter.message.to_id, error.code)
         await self._society.ended(letter.message.id, error)
         return True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..core import canonical_json
 from ..core.checks import to_json
@@ -15,22 +16,27 @@ from .mail import handled_by
 from .members import Member, members_of
 from .roles import MemoryPolicy, RoleLifecycle, RoleStatus
 
+MemoryWork = Literal["inherit", MemoryPolicy]
+"""What is done with the memory of a member: it inherits once it is active, and ends by its memory policy."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDue:
-    """What is still to be done with the memory of a terminated member. It is stored with the step that ends it.
+    """What is still to be done with the memory of a member. It is stored with the step that causes it.
 
     Attributes:
         number: Its number. Lower ones are done first, so a child is merged into its parent before that one is merged.
         member: The member.
         parent: The member that made it; empty for none.
-        policy: What is done.
+        work: What is done.
+        tags: What the member is about, for `inherit`: the params of its template.
     """
 
     number: int
     member: str
     parent: str
-    policy: MemoryPolicy
+    work: MemoryWork
+    tags: tuple[str, ...] = ()
 
 
 class _Step(Row):
@@ -61,8 +67,12 @@ _STRANGERS: Final = (
     "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
     "DELETE FROM wa_contact WHERE workspace=? AND id=?",
 )
-_DUE: Final = "SELECT number, member, parent, policy FROM wa_memory_due WHERE workspace=? ORDER BY number LIMIT ?"
-_ADD_DUE: Final = "INSERT INTO wa_memory_due(workspace, number, member, parent, policy) VALUES(?, ?, ?, ?, ?)"
+_DUE: Final = """SELECT number, member, parent, work, tags FROM wa_memory_due AS d WHERE workspace=? AND NOT EXISTS (
+                   SELECT 1 FROM wa_member AS w WHERE w.workspace=d.workspace AND w.id=d.member AND w.status='draft')
+                 ORDER BY number LIMIT ?"""
+_LAST_DUE: Final = "SELECT COALESCE(MAX(number), 0) FROM wa_memory_due WHERE workspace=?"
+_ADD_DUE: Final = "INSERT INTO wa_memory_due(workspace, number, member, parent, work, tags) VALUES(?, ?, ?, ?, ?, ?)"
+_NOT_DUE: Final = "DELETE FROM wa_memory_due WHERE workspace=? AND member=?"
 _DONE: Final = "DELETE FROM wa_memory_due WHERE workspace=? AND number=?"
 
 
@@ -89,7 +99,8 @@ def write_lives(tx: Transaction, member: Member, lives: Sequence[RoleLifecycle],
         tx.execute(_ENDED, (workspace,))
         for statement in _STRANGERS:
             tx.execute(statement, (workspace, id_))
-        tx.execute(_ADD_DUE, (workspace, before + len(lives), id_, member.spec.parent_role_id, last.memory_policy))
+        tx.execute(_NOT_DUE, (workspace, id_))  # what it was to inherit
+        add_memory_due(tx, member, last.memory_policy)
 
 
 def below(tx: Transaction, workspace: str, member: str) -> list[str]:
@@ -124,10 +135,22 @@ def steps_since(tx: Transaction, workspace: str, number: int, most: int) -> list
     return [_step(row) for row in tx.execute(_SINCE, (workspace, number, most))]
 
 
+def add_memory_due(tx: Transaction, member: Member, work: MemoryWork, tags: Iterable[str] = ()) -> None:
+    """Note what is to be done with the memory of a member, in a transaction that holds the members of its workspace."""
+    workspace = member.spec.workspace
+    [(last,)] = tx.execute(_LAST_DUE, (workspace,))
+    tx.execute(
+        _ADD_DUE, (workspace, last + 1, member.id, member.spec.parent_role_id, work, canonical_json(sorted({*tags})))
+    )
+
+
 def memory_due(tx: Transaction, workspace: str, most: int) -> list[MemoryDue]:
-    """What is still to be done with the memory of terminated members, in the order in which it is done."""
+    """What is still to be done with the memory of members that are no drafts, in the order in which it is done."""
     rows = tx.execute(_DUE, (workspace, most))
-    return [MemoryDue(number=number, member=id_, parent=parent, policy=policy) for number, id_, parent, policy in rows]
+    return [
+        MemoryDue(number=number, member=id_, parent=parent, work=work, tags=tuple(json.loads(tags)))
+        for number, id_, parent, work, tags in rows
+    ]
 
 
 def memory_done(tx: Transaction, workspace: str, number: int) -> None:
@@ -148,6 +171,8 @@ def _step(row: Sequence[Any]) -> LifeStep:
 
 __all__ = [
     "MemoryDue",
+    "MemoryWork",
+    "add_memory_due",
     "below",
     "expired",
     "memory_done",

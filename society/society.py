@@ -49,7 +49,18 @@ from .lifecycle import (
     moved,
     terminated,
 )
-from .lives import MemoryDue, below, expired, memory_done, memory_due, report_done, steps_of, steps_since, write_lives
+from .lives import (
+    MemoryDue,
+    add_memory_due,
+    below,
+    expired,
+    memory_done,
+    memory_due,
+    report_done,
+    steps_of,
+    steps_since,
+    write_lives,
+)
 from .mail import (
     MAX_WAITING,
     Letter,
@@ -322,6 +333,8 @@ class Society:
                 id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
             )
             self._send(tx, message, marks)
+            if parent is not None:
+                add_memory_due(tx, member, "inherit", params.values())
             return self._spawned(tx, spec.role_id)
 
         return await self._transact(work)
@@ -512,6 +525,10 @@ class Society:
         check_text("reason", reason, most=200)
         return await self._transact(lambda tx: self._terminate(tx, role_id, reason))
 
+    async def receives(self, id_: str) -> bool:
+        """Whether one receives messages: a member does while it is active or in testing, and a person always."""
+        return await self._database.read(lambda tx: self._receives(tx, id_))
+
     async def expire(self) -> tuple[str, ...]:
         """Terminate the members whose lifetime is over, with their descendants; returns their ids. A gateway calls it.
 
@@ -546,7 +563,9 @@ class Society:
         return tuple(await self._database.read(lambda tx: steps_since(tx, self.config.id, number, most)))
 
     async def memory_due(self, *, most: int = 100) -> tuple[MemoryDue, ...]:
-        """What is still to be done with the memory of terminated members, in the order in which it must be done.
+        """What is still to be done with the memory of members, in the order in which it must be done.
+
+        A member that another one made inherits once it is active, and a terminated one ends by its memory policy.
 
         Args:
             most: The most to return.
@@ -997,7 +1016,6 @@ class Society:
         return await self._transact(work)
 
     def _receives(self, tx: Transaction, id_: str) -> bool:
-        """Whether one receives messages: a member does in testing and while it is active."""
         found = members_of(tx, self.config.id, [id_]).get(id_)
         return found is None or found.life.status in LIVE
 

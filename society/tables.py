@@ -40,13 +40,14 @@ SOCIETY: Final = Schema(
                  reason TEXT NOT NULL,
                  PRIMARY KEY(workspace, number))""",
             "CREATE INDEX wa_member_step_of ON wa_member_step(workspace, member, number)",
-            # A row for each terminated member until its memory policy was carried out.
+            # What is still to be done with the memory of members that began or ended.
             """CREATE TABLE wa_memory_due(
                  workspace TEXT NOT NULL,
                  number BIGINT NOT NULL,
                  member TEXT NOT NULL,
                  parent TEXT NOT NULL,
-                 policy TEXT NOT NULL,
+                 work TEXT NOT NULL,
+                 tags TEXT NOT NULL,
                  PRIMARY KEY(workspace, number))""",
             "CREATE INDEX wa_member_place ON wa_member(workspace, place)",
             "CREATE INDEX wa_member_parent ON wa_member(workspace, parent)",

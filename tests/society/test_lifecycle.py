@@ -181,7 +181,7 @@ async def test_descendants_end_first(society: Society, clock: VirtualClock) -> N
         ("cro", "suspended"),
         ("cro", "terminated"),
     ]
-    assert [(each.member, each.parent, each.policy) for each in await society.memory_due()] == [
+    assert [(each.member, each.parent, each.work) for each in await society.memory_due()] == [
         ("intern", "bdr", "archive"),
         ("bdr", "cro", "archive"),
         ("cro", "", "archive"),

@@ -148,8 +148,9 @@ def _lives(read: Read) -> list[str]:
     wrong += [f"{id_} waits for {receiver}, who is terminated" for id_, receiver in left if receiver in gone]
     open_ones = read("SELECT id, receiver FROM wa_mail WHERE kind='request' AND answered=0")
     wrong += [f"{id_} is not answered, and {who} is terminated" for id_, who in open_ones if who in gone]
-    due = read("SELECT member FROM wa_memory_due")
-    return [*wrong, *(f"the memory of {id_} is due, and it lives" for (id_,) in due if id_ not in gone)]
+    due = read("SELECT member, work FROM wa_memory_due")
+    wrong += [f"{id_} inherits, and it is terminated" for id_, work in due if work == "inherit" and id_ in gone]
+    return [*wrong, *(f"{work} is due, and {id_} lives" for id_, work in due if work != "inherit" and id_ not in gone)]
 
 
 def _events(read: Read) -> list[str]:
