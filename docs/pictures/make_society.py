@@ -34,9 +34,8 @@ def printed(example: str) -> str:
     return done.stdout
 
 
-def drawn() -> dict[str, str]:
-    """Give the pictures, by the names of their files."""
-    briefs, referrals = printed("society_brief.py"), printed("society_referrals.py")
+def drawn(briefs: str, referrals: str) -> dict[str, str]:
+    """Give the pictures of what the two examples print, by the names of their files."""
     runs = [(run.splitlines()[0], briefs_of(run)) for run in briefs.split("--- ")[1:]]
     found = [*map(_arrow, referrals.partition("flowchart")[0].splitlines())]
     crew = ["developer", "web-lead", "root", "legal-lead", "contracts"]
@@ -243,5 +242,5 @@ paint-order: stroke; stroke-width: 4px;
 
 
 if __name__ == "__main__":
-    for name, picture in drawn().items():
+    for name, picture in drawn(printed("society_brief.py"), printed("society_referrals.py")).items():
         (FOLDER / name).write_text(picture, encoding="utf-8")

@@ -29,10 +29,20 @@ def printed(name: str, home: Path, **env: str) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def briefs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return printed("society_brief.py", tmp_path_factory.mktemp("briefs"))
+
+
+@pytest.fixture(scope="module")
+def referrals(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return printed("society_referrals.py", tmp_path_factory.mktemp("referrals"))
+
+
 @pytest.mark.requirement("C1")
 @pytest.mark.requirement("C1.5")
-def test_a_wish_is_lost_without_a_brief_and_arrives_with_one(tmp_path: Path) -> None:
-    without, complete = printed("society_brief.py", tmp_path).split("--- brief='required'")
+def test_a_wish_is_lost_without_a_brief_and_arrives_with_one(briefs: str) -> None:
+    without, complete = briefs.split("--- brief='required'")
     for part in (
         "Constraints: none beyond your instructions",
         "lost on the way: static, framework, from a file, menu.csv",
@@ -68,8 +78,8 @@ def test_the_example_of_briefs_asks_a_real_model_if_there_is_one(tmp_path: Path)
 @pytest.mark.requirement("C3")
 @pytest.mark.requirement("C3.6")
 @pytest.mark.requirement("C5.3")
-def test_a_developer_finds_the_specialist_over_two_referrals(tmp_path: Path) -> None:
-    lines = printed("society_referrals.py", tmp_path).splitlines()
+def test_a_developer_finds_the_specialist_over_two_referrals(referrals: str) -> None:
+    lines = referrals.splitlines()
     passed = lines[: lines.index("flowchart LR")]
     assert [each.partition(" -> ")[0] for each in passed[1:4]] == ["developer", "web-lead", "root"]
     assert passed[3:7] == [
@@ -94,15 +104,14 @@ REMEDY = (
 )
 
 
-def test_what_the_page_shows_is_what_the_examples_print(tmp_path: Path) -> None:
-    said = [printed(name, tmp_path) for name in ("society_brief.py", "society_referrals.py")]
+def test_what_the_page_shows_is_what_the_examples_print(briefs: str, referrals: str) -> None:
     shown = [block.code for block in blocks("text") if block.page == STORY]
     assert shown
-    assert [code for code in shown if not any(code in text for text in said)] == []
+    assert [code for code in shown if code not in briefs + referrals] == []
 
 
-def test_the_pictures_show_what_the_examples_print() -> None:
-    pictures = runpy.run_path(str(SCRIPT))["drawn"]()
+def test_the_pictures_show_what_the_examples_print(briefs: str, referrals: str) -> None:
+    pictures = runpy.run_path(str(SCRIPT))["drawn"](briefs, referrals)
     assert {f"../pictures/{name}" for name in pictures} == {each for each in links(STORY) if each.endswith(".svg")}
     for name, picture in pictures.items():
         assert (DOCS / "pictures" / name).read_text(encoding="utf-8") == picture, REMEDY
