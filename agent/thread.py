@@ -179,7 +179,7 @@ class Thread:
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
-        passages = self._passages(context)
+        passages = self._passages(context) if context else None
         request = replace(self._task(shape, params, attachments, model), prompt=passages)
         return await self._runner.run(self._mode(request, unattended, example), role, key=key)
 
@@ -656,14 +656,14 @@ class Thread:
         context: Sequence[str | Passage] = (),
     ) -> TurnRequest:
         request, wanted = self._message_request(text, model), output_type(output)
-        passages = self._passages(context)
+        passages = self._passages(context) if context else None
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
         return replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
 
-    def _passages(self, context: Sequence[str | Passage]) -> str | None:
+    def _passages(self, context: Sequence[str | Passage]) -> str:
         """The passages of a message or a task, as JSON."""
-        passages = context_json(context) if context else None
-        if passages is not None and self._runner.parts.engine.services.recall is None:
+        passages = context_json(context)
+        if self._runner.parts.engine.services.recall is None:
             raise InvalidArgument(
                 "`context` needs memory, and this agent has none", remedy="create the agent with memory=Memory()"
             )

@@ -61,6 +61,8 @@ class Turn:
         usage: The usage of its model calls so far.
         pauses: The open pauses; `thread.resume()` takes the answers.
         recalled: The ids of the memory entries that fit its message, and that the model was shown (M2).
+        roleless: For a turn of a member: the answer without anything of its roles, for what is remembered of it. None
+            if it is not known, as for a turn that was over before.
     """
 
     id: str
@@ -74,10 +76,11 @@ class Turn:
     usage: TurnUsage = field(default_factory=TurnUsage)
     pauses: tuple[Pause, ...] = ()
     recalled: tuple[str, ...] = ()
+    roleless: str | None = field(default=None, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the turn as JSON, with the fields that the command line and the sidecar use."""
-        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as"})
+        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as", "roleless"})
         return found
 
 

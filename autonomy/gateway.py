@@ -32,7 +32,7 @@ from ..harness.journal import Reply
 from ..society import Letter, Society, TrustProfile
 from ..society.functions import as_shown
 from ..society.members import LIVE
-from ..society.roles import ROOT, USER
+from ..society.roles import ROOT, USER, goals_text
 from .executing import EventRunner
 from .upkeep import MemberUpkeep
 from .workers import MemberRequest, trust_in, worker_of
@@ -188,7 +188,9 @@ class Gateway:
 
     async def _request(self, letter: Letter) -> str:
         receiver = letter.message.to_id
+        member = await self._society.members.member(self._agent.workspace, receiver)
         return MemberRequest(
+            goals=goals_text(member.spec.goals),
             task="" if letter.message.message_type == "task_assignment" else await self._society.task_of(receiver),
             contacts=[as_shown(each) for each in await self._society.contacts.list(receiver)],
             earlier=await self._society.earlier(letter, most=MAX_EARLIER),

@@ -79,7 +79,8 @@ class AgentMemory:
         """Keep what the member did. A second call with the same id changes nothing and returns the first.
 
         `respond()` calls it, and the gateway after each run of an operator. They make the id of that of the turn or the
-        event, so that a repeat after a kill records it once.
+        event, so that a repeat after a kill records it once. Its text must hold nothing of a role: of an answer, use
+        `Turn.roleless`.
 
         Args:
             episode: What it did.

@@ -1,4 +1,4 @@
-"""A member as a class: its definition, and what it does with an event (000). Nothing here starts a turn.
+"""A member as a class: its definition, what it does with an event, and how it answers and remembers (000).
 
 ```python
 class Cro(AutonomousRole):
@@ -16,13 +16,13 @@ class Cro(AutonomousRole):
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..core.checks import check_text
-from ..core.errors import InvalidArgument
+from ..core.errors import InvalidArgument, ToolNotAllowed
 from ..core.files import read_limited
 from ..harness.yaml import LONGEST
 from ..society import (
@@ -38,7 +38,15 @@ from ..society import (
     TrustProfile,
 )
 from ..society.roles import Authority, MemoryPolicy, active, goals_text
+from .memory import AgentMemory, MemoryFiles, Values
+from .responding import Operator, respond
 from .routing import Roster, decide, route, route_of, run_by
+
+if TYPE_CHECKING:
+    from ..agent import WorldAgent
+    from ..agent.turns import Turn
+    from ..memory.entries import Insight, Passage
+    from ..role_resolution import Role
 
 _SOUL_FILE: Final = re.compile(r"\S+\.md")
 
@@ -81,12 +89,18 @@ class AutonomousRole:
         lifecycle: Where it is in its life; None counts as active.
         trust: The trust in it; the definition's by default.
         roster: All members, for events of other domains.
+        agent: An open agent with a society whose member it is. `handle` and what is about it alone need none.
+        llm: The model that it thinks with, by name or as a model string; None is the agent's.
+        config: What else a host gives it, for code of a subclass.
         given: Fields of `RoleSpec` that replace those of the class.
 
     Attributes:
         spec: Its definition.
         lifecycle: Where it is in its life.
         roster: The last roster that was handed over.
+        agent: The agent.
+        llm: The model.
+        config: What else it was given.
 
     Raises:
         InvalidArgument: A field is not known or invalid.
@@ -115,6 +129,9 @@ class AutonomousRole:
         lifecycle: RoleLifecycle | None = None,
         trust: TrustProfile | None = None,
         roster: Roster | None = None,
+        agent: WorldAgent | None = None,
+        llm: str | None = None,
+        config: Mapping[str, Any] | None = None,
         **given: Any,
     ) -> None:
         unknown = [name for name in given if name not in _FIELDS or spec is not None]
@@ -130,6 +147,9 @@ class AutonomousRole:
         self.spec = spec
         self.lifecycle = lifecycle
         self.roster = roster
+        self.agent = agent
+        self.llm = llm
+        self.config = dict(config or {})
         for name in _FIELDS:
             object.__setattr__(self, name, getattr(spec, name))
         if trust is not None:
@@ -174,6 +194,101 @@ class AutonomousRole:
     def goal_context(self) -> str:
         """Its active goals as text for a prompt; empty if it has none (A5)."""
         return goals_text(self.spec.goals)
+
+    # --- what it does with a model ------------------------------------------------------------------------------------
+
+    async def respond(
+        self,
+        message: str,
+        context: str | Sequence[str | Passage] = "",
+        *,
+        role: Role | None = None,
+        channel: str | None = None,
+        key: str | None = None,
+    ) -> Turn:
+        """Answer a message. It can look into its memory, its goals, whom it knows and its authority, and do nothing.
+
+        It is a turn on the member's thread, for its account. Roles of all tiers apply on top of the soul. Each that
+        is over is recorded as one episode, also one that failed.
+
+        Args:
+            message: The message.
+            context: Passages that it is shown with its memory, and that are kept nowhere; the agent needs memory.
+            role: The call role.
+            channel: Where it takes place; its role is the channel tier.
+            key: Makes a repeated call the same turn, with one episode; see `Thread.converse`.
+
+        Returns:
+            The turn, with the answer in `text`.
+
+        Raises:
+            UnknownMember: It is not in the workspace.
+            MessageInvalid: It is not live.
+            InvalidArgument: An argument is invalid, or it has no agent.
+            ThreadPaused, ThreadBusy: A turn of the member waits for a person, or runs.
+            HostError, OutputInvalid: The model failed.
+        """
+        return await respond(
+            self._opened, self.role_id, message, context, role=role, channel=channel, key=key, llm=self.llm
+        )
+
+    async def reflect(self) -> tuple[Insight, ...]:
+        """Let a model say what follows from what it did; see `AgentMemory.reflect`."""
+        return await self.agent_memory.reflect()
+
+    def build_system_prompt(self) -> str:
+        """The static text that models get for it: its soul. It is for inspection, and no way to a model (A14)."""
+        return self.spec.soul
+
+    # --- what it can run and what it knows ----------------------------------------------------------------------------
+
+    def list_operators(self) -> tuple[str, ...]:
+        """The ids of its operators."""
+        return self.spec.operator_ids
+
+    def get_operator(self, operator_id: str) -> Operator:
+        """One of its operators, bound to it.
+
+        Args:
+            operator_id: Its id.
+
+        Raises:
+            ToolNotAllowed: It is none of its operators.
+            InvalidArgument: It has no agent.
+        """
+        if operator_id not in self.spec.operator_ids:
+            known = ", ".join(self.spec.operator_ids) or "none"
+            raise ToolNotAllowed(
+                f"{str(operator_id)[:60]!r} is no operator of {self.role_id!r}", remedy=f"its operators are: {known}"
+            )
+        return Operator(self._opened, self.role_id, operator_id)
+
+    @property
+    def agent_memory(self) -> AgentMemory:
+        """Its episodes, its insights and the facts that it may know.
+
+        Raises:
+            InvalidArgument: It has no agent, or that has no society.
+        """
+        return AgentMemory(self._opened, self.role_id, llm=self.llm)
+
+    @property
+    def memory(self) -> Values:
+        """A small store of texts by names, for host code."""
+        return Values(self.agent_memory)
+
+    @property
+    def memory_fs(self) -> MemoryFiles:
+        """What it may read, as folders and files."""
+        return MemoryFiles(self.agent_memory)
+
+    @property
+    def _opened(self) -> WorldAgent:
+        if self.agent is None:
+            raise InvalidArgument(
+                f"the role {self.role_id!r} has no agent", remedy="create it with agent=, an open agent with a society"
+            )
+        return self.agent
 
     def _match_operator(self, event: Event) -> tuple[str | None, str | None]:
         """The operator and the trigger for an event; None for each if there is none. It must be pure.

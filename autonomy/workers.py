@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,8 +10,14 @@ from ..core import digest
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
 from ..society import Member
+from ..society.ambient import AMBIENT
 from ..society.functions import FUNCTIONS
 from ..society.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
+
+if TYPE_CHECKING:
+    from ..agent import WorldAgent
+
+MAX_NAME: Final = 64  # characters of the name of a worker
 
 
 class MemberRequest(BaseModel):
@@ -20,6 +26,7 @@ class MemberRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     task: str = Field(default="", description="your task brief")
+    goals: str = Field(default="", description="your goals, and how far they are reached")
     contacts: list[dict[str, Any]] = Field(
         default=[], description="whom you can write to, and how they want to be asked"
     )
@@ -44,11 +51,38 @@ def worker_of(member: Member) -> Worker:
         tools=reached,
         input=MemberRequest,
         # A member in testing has no effect outside (A7).
-        ceiling=Ceiling(functions=reached, authority=listed, dry_run=member.life.status is RoleStatus.TESTING),
+        ceiling=Ceiling(
+            functions=(*reached, *AMBIENT, responder_name(member.id)),  # the others are for `respond()`
+            authority=listed,
+            dry_run=member.life.status is RoleStatus.TESTING,
+        ),
         memory=True,
         variant=digest(member.spec.soul),  # a turn that waits keeps the soul that it began with (A13)
         offered=False,
     )
+
+
+def responder_name(role_id: str) -> str:
+    """The name of the worker with which a member answers. The capital keeps it apart from the ids of members."""
+    name = f"{role_id}.Respond"
+    return name if len(name) <= MAX_NAME else f"Respond.{digest(role_id)}"
+
+
+def enlist(agent: WorldAgent, worker: Worker) -> None:
+    """Give a member's worker to an agent, in place of one of its name that is defined differently.
+
+    It has no trust of its own: a gateway keeps that up to date for the workers that it enlists.
+
+    Args:
+        agent: The agent.
+        worker: The worker.
+    """
+    known = agent.parts.engine.services.registry.workers.get(worker.name)
+    if known == worker:
+        return
+    if known is not None:
+        agent.remove_worker(worker.name)
+    agent.add_worker(worker)
 
 
 def trust_in(profile: TrustProfile, callee: Function) -> float:
@@ -62,4 +96,4 @@ def trust_in(profile: TrustProfile, callee: Function) -> float:
     return min((profile.scores[each] for each in names if each in profile.scores), default=profile.default)
 
 
-__all__ = ["MemberRequest", "trust_in", "worker_of"]
+__all__ = ["MemberRequest", "enlist", "responder_name", "trust_in", "worker_of"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from ..core import Emitter, ModelUsage, Scope, canonical_json
+from ..core import ROOT, Emitter, ModelUsage, Scope, canonical_json
 from ..core.errors import (
     Diverged,
     GraphChanged,
@@ -612,7 +612,8 @@ class TurnEngine:
             recalled = run.recalled if self.services.recall is not None and isinstance(run, Conversation) else ()
             if "__interrupt__" not in values:
                 said = run.outcome or await self._said_at(values["head"], request.work)
-                return self._outcome(turn.budget.ledger.bill, request.work, said, recalled)
+                outcome = self._outcome(turn.budget.ledger.bill, request.work, said, recalled)
+                return outcome if request.on_behalf_of == ROOT else replace(outcome, roleless=_roleless(turn, said))
             assert journal is not None, "only a turn with a journal can wait"
             if turn.drive.stopping:
                 return TurnOutcome(status="stopped", usage=turn.budget.ledger.bill)
@@ -773,3 +774,10 @@ class TurnEngine:
         drive.unattended = unattended
         drive.stopping = self._stopping
         return drive
+
+
+def _roleless(turn: TurnContext, said: Mapping[str, Any]) -> str:
+    """What a member's turn said, without anything of the turn's roles, also of short ones (R7)."""
+    result = said.get("result")
+    text = said["text"] if "text" in said else result["text"] if isinstance(result, Mapping) else canonical_json(result)
+    return without_roles(str(text), (turn.turn_role, *turn.task_roles), short=True)

@@ -161,6 +161,7 @@ class TurnOutcome:
         usage: The usage of its model calls, by the model's name.
         pauses: The questions for a person.
         recalled: The ids of the memory entries that it recalled.
+        roleless: The answer without anything of the turn's roles, for a member's memory; None if it is not known.
     """
 
     status: Literal["done", "paused", "stopped"] = "done"
@@ -169,6 +170,7 @@ class TurnOutcome:
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
     recalled: tuple[str, ...] = ()
+    roleless: str | None = None
 
 
 __all__ = ["GraphOptions", "TurnOutcome", "TurnRequest", "TurnRun"]

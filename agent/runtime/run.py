@@ -318,6 +318,7 @@ class TurnPath:
             usage=TurnUsage.of(outcome.usage),
             pauses=outcome.pauses,
             recalled=outcome.recalled,
+            roleless=outcome.roleless,
         )
 
 
