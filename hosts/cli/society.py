@@ -60,7 +60,7 @@ async def members(options: ThreadsOptions, output: Output) -> None:
     """
     from ..service.society import members_answer
 
-    async with _open(options) as society:
+    async with open_society(options) as society:
         found = await members_answer(society)
     rows = [(each.id, each.role, each.status, each.parent) for each in found.members]
     output.result(_object(found), table(_MEMBERS, rows) if rows else "there are no members")
@@ -77,7 +77,7 @@ async def contacts(options: ThreadsOptions, output: Output, id: str) -> None:
     """
     from ..service.society import contacts_answer
 
-    async with _open(options) as society:
+    async with open_society(options) as society:
         found = await contacts_answer(society, id)
     rows = [(each.id, each.role, each.introduced_by, each.note) for each in found.contacts]
     output.result(_object(found), table(_CONTACTS, rows) if rows else "there are no contacts")
@@ -94,7 +94,7 @@ async def graph(options: ThreadsOptions, output: Output) -> None:
     """
     from ..service.society import graph_answer
 
-    async with _open(options) as society:
+    async with open_society(options) as society:
         found = await graph_answer(society)
     output.result(_object(found), found.mermaid)
 
@@ -110,7 +110,7 @@ async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
     """
     from ..service.society import inbox_answer
 
-    async with _open(options) as society:
+    async with open_society(options) as society:
         found = await society.inbox(options.person, limit=options.limit)
         shown = [f"{each.message.id}\n{await society.text_of(each, can_reply=False)}" for each in found]
         for letter in found if read else ():
@@ -134,7 +134,7 @@ async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> N
     """
     from ..service.society import send_answer
 
-    async with _open(options) as society:
+    async with open_society(options) as society:
         letter = await society.send("user", to, text)
     output.result(_object(send_answer(letter)), f"sent as {letter.message.id}")
 
@@ -155,7 +155,7 @@ async def withdraw(options: ThreadsOptions, output: Output, id: str, contact: st
     """
     from ..service.society import withdraw_answer
 
-    async with _open(options) as society:
+    async with open_society(options) as society:
         found = await withdraw_answer(society, id, contact)
     shown = "withdrawn" if found.withdrawn else f"{contact!r} is not a contact of {id!r} that can be withdrawn"
     output.result(_object(found), shown)
@@ -170,7 +170,7 @@ async def spawns(options: ThreadsOptions, output: Output) -> None:
 
       worldagent society spawns
     """
-    async with _open(options) as society:
+    async with open_society(options) as society:
         found = [(each, await society.task_of(each.id)) for each in await society.spawns()]
     records = [
         {"id": each.id, "role": each.name, "parent": each.life.created_by, "soul": each.spec.soul, "task": task}
@@ -189,7 +189,7 @@ async def approve(options: ThreadsOptions, output: Output, id: str) -> None:
 
       worldagent society approve bdr-apac
     """
-    async with _open(options) as society:
+    async with open_society(options) as society:
         member = await society.approve_spawn(id)
     output.result({"approved": member}, f"{member} is active")
 
@@ -206,7 +206,7 @@ async def reject(options: ThreadsOptions, output: Output, id: str, reason: str) 
 
       worldagent society reject bdr-apac --reason 'The brief names no budget.'
     """
-    async with _open(options) as society:
+    async with open_society(options) as society:
         member = await society.reject_spawn(id, reason)
     output.result({"rejected": member}, f"{member} was rejected")
 
@@ -287,7 +287,8 @@ async def _upkeep(options: ThreadsOptions) -> AsyncGenerator[Upkeep]:
 
 
 @asynccontextmanager
-async def _open(options: ThreadsOptions) -> AsyncGenerator[Society]:
+async def open_society(options: ThreadsOptions) -> AsyncGenerator[Society]:
+    """The society of a workspace, on the database of a home. Its policy and templates are not known here."""
     from contextlib import aclosing
 
     from ...agent.stores import Stores

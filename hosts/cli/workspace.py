@@ -1,29 +1,31 @@
-"""The commands `workspace check` and `show`: the file of a workspace with autonomous roles. None needs a model."""
+"""The commands of `workspace` on its file, and on what its members did. None needs a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
 from .command import command
 from .exits import USAGE
-from .options import JSON_RESULT, argument
-from .output import Output
+from .options import JSON_RESULT, ThreadsOptions, argument
+from .output import Output, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...core.errors import WorkspaceInvalid
-    from ...society import AuthorityConfig, RoleSpec, RoleTemplate, WorkspaceConfig
+    from ...society import AuthorityConfig, RoleSpec, RoleTemplate, TrustProfile, WorkspaceConfig
+
+_OUTCOMES: Final = ("EPISODE", "CAPABILITY", "OUTCOME", "FEEDBACK")
 
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def _workspace() -> None:
-    """Workspaces of autonomous roles: their members, templates and rules, in a YAML file.
+    """Workspaces of autonomous roles: their members, templates and rules in a YAML file, and what they did.
 
     [bold]Example[/bold]
 
@@ -86,6 +88,58 @@ async def show(output: Output, file: Path, json: bool) -> None:
         for spawner in template.allowed_spawners
     ]
     output.result({"workspace": value}, "\n".join(_text(config)))
+
+
+@app.command("outcomes")
+@command(member=argument("MEMBER", "The id of the member."))
+async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None:
+    """List what a member did, the oldest first, and how far it is trusted with each capability since.
+
+    [bold]Example[/bold]
+
+      worldagent workspace outcomes cro
+    """
+    from ...core.checks import to_json
+    from .society import open_society
+
+    async with open_society(options) as society:
+        trust = (await society.members.member(options.workspace, member)).trust
+        found = await society.outcomes.list(member)
+    rows = [
+        (each.episode_id, each.capability, "succeeded" if each.succeeded else "failed", each.feedback or "")
+        for each in found
+    ]
+    shown = table(_OUTCOMES, rows) if rows else f"{member} has done nothing yet"
+    output.result({"outcomes": to_json(found), "trust": to_json(trust)}, f"{shown}\n\n{_trust(trust)}")
+
+
+@app.command("feedback")
+@command(
+    episode=argument("EPISODE", "The id of what a member did, as `workspace outcomes` lists it."),
+    feedback=argument("good|bad|none", "What you think of it; none takes it back."),
+)
+async def feedback(options: ThreadsOptions, output: Output, episode: str, feedback: str) -> None:
+    """Rate what a member did. It counts in place of the outcome, and of earlier feedback.
+
+    Good adds 0.05 to the trust in the capability, and bad takes 0.15.
+
+    [bold]Example[/bold]
+
+      worldagent workspace feedback event.lead-7 good
+    """
+    from ...core.checks import check_choice, to_json
+    from .society import open_society
+
+    check_choice("feedback", feedback, ("good", "bad", "none"))
+    given: Literal["good", "bad"] | None = "good" if feedback == "good" else "bad" if feedback == "bad" else None
+    async with open_society(options) as society:
+        trust = await society.outcomes.rate(episode, given)
+    output.result({"trust": to_json(trust)}, _trust(trust))
+
+
+def _trust(trust: TrustProfile) -> str:
+    scores = [f"{name} {score:.2f}" for name, score in sorted(trust.scores.items())]
+    return f"trust: {', '.join([*scores, f'anything else {trust.default:.2f}'])}"
 
 
 def _listed(problems: Iterable[WorkspaceInvalid]) -> list[dict[str, str]]:

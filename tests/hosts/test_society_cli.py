@@ -2,6 +2,7 @@
 
 import json
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from worldagent.agent.stores import Stores
 from worldagent.society import (
     AuthorityConfig,
     Contact,
+    Outcome,
     RoleTemplate,
     Society,
     WorkspaceConfig,
@@ -126,3 +128,23 @@ async def test_a_member_is_exported_and_removed(run: Run, home: Path, tmp_path: 
     assert (await as_json(run, "society", "rm", "bdr", "--yes"))["removed"]["member"] == "bdr"
     assert [each["id"] for each in (await as_json(run, "society", "members"))["members"]] == ["cro"]
     assert (await refusal(run, "society", "export", "bdr"))["code"] == "unknown_member"
+
+
+@pytest.mark.requirement("A8")
+async def test_a_person_rates_what_a_member_did(run: Run, home: Path) -> None:
+    await peopled(home)
+    async with aclosing(await Stores.open(Storage(home=home))) as stores:
+        outcomes = Society(WorkspaceConfig(id="default", owner="charles"), stores.database).outcomes
+        now = datetime(2026, 2, 18, tzinfo=UTC)
+        for episode, succeeded in (("e1", True), ("e2", False)):
+            await outcomes.record(
+                Outcome(episode_id=episode, role_id="bdr", capability="qualify_lead", succeeded=succeeded, at=now)
+            )
+    told = (await run("workspace", "outcomes", "bdr")).stdout
+    assert "trust: qualify_lead 0.35, anything else 0.30" in told
+    assert (await run("workspace", "feedback", "e1", "bad")).stdout == "trust: qualify_lead 0.15, anything else 0.30\n"
+    found = await as_json(run, "workspace", "outcomes", "bdr")
+    assert [(each["episode_id"], each.get("feedback")) for each in found["outcomes"]] == [("e1", "bad"), ("e2", None)]
+    assert (await as_json(run, "workspace", "feedback", "e1", "none"))["trust"]["scores"] == {"qualify_lead": 0.35}
+    assert "no episode 'e9'" in str(await refusal(run, "workspace", "feedback", "e9", "good"))
+    assert "'fine'" in str(await refusal(run, "workspace", "feedback", "e1", "fine"))
