@@ -83,6 +83,10 @@ class Roster:
         """
         return tuple(each for each in self._by_domain.get(domain, ()) if each.id != asker)
 
+    def owner_of(self, domain: str, asker: str = "") -> Member | None:
+        """The first of `find_by_domain`, to which events of a domain are forwarded; None if there is none."""
+        return next((each for each in self._by_domain.get(domain, ()) if each.id != asker), None)
+
 
 def route_of(spec: RoleSpec, event_type: str) -> Route | None:
     """The first route of a member that fits a type of event; None if there is none."""
@@ -170,11 +174,11 @@ def _in_own_domain(
 
 
 def _of_another_domain(spec: RoleSpec, event: Event, roster: Roster | None) -> RoutingDecision:
-    owners = () if roster is None else roster.find_by_domain(event.domain, spec.role_id)
-    if not owners:
+    owner = None if roster is None else roster.owner_of(event.domain, spec.role_id)
+    if owner is None:
         return decided("ignore", f"no member is responsible for {event.domain!r}")
-    reason = f"{owners[0].id!r} is responsible for {event.domain!r}"
-    return decided("forward", reason, target_role_id=owners[0].id, message=f"{event.type}: {reason}")
+    reason = f"{owner.id!r} is responsible for {event.domain!r}"
+    return decided("forward", reason, target_role_id=owner.id, message=f"{event.type}: {reason}")
 
 
 def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
