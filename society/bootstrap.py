@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from ..core.errors import RoleExists
 from ..storage import Transaction
-from .members import Member, redefine_member
+from .lives import below
+from .members import Member, members_of, redefine_member
 from .outcomes import outcomes_of, replayed
 from .roles import RoleSpec, TrustProfile
+from .spawning import narrowed
 from .workspace import WorkspacePolicy
 
 
@@ -29,7 +31,8 @@ def circle_of(roles: Iterable[RoleSpec]) -> tuple[RoleSpec, ...]:
 def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspacePolicy) -> Member:
     """Replace the definition of a member. Its state, memory, messages and contacts stay, and so does what it earned.
 
-    Its trust is made anew of its outcomes if the definition has another one.
+    Its trust is made anew of its outcomes if the definition has another one. What it may not do, know or run any more,
+    its descendants may not either (A9). They get nothing that is new.
 
     Args:
         tx: A transaction.
@@ -52,6 +55,12 @@ def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspaceP
         after = replace(after, trust=default)
         after = replace(after, trust=replayed(after, outcomes_of(tx, after)))
     redefine_member(tx, after)
+    lines = {after.id: after}
+    for id_ in reversed(below(tx, spec.workspace, after.id)):
+        child = members_of(tx, spec.workspace, [id_])[id_]
+        lines[id_] = replace(child, spec=narrowed(child.spec, lines[child.spec.parent_role_id].spec))
+        if lines[id_] != child:
+            redefine_member(tx, lines[id_])
     return after
 
 

@@ -212,7 +212,8 @@ class Society:
         """Add the members and people of the configuration, in its order (000 4.9, path 1).
 
         A second call changes nothing. A member whose definition has changed gets the new one, and keeps its state,
-        memory, messages, contacts and earned trust. A member that the configuration does not name any more stays, and
+        memory, messages, contacts and earned trust; what it may not do any more, its descendants may not either. A
+        member that the configuration does not name any more stays, and
         one that was terminated stays so.
 
         Returns:

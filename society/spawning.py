@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from ..core import digest
@@ -62,12 +63,6 @@ def spec_of(
     _check_params(template, params)
     name = _filled(template.name_pattern, params)
     role_id = _id_of(name)
-    authority, clearance = template.authority, template.clearance or ClearanceProfile()
-    operators = template.operator_ids
-    if parent is not None:
-        authority = authority.within(parent.spec.authority)
-        clearance = clearance.within(parent.spec.clearance or ClearanceProfile())
-        operators = tuple(each for each in operators if each in parent.spec.operator_ids)
     above = ROOT if parent is None else parent.id
     spec = RoleSpec(
         role_id=role_id,
@@ -75,16 +70,26 @@ def spec_of(
         soul=_filled(template.soul_template, params),
         domains=template.domains,
         reports_to=above,
-        operator_ids=operators,
-        authority=authority,
-        clearance=clearance,
+        operator_ids=template.operator_ids,
+        authority=template.authority,
+        clearance=template.clearance or ClearanceProfile(),
         trust=None if template.default_trust is None else TrustProfile(default=template.default_trust),
         parent_role_id="" if parent is None else parent.id,
         created_by=above,
         ttl=template.ttl,
         routes=template.routes,
     )
-    return spec, name
+    return (spec if parent is None else narrowed(spec, parent.spec)), name
+
+
+def narrowed(spec: RoleSpec, parent: RoleSpec) -> RoleSpec:
+    """A definition with what its parent may do, know and run, too: the narrower of the two of each (A9)."""
+    return replace(
+        spec,
+        authority=spec.authority.within(parent.authority),
+        clearance=(spec.clearance or ClearanceProfile()).within(parent.clearance or ClearanceProfile()),
+        operator_ids=tuple(each for each in spec.operator_ids if each in parent.operator_ids),
+    )
 
 
 def derived_brief(template: RoleTemplate, params: Mapping[str, str], parent: str) -> TaskBrief:
@@ -138,4 +143,4 @@ def _filled(pattern: str, params: Mapping[str, str]) -> str:
     )
 
 
-__all__ = ["check_spawner", "derived_brief", "makes", "spec_of"]
+__all__ = ["check_spawner", "derived_brief", "makes", "narrowed", "spec_of"]

@@ -1,7 +1,10 @@
 """The file of a workspace: what loads, what is refused with file and line, and how its members join."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -9,15 +12,17 @@ from typing import Any
 import pytest
 
 from worldagent import Storage, WorldAgent
-from worldagent.autonomy import load_workspace
+from worldagent.autonomy import Gateway, load_workspace
 from worldagent.autonomy.workspace_file import read_workspace
 from worldagent.core.errors import InvalidArgument, RoleExists, WorkspaceInvalid
 from worldagent.society import (
     AuthorityConfig,
+    Event,
     Participant,
     RoleSpec,
     RoleStatus,
     Route,
+    Society,
     TrustProfile,
     WorkspaceConfig,
 )
@@ -25,6 +30,7 @@ from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("A1")
 
+NOW = datetime(2026, 2, 18, tzinfo=UTC)
 VIBE = """
 # workspace config (YAML)
 workspace: vibe-team
@@ -300,7 +306,17 @@ async def test_members_join_when_the_agent_opens_in_any_order(tmp_path: Path) ->
         assert await agent.society.members.members("w") == members
 
 
-@pytest.mark.on_every_database(soak=True)
+@pytest.mark.on_every_database
+async def test_agents_that_open_at_once_add_each_member_once(tmp_path: Path) -> None:
+    config = workspace(role("b", "a"), role("a"))
+    async with opened(workspace(role("b")), tmp_path) as agent:
+        each = [Society(config, agent.stores.database) for _ in range(4)]
+        changed = await asyncio.gather(*(society.bootstrap() for society in each))
+        assert sorted(changed) == [(), (), (), ("b", "a")]
+        assert [member.id for member in await agent.society.members.list_roles("w")] == ["b", "a"]
+
+
+@pytest.mark.on_every_database
 async def test_a_changed_definition_replaces_the_stored_one_and_nothing_else(tmp_path: Path) -> None:
     first = workspace(role("a"), role("b", "a", domains=("x", "y")))
     before = await stored(first, tmp_path)
@@ -313,6 +329,23 @@ async def test_a_changed_definition_replaces_the_stored_one_and_nothing_else(tmp
         assert owners == [[], ["b"], ["b"]]
         assert [each.id for each in await society.members.list_roles("w")] == ["a", "b"]
         assert {"a", "user"} <= {each.id for each in await society.contacts.list("b")}
+
+
+@pytest.mark.requirement("A9")
+async def test_what_a_changed_definition_takes_away_its_descendants_lose_too(tmp_path: Path) -> None:
+    wide = AuthorityConfig(autonomous=("a", "b"), needs_approval=("c",))
+    lead, below = (role(name, authority=wide, operator_ids=("x", "y")) for name in ("lead", "below"))
+    async with opened(workspace(lead), tmp_path) as agent:
+        for name, parent in (("child", "lead"), ("grandchild", "child")):
+            await agent.society.join(replace(below, role_id=name, parent_role_id=parent, created_by=parent))
+    less = replace(lead, authority=AuthorityConfig(autonomous=("a",), forbidden=("c",)), operator_ids=("x",))
+    members = await stored(workspace(less), tmp_path)
+    for name in ("child", "grandchild"):
+        spec = members[name].spec
+        assert [spec.authority.of(each) for each in "abc"] == ["autonomous", "needs_approval", "forbidden"]
+        assert spec.operator_ids == ("x",)
+    again = await stored(workspace(lead), tmp_path)
+    assert (again["lead"].spec, again["child"].spec) == (lead, members["child"].spec)
 
 
 async def test_a_member_that_is_not_named_any_more_stays_and_a_terminated_one_too(tmp_path: Path) -> None:
@@ -337,3 +370,23 @@ async def test_members_that_cannot_join_are_named(tmp_path: Path) -> None:
             workspace(role("a"), **wrong)
     with pytest.raises(InvalidArgument, match="'a' is of another workspace than 'v'"):
         WorkspaceConfig(id="v", owner="dana", roles=(role("a"),))
+
+
+@pytest.mark.requirement("A9")
+async def test_the_file_of_the_design_and_its_directive_make_the_member(tmp_path: Path) -> None:
+    config = load_workspace(written(tmp_path, VIBE.replace("policy:\n", "policy:\n  brief: derived\n")))
+    given = {"template_id": "bdr", "params": {"territory": "APAC"}}
+    order = Event(id="e1", type="directive.spawn", source="charles", domain="revenue", payload=given, timestamp=NOW)
+    lm = ScriptedLM(lambda call: {"result": "Ready."})
+    async with WorldAgent("vibe-team", lm=lm, society=config, storage=Storage(home=tmp_path)) as agent:
+        await agent.society.events.post(replace(order, id="e0"))  # from anyone who says that he is charles
+        await agent.society.events.post(replace(order, source_verified=True))
+        gateway = Gateway(agent)
+        for _ in range(10):
+            if not await gateway.deliver():
+                break
+        bdr = await agent.society.members.member("vibe-team", "bdr-apac")
+        assert (bdr.spec.reports_to, bdr.spec.authority.of("send_outreach")) == ("cro", "needs_approval")
+        assert bdr.spec.soul.startswith("You are a BDR covering APAC.")
+        assert [each.id for each in await agent.society.members.list_roles("vibe-team")] == ["cro", "bdr-apac"]
+        assert "not known to be one that 'cro' reports to" in (await agent.society.inbox())[0].message.content
