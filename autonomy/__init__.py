@@ -1,6 +1,6 @@
 """What makes the members of a society act: a gateway delivers their messages as turns (000).
 
-Modules: `gateway`, `memory`, `role`, `routing`, `workers`, `workspace_file`.
+Modules: `designing`, `gateway`, `memory`, `operators`, `responding`, `role`, `routing`, `workers`, `workspace_file`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,32 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from .gateway import Gateway
     from .memory import AgentMemory, MemoryFiles
+    from .operators import agent_node, llm_node
+    from .responding import Operator
     from .role import AutonomousRole
     from .routing import Roster, route
     from .workspace_file import load_workspace
 
-__all__ = ["AgentMemory", "AutonomousRole", "Gateway", "MemoryFiles", "Roster", "load_workspace", "route"]
+__all__ = [
+    "AgentMemory",
+    "AutonomousRole",
+    "Gateway",
+    "MemoryFiles",
+    "Operator",
+    "Roster",
+    "agent_node",
+    "llm_node",
+    "load_workspace",
+    "route",
+]
 
 __getattr__ = lazy(
     __name__,
     {
         ".gateway": "Gateway",
         ".memory": "AgentMemory MemoryFiles",
+        ".operators": "agent_node llm_node",
+        ".responding": "Operator",
         ".role": "AutonomousRole",
         ".routing": "Roster route",
         ".workspace_file": "load_workspace",

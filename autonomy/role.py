@@ -38,6 +38,7 @@ from ..society import (
     TrustProfile,
 )
 from ..society.roles import Authority, MemoryPolicy, active, goals_text
+from .designing import design_role
 from .memory import AgentMemory, MemoryFiles, Values
 from .responding import Operator, respond
 from .routing import Roster, decide, route, route_of, run_by
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ..agent.turns import Turn
     from ..memory.entries import Insight, Passage
     from ..role_resolution import Role
+    from ..society import RoleTemplateDraft
 
 _SOUL_FILE: Final = re.compile(r"\S+\.md")
 
@@ -236,6 +238,22 @@ class AutonomousRole:
         """Let a model say what follows from what it did; see `AgentMemory.reflect`."""
         return await self.agent_memory.reflect()
 
+    async def design_role(self, intent: str) -> RoleTemplateDraft:
+        """Let a model design a role template, with what the member knows, for a person to review (A10).
+
+        Its members can do, know and run no more than this one. It has no `allowed_spawners`: a person sets them.
+        Nothing of it can be used before a person adds the template to the workspace.
+
+        Args:
+            intent: What is needed.
+
+        Raises:
+            UnknownMember: It is not in the workspace.
+            InvalidArgument: `intent` is blank, or it has no agent.
+            HostError, OutputInvalid: The model failed, or designed no valid template.
+        """
+        return await design_role(self._opened, self.role_id, intent, llm=self.llm)
+
     def build_system_prompt(self) -> str:
         """The static text that models get for it: its soul. It is for inspection, and no way to a model (A14)."""
         return self.spec.soul
@@ -245,6 +263,15 @@ class AutonomousRole:
     def list_operators(self) -> tuple[str, ...]:
         """The ids of its operators."""
         return self.spec.operator_ids
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """Its operators, bound to it.
+
+        Raises:
+            InvalidArgument: It has no agent.
+        """
+        return tuple(map(self.get_operator, self.spec.operator_ids))
 
     def get_operator(self, operator_id: str) -> Operator:
         """One of its operators, bound to it.

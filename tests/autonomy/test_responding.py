@@ -302,7 +302,7 @@ async def test_an_operator_runs_for_its_member_and_is_one_episode(tmp_path: Path
         agent = agent_of(role)
         await agent.memory.add("Tea is green.", account="member:cro")
         await agent.memory.add("Tea is sold out.", classification="secret")
-        assert role.list_operators() == ("price", "deploy", "teller")
+        assert role.list_operators() == tuple(each.id for each in role.operators) == ("price", "deploy", "teller")
         teller = role.get_operator("teller")
         assert (teller.id, teller.function.kind) == ("teller", "worker")
         turn = await teller({"request": "What is tea?"}, key="k")

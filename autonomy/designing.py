@@ -1,0 +1,75 @@
+"""How a member designs a role template: a model proposes it, and it is a draft until a person approved it (A10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..agent.distilling import ask_model
+from ..core import Scope
+from ..core.checks import check_text, to_json
+from ..core.errors import InvalidArgument, OutputInvalid
+from ..society import AuthorityConfig, ClearanceProfile, Member, RoleTemplate, RoleTemplateDraft
+from ..society.reading import account_of
+from .memory import AgentMemory
+
+if TYPE_CHECKING:
+    from ..agent import WorldAgent
+
+_KNOWN: Final = 10  # insights that the model is shown
+_MAX_REASONING: Final = 20_000
+
+
+async def design_role(agent: WorldAgent, role_id: str, intent: str, *, llm: str | None = None) -> RoleTemplateDraft:
+    """Let a member design a template; see `AutonomousRole.design_role`."""
+    from ..signatures.designs import DESIGN  # it loads dspy
+
+    check_text("intent", intent)
+    society = agent.society
+    author = await society.members.member(agent.workspace, role_id)
+    insights = await AgentMemory(agent, role_id).recall_insights(intent, limit=_KNOWN)
+    templates = [each for each in society.config.role_templates.values() if role_id in each.allowed_spawners]
+    inputs = {
+        "author": {
+            "domains": [*author.spec.domains],
+            "authority": to_json(author.spec.authority),
+            "operator_ids": [*author.spec.operator_ids],
+        },
+        "templates": [to_json(each) for each in templates],
+        "known": [each.text for each in insights],
+        "intent": intent,
+    }
+    scope = Scope(workspace=agent.workspace, account=account_of(role_id))
+    fields = await ask_model(agent.parts, scope, DESIGN, inputs, model=llm)
+    return _draft(author, intent, fields)
+
+
+def _draft(author: Member, intent: str, fields: Mapping[str, Any]) -> RoleTemplateDraft:
+    proposed, spec = fields["template"], author.spec
+    try:
+        template = RoleTemplate(
+            template_id=proposed.template_id,
+            name_pattern=proposed.name_pattern,
+            soul_template=proposed.soul_template,
+            domains=tuple(proposed.domains),
+            authority=AuthorityConfig(
+                autonomous=tuple(proposed.autonomous),
+                needs_approval=tuple(proposed.needs_approval),
+                forbidden=tuple(proposed.forbidden),
+            ).within(spec.authority),
+            operator_ids=tuple(each for each in proposed.operator_ids if each in spec.operator_ids),
+            clearance=spec.clearance or ClearanceProfile(),
+            ttl=proposed.ttl,
+            parameters=tuple(proposed.parameters),
+        )
+        return RoleTemplateDraft(
+            proposed_by=author.id, intent=intent, template=template, reasoning=fields["reasoning"][:_MAX_REASONING]
+        )
+    except InvalidArgument as error:
+        problem = error.problem
+    raise OutputInvalid(
+        f"the template that a model designed cannot be used: {problem}", remedy="say more of the intent"
+    )
+
+
+__all__ = ["design_role"]
