@@ -214,7 +214,7 @@ class EventRunner:
 
     def _thread(self, posted: PostedEvent) -> Thread:
         # Each event has a thread of its own, so that one that waits for a person holds up neither events nor messages.
-        thread = self._agent.thread(f"event {part_of(posted.event.id)}", account=f"member:{posted.member}")
+        thread = self._agent.thread(posted.thread, account=f"member:{posted.member}")
         return as_member(thread, posted.member, marks=posted.untrusted)
 
     @property

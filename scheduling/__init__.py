@@ -3,7 +3,7 @@
 from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..memory.schedules import ScheduleRun
 from .queue import Queue, RateLimit
-from .schedule import Misfire, Overlap, Schedule, StartTarget
+from .schedule import Misfire, Overlap, Schedule, StartEvent, StartTarget
 from .schedules import Schedules, Target
 from .slots import Slot
 from .when import Cron, Every, Once, When
@@ -22,6 +22,7 @@ __all__ = [
     "ScheduleRun",
     "Schedules",
     "Slot",
+    "StartEvent",
     "StartMessage",
     "StartSkill",
     "StartTarget",

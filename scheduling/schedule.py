@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, tzinfo
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
@@ -51,6 +51,39 @@ class StartTarget:
         object.__setattr__(self, "payload", copied_json(f"the payload of the target {self.target!r}", self.payload))
 
 
+@dataclass(frozen=True, slots=True)
+class StartEvent:
+    """Post an event to the members of the workspace (A12). Its id is made of the schedule's and the slot.
+
+    Attributes:
+        event: The type of the event, such as `pipeline.review`.
+        domain: What it is about.
+        payload: What is known of it, as JSON.
+        source: Where it comes from.
+        to: The member that gets it, whatever its domain is; None is the first live one of the domain.
+
+    Raises:
+        InvalidArgument: `event`, `domain`, `source` or `to` cannot be an id.
+        ScheduleInvalid: The payload is not a mapping of JSON values.
+    """
+
+    event: str
+    domain: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    source: str = "schedule"
+    to: str | None = None
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    def __post_init__(self) -> None:
+        for name in ("event", "domain", "source", *(("to",) if self.to is not None else ())):
+            check_id(f"the `{name}` of an event", getattr(self, name))
+        what = f"the payload of the event {self.event!r}"
+        if not isinstance(self.payload, Mapping):
+            raise ScheduleInvalid(f"{what} must be a mapping", remedy="pass a JSON object")
+        object.__setattr__(self, "payload", copied_json(what, dict(self.payload)))
+
+
 # --- the schedule -----------------------------------------------------------------------------------------------------
 
 
@@ -78,8 +111,9 @@ _Starts = Annotated[
     Annotated[StartMessage, Tag("StartMessage")]
     | Annotated[StartTask, Tag("StartTask")]
     | Annotated[StartSkill, Tag("StartSkill")]
+    | Annotated[StartEvent, Tag("StartEvent")]
     | Annotated[StartTarget, Tag("StartTarget")],
-    _tagged(StartMessage, StartTask, StartSkill, StartTarget),
+    _tagged(StartMessage, StartTask, StartSkill, StartEvent, StartTarget),
 ]
 
 
@@ -149,7 +183,7 @@ class Schedule:
     def _check_choices(self) -> None:
         kinds: tuple[tuple[str, object], ...] = (
             ("when", Cron | Every | Once),
-            ("starts", StartMessage | StartTask | StartSkill | StartTarget),
+            ("starts", StartMessage | StartTask | StartSkill | StartEvent | StartTarget),
         )
         for name, kind in kinds:
             if not isinstance(getattr(self, name), get_args(kind)):
@@ -203,8 +237,8 @@ class Schedule:
 
         Args:
             data: A JSON object with the fields as keys. `when` is `{"cron": ...}`, `{"every": ...}` or `{"at": ...}`;
-                `starts` is `{"message": ...}`, `{"task": ..., "params": ...}`, `{"skill": ..., "input": ...}` or
-                `{"target": ..., "payload": ...}`.
+                `starts` is `{"message": ...}`, `{"task": ..., "params": ...}`, `{"skill": ..., "input": ...}`,
+                `{"event": ..., "domain": ..., "payload": ...}` or `{"target": ..., "payload": ...}`.
 
         Raises:
             UnknownTier: It gives a role.

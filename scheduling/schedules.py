@@ -22,7 +22,7 @@ from ..core.validation import check_integer
 from ..memory import thread_key
 from ..memory.schedules import Change, RunStatus, ScheduleRows, ScheduleRun, StoredSchedule
 from .policies import MAX_WAIT_SECONDS, DueSlots, RunState, due_slots, overlap_action, seconds_to_next
-from .schedule import Schedule, StartTarget
+from .schedule import Schedule, StartEvent, StartTarget
 from .slots import Slot
 
 KEPT_RUNS: Final = 1000
@@ -245,9 +245,15 @@ class Schedules:
             await self._rows.prune(schedule.workspace, schedule.id, KEPT_RUNS)
 
     async def _start(self, schedule: Schedule, run: ScheduleRun) -> bool:
-        """Start a run by the overlap policy; False if it has to wait."""
+        """Start a run; False if it has to wait."""
         if isinstance(schedule.starts, StartTarget):
             return await self._fire_target(schedule, schedule.starts, run)
+        if isinstance(schedule.starts, StartEvent):
+            return await self._post(schedule, schedule.starts, run)
+        return await self._start_turn(schedule, run)
+
+    async def _start_turn(self, schedule: Schedule, run: ScheduleRun) -> bool:
+        """Start the turn of a run by the overlap policy; False if it has to wait."""
         thread = self._thread(schedule)
         # A run that was claimed and not begun is begun at once: its key makes it one turn.
         decided = run.status != "due"
@@ -337,6 +343,29 @@ class Schedules:
             return False
         return True
 
+    async def _post(self, schedule: Schedule, starts: StartEvent, run: ScheduleRun) -> bool:
+        """Post an event. Its id makes it one, whichever process posts it, and however often."""
+        from ..society import Event  # here, so that an agent without a society does not load it
+
+        slot = Slot.parse(run.slot)
+        event = Event(
+            id=schedule.key(slot),
+            type=starts.event,
+            source=starts.source,
+            domain=starts.domain,
+            payload=starts.payload,
+            timestamp=slot.at,
+        )
+        try:
+            await self._agent.society.events.post(event, to=starts.to)
+        except WorldAgentError as error:
+            if error.retryable:
+                raise
+            await self._set(schedule, run, "failed", note=_described(error))
+        else:
+            await self._set(schedule, run, "done")
+        return True
+
     async def _call_target(self, schedule: Schedule, starts: StartTarget, run: ScheduleRun) -> None:
         target = self._targets.get(starts.target)
         if target is None:
@@ -364,7 +393,7 @@ class Schedules:
                 params = {"request": given} if isinstance(given, str) else given
                 return thread.stream_skill(name, params, **how)
             case _:
-                raise AssertionError("a target starts no turn")
+                raise AssertionError("an event and a target start no turn")
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
@@ -392,6 +421,9 @@ class Schedules:
                 raise ScheduleInvalid(
                     f"there is no target {starts.target!r} in this process", remedy=f"the targets are: {known}"
                 )
+            return
+        if isinstance(starts, StartEvent):
+            self._agent.society  # noqa: B018 -- refuses an agent without one
             return
         slot = Slot(self._agent.clock.now())
         run = ScheduleRun(schedule=schedule.id, slot=slot.id, status="due", at=slot.at)

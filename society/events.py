@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
-from ..core.checks import to_json
+from ..core.checks import check_choice, to_json
 from ..core.errors import InvalidArgument, KeyReused, MailboxFull
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
@@ -81,10 +81,14 @@ class PostedEvent:
         """The names of the untrusted sources that its payload has text of."""
         return tuple(self.event.metadata.get(UNTRUSTED, ()))
 
+    @property
+    def thread(self) -> str:
+        """The thread of its operator's turn."""
+        return f"event {part_of(self.event.id)}"
+
     def to_json(self) -> dict[str, Any]:
         """Its fields as JSON."""
-        read: dict[str, Any] = to_json(self)
-        return read
+        return {**to_json(self), "thread": self.thread}
 
 
 class _Stored(Row):
@@ -238,13 +242,18 @@ class Events:
         """The event with an id; None if there is none."""
         return await self._database.read(lambda tx: self._one(tx, event_id))
 
-    async def list(self, *, state: EventState | None = None, limit: int = 100) -> tuple[PostedEvent, ...]:
+    async def list(self, *, state: str | None = None, limit: int = 100) -> tuple[PostedEvent, ...]:
         """The last events, the oldest of them first.
 
         Args:
-            state: Only those with this state.
+            state: Only those with this state: `waiting`, `decided`, `paused` or `done`.
             limit: The most to return.
+
+        Raises:
+            InvalidArgument: `state` is not known.
         """
+        if state is not None:
+            check_choice("state", state, get_args(EventState))
         given = (self._workspace, state, state, limit)
         rows = await self._database.read(lambda tx: tx.execute(_LAST, given))
         return tuple(_posted(row) for row in reversed(rows))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...mcp_client import HttpHost, StdioHost
     from ...profiles import Profile
     from ...role_resolution import RoleStore
+    from ...society import WorkspaceConfig
 
 TOKEN_VARIABLE: Final = "WORLDAGENT_ROLE_HOST_TOKEN"  # its name, not its value
 EMBEDDED: Final = "embedded"  # as a role host: the embedded store
@@ -35,13 +36,16 @@ LOCAL_NOTE = (
 )
 
 
-def open_agent(options: AgentOptions, output: Output, *, memory: bool = False) -> WorldAgent:
+def open_agent(
+    options: AgentOptions, output: Output, *, memory: bool = False, society: WorkspaceConfig | None = None
+) -> WorldAgent:
     """Make the agent that the options describe, or use the agent of `--app`. It opens when it is entered.
 
     Args:
         options: The command's options.
         output: Where notes go.
         memory: Whether it has memory whatever the setting says. An agent of `--app` decides itself.
+        society: Its members, whose workspace it then is. An agent of `--app` decides itself.
 
     Raises:
         UsageError: An option or a setting is not valid.
@@ -52,7 +56,8 @@ def open_agent(options: AgentOptions, output: Output, *, memory: bool = False) -
             agent = app_agent(options, options.app)
             load_engine()
         return agent
-    return agent_maker(options, output, memory=memory)(options.workspace)
+    maker = agent_maker(options, output, memory=memory, society=society)
+    return maker(options.workspace if society is None else society.id)
 
 
 def open_shared(options: AgentOptions, output: Output, *, home_roles: bool) -> WorldAgent:
@@ -77,6 +82,7 @@ def agent_maker(
     *,
     host: Callable[[], RoleStore | None] = lambda: None,
     memory: bool = False,
+    society: WorkspaceConfig | None = None,
 ) -> Callable[[str], WorldAgent]:
     """Read what the options name, without `--app`, and return a function that makes the agent of a workspace.
 
@@ -85,6 +91,7 @@ def agent_maker(
         output: Where notes go.
         host: Called for the stored roles whenever an agent is made, if the options name no role host.
         memory: Whether the agent has memory whatever the setting says.
+        society: The members of the agent, if it has any.
 
     Raises:
         UsageError: An option or a setting is not valid.
@@ -120,6 +127,7 @@ def agent_maker(
         "skills": open_skills(),
         "policy": policy(options.policy),
         "on_error": print_original if DEBUG.get() else None,
+        "society": society,
         "storage": settings.storage(Storage(home=options.home)),
         "settings": settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
     }

@@ -57,8 +57,12 @@ class NewSchedule(AgentOptions):
     message: str | None = option("TEXT", "A message of the conversation.", _WHAT)
     task: str | None = option("SHAPE", "A task of this shape, with --params.", _WHAT)
     skill: str | None = option("NAME", "A skill, with --request or --params.", _WHAT)
+    event: str | None = option("TYPE", "An event for the members of the workspace, with --domain and --params.", _WHAT)
+    domain: str | None = option("DOMAIN", "What the event is about.", _WHAT)
     request: str | None = option("TEXT", "What the skill should do.", _WHAT)
-    params: str | None = option("JSON|@FILE|-", "The params of the task, or the input of the skill.", _WHAT)
+    params: str | None = option(
+        "JSON|@FILE|-", "The params of the task, the input of the skill, or the payload of the event.", _WHAT
+    )
     account: str | None = option("ID", "The account of its runs. Its stored role applies.", _WHAT)
     unattended: str | None = option(
         "refuse|pause", "What a run does if a person would be asked. Default: the setting unattended.", _WHAT
@@ -75,6 +79,8 @@ async def add(options: NewSchedule, output: Output) -> None:
       worldagent schedule add report --cron '30 7 * * *' --zone Europe/Berlin --message 'What is new?'
 
       worldagent schedule add minutes --every 3600 --skill meeting-notes --request 'Summarise notes.txt'
+
+      worldagent schedule add review --cron '0 9 * * MON' --event pipeline.review --domain revenue
     """
     from ...scheduling import Schedule
 
@@ -203,11 +209,14 @@ def _given(options: NewSchedule) -> dict[str, Any]:
     from .sources import task_params
 
     _one_of({"--cron": options.cron, "--every": options.every, "--at": options.at})
-    _one_of({"--message": options.message, "--task": options.task, "--skill": options.skill})
+    event, domain = options.event, options.domain
+    _one_of({"--message": options.message, "--task": options.task, "--skill": options.skill, "--event": event})
     if options.skill is not None:
         _one_of({"--request": options.request, "--params": options.params})
     _only_with("--request", options.request, "--skill", options.skill)
-    _only_with("--params", options.params, "--task or --skill", options.task or options.skill)
+    _only_with("--params", options.params, "--task, --skill or --event", options.task or options.skill or event)
+    _only_with("--domain", domain, "--event", event)
+    _only_with("--event", event, "--domain", domain)
     times = {"cron": options.cron, "every": options.every, "at": _time(options.at)}
     starts: dict[str, Any] = {}
     if options.message is not None:
@@ -217,6 +226,8 @@ def _given(options: NewSchedule) -> dict[str, Any]:
         starts |= {"task": options.task, "params": params or {}}
     if options.skill is not None:
         starts |= {"skill": options.skill, "input": options.request if params is None else params}
+    if event is not None:
+        starts |= {"event": event, "domain": domain, "payload": params or {}}
     names = ("id", "workspace", "account", "zone", "misfire", "overlap", "unattended")
     return {
         **{name: getattr(options, name) for name in names},

@@ -159,7 +159,9 @@ class ScheduleRecord(Wire):
 
     id: str
     when: dict[str, Any] = Field(description="`cron`, `every` with `start`, or `at`")
-    starts: dict[str, Any] = Field(description="`message`; `task` and `params`; `skill` and `input`; or a `target`")
+    starts: dict[str, Any] = Field(
+        description="`message`; `task`, `params`; `skill`, `input`; `event`, `domain`, `payload`; or a `target`"
+    )
     account: str | None = Field(description="the account of its runs, and the only one that can change it")
     zone: str
     thread: str = Field(description="the thread of its runs")

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.agents import Thinking, calls, paying
+from support.agents import Thinking, answering, calls, paying
 from support.processes import call_of, ending, eventually, killed, next_line, run_script, start_script
+from support.role_specs import spec_of
 from support.schedules import START, die, die_in_a_target, fire_all, hourly, opened, passes
 from support.skill_turns import package
 from worldagent import Role, Tier, Worker
-from worldagent.core.errors import NameTaken, ScheduleInvalid, UnknownSchedule, UnknownShape, WorldAgentError
+from worldagent.core.errors import (
+    InvalidArgument,
+    NameTaken,
+    ScheduleInvalid,
+    UnknownSchedule,
+    UnknownShape,
+    WorldAgentError,
+)
 from worldagent.core.pauses import Approve
 from worldagent.scheduling import (
     Cron,
@@ -23,10 +31,12 @@ from worldagent.scheduling import (
     Schedule,
     Schedules,
     Slot,
+    StartEvent,
     StartSkill,
     StartTarget,
     StartTask,
 )
+from worldagent.society import WorkspaceConfig
 from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = [pytest.mark.requirement("T7"), pytest.mark.on_every_database(soak=True)]
@@ -413,3 +423,42 @@ async def test_stored_roles_resolve_when_it_fires_and_a_tier_can_be_left_out(tmp
     roles = {"Answer in three words." in (call.role or ""): call.role for call in lm.calls}
     assert roles.keys() == {True, False}
     assert all("Answer as a sailor." in (role or "") for role in roles.values())
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A12")
+async def test_a_schedule_posts_an_event_for_each_slot(tmp_path: Path) -> None:
+    clock = VirtualClock(START)
+    society = WorkspaceConfig(id="novel", owner="charles")
+    async with opened(tmp_path, answering(), clock, society=society) as (agent, schedules):
+        await agent.society.join(spec_of("cro", domains=("revenue",)))
+        starts = StartEvent("pipeline.review", "revenue", {"quarter": 1})
+        await schedules.add(hourly(starts=starts))
+        await passes(schedules, clock, 1)
+        await passes(schedules, clock, 1)
+        first, second = await agent.society.events.list()
+        assert (first.event.id, first.event.type, first.member) == (
+            "tide@2030-01-01T01:00:00Z",
+            "pipeline.review",
+            "cro",
+        )
+        assert first.event.payload == {"quarter": 1}
+        assert second.event.timestamp == START + timedelta(hours=2)
+        assert [run.status for run in await schedules.history("tide")] == ["done", "done"]
+
+
+async def test_a_schedule_of_an_event_needs_a_society(tmp_path: Path) -> None:
+    async with opened(tmp_path, answering(), VirtualClock(START)) as (_, schedules):
+        with pytest.raises(InvalidArgument, match="has no society"):
+            await schedules.add(hourly(starts=StartEvent("pipeline.review", "revenue")))
+
+
+def test_an_event_of_a_schedule_is_read_from_json() -> None:
+    starts = StartEvent("pipeline.review", "revenue", {"quarter": 1}, to="cro")
+    assert Schedule.from_json(hourly(starts=starts).to_json()).starts == starts
+    with pytest.raises(ScheduleInvalid, match="must be a mapping"):
+        StartEvent("pipeline.review", "revenue", [])  # type: ignore[arg-type] # what a caller can get wrong
+    with pytest.raises(InvalidArgument, match="`domain` of an event"):
+        StartEvent("pipeline.review", "")

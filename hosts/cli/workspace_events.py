@@ -1,0 +1,234 @@
+"""The commands `workspace emit`, `events` and `run`: what happens in a workspace, and what members decide about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from .command import bad_usage, command, storage_of
+from .exits import DONE, PAUSED
+from .options import WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
+from .output import Output, table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+    from datetime import datetime
+
+    from ...agent import WorldAgent
+    from ...society import Event, PostedEvent, Society
+
+_EVENT: Final = "The event"
+_COLUMNS: Final = ("EVENT", "TYPE", "MEMBER", "DECISION", "STATE", "WHY")
+_LINES: Final = "JSON Lines, one event each: id, type, source, domain, payload. - reads standard input."
+_VERIFIED: Final = "Vouch that each event is from its source, so that members obey a directive of the owner in them."
+
+app = typer.Typer()
+
+
+@option_group
+class NewEvent(ThreadsOptions):
+    """The options of `workspace emit`."""
+
+    type: str | None = argument("TYPE", "What happened, such as lead.created.", default=None)
+    domain: str | None = option("DOMAIN", "What it is about. The first live member of it gets the event.", _EVENT)
+    payload: str | None = option("JSON|@FILE|-", "What is known of it.", _EVENT)
+    id: str | None = option("ID", "Its id, which makes it one however often it is posted. Default: a new one.", _EVENT)
+    source: str = option("SOURCE", "Where it comes from. user is the owner.", _EVENT, default="user")
+    to: str | None = option("MEMBER", "The member that gets it, whatever its domain is.", _EVENT)
+    lines: str | None = option("FILE|-", f"{_LINES} Instead of TYPE.", _EVENT, "--events")
+    verified: bool = flag("--verified", f"{_VERIFIED} An event of user always is.", _EVENT)
+
+
+@app.command("emit")
+@command()
+async def emit(options: NewEvent, output: Output) -> None:
+    """Post an event, or the events of a file. A gateway, such as that of [bold]worker[/bold], handles them.
+
+    [bold]Examples[/bold]
+
+      worldagent workspace emit lead.created --domain revenue --payload '{"company": "Acme"}'
+
+      worldagent workspace emit --events events.jsonl
+    """
+    from ...core import SystemClock
+
+    async with _open(options) as society:
+        now = SystemClock().now()
+        if options.lines is None:
+            posted = [await society.events.post(_event(options, now), to=options.to)]
+        else:
+            _only_lines(options)
+            posted = [await society.events.post(each) for each in _read(options.lines, now, verified=options.verified)]
+    output.result({"events": [each.to_json() for each in posted]}, _text(posted))
+
+
+@app.command("events")
+@command(
+    state=option("waiting|decided|paused|done", "Only events with this state.", WHICH),
+    limit=option("N", "How many to show, the last ones.", WHICH, default=100),
+)
+async def events(options: ThreadsOptions, output: Output, state: str | None, limit: int) -> None:
+    """List the last events with what was decided about them, and what came of it.
+
+    [bold]Example[/bold]
+
+      worldagent workspace events --state paused
+    """
+    async with _open(options) as society:
+        found = await society.events.list(state=state, limit=limit)
+    output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "there are no events")
+
+
+@option_group
+class RunOptions(AgentOptions):
+    """The options of `workspace run`."""
+
+    file: Path | None = argument("FILE", "The file of the workspace. Default: the society of --app.", default=None)
+    lines: str | None = option("FILE|-", f"{_LINES} They are posted first.", _EVENT, "--events")
+    verified: bool = flag("--verified", _VERIFIED, _EVENT)
+
+
+@app.command("run")
+@command()
+async def run(options: RunOptions, output: Output) -> int:
+    """Handle the events and messages of a workspace until nothing is left to do, and print each decision.
+
+    What members run are functions and workers of the agent: give your own with --app, or workers with --worker. A
+    second run with the same events does nothing twice. The exit code is 3 if something waits for a person; see
+    [bold]approvals list[/bold].
+
+    [bold]Examples[/bold]
+
+      worldagent workspace run team.yaml --app team:agent --events events.jsonl
+
+      worldagent workspace run --app team:agent
+    """
+    from ...autonomy import Gateway
+
+    async with _agent(options, output) as agent:
+        events, now = agent.society.events, agent.clock.now()
+        read = [] if options.lines is None else [*_read(options.lines, now, verified=options.verified)]
+        ids = {(await events.post(each)).event.id for each in read}
+        ids |= {each.event.id for each in await events.list(limit=_ALL) if each.state != "done"}
+        gateway = Gateway(agent)
+        while await gateway.deliver():
+            pass
+        found = [each for each in await events.list(limit=_ALL) if each.event.id in ids]
+        waiting = await agent.society.waiting()
+    left = sum(each.state in ("waiting", "decided") for each in found)
+    if left:
+        output.note(f"{left} events could not be handled yet: run the command again")
+    if waiting:
+        output.note(f"{len(waiting)} members have a message that waits")
+    output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "there are no events")
+    return PAUSED if any(each.state == "paused" for each in found) else DONE
+
+
+_ALL: Final = 1_000_000
+
+
+@asynccontextmanager
+async def _agent(options: RunOptions, output: Output) -> AsyncGenerator[WorldAgent]:
+    """The agent of a run, open, with the society of its file."""
+    from ...autonomy import load_workspace
+    from ..service.members import society_of
+    from .agents import open_agent
+
+    config = None if options.file is None else load_workspace(options.file)
+    if options.app is None and config is None:
+        raise bad_usage("there is no workspace", remedy="give the FILE of one, or --app with an agent that has one")
+    made = open_agent(options, output, society=config)
+    async with made as agent:
+        society = society_of(agent)
+        if society is None:
+            raise bad_usage("the agent of --app has no society", remedy="create it with society=load_workspace(FILE)")
+        if config is not None and society.config != config:
+            raise bad_usage(
+                f"{str(options.file)!r} is not the workspace of --app", remedy="omit FILE, or load it in the app"
+            )
+        yield agent
+
+
+@asynccontextmanager
+async def _open(options: ThreadsOptions) -> AsyncGenerator[Society]:
+    from contextlib import aclosing
+
+    from ...agent.stores import Stores
+    from ...society import Society, WorkspaceConfig
+
+    config = WorkspaceConfig(id=options.workspace, owner="user")
+    async with aclosing(await Stores.open(storage_of(options.home))) as stores:
+        yield Society(config, stores.database, stores.clock)
+
+
+# --- reading events ---------------------------------------------------------------------------------------------------
+
+
+def _event(options: NewEvent, now: datetime) -> Event:
+    from ...core import new_id
+    from ...society import read_event
+    from .sources import json_object, text
+
+    if options.type is None or options.domain is None:
+        raise bad_usage("an event needs TYPE and --domain", remedy="give both, or --events FILE")
+    payload = {} if options.payload is None else json_object("--payload", text("--payload", options.payload))
+    given = {"id": options.id or new_id("evt"), "type": options.type, "source": options.source}
+    verified = options.verified or options.source == "user"
+    return read_event({**given, "domain": options.domain, "payload": payload}, now=now, verified=verified)
+
+
+def _only_lines(options: NewEvent) -> None:
+    given = {"TYPE": options.type, "--domain": options.domain, "--payload": options.payload, "--id": options.id}
+    named = [name for name, value in {**given, "--to": options.to}.items() if value is not None]
+    if named:
+        raise bad_usage(f"--events and {named[0]} exclude each other", remedy=f"omit {named[0]}")
+
+
+def _read(source: str, now: datetime, *, verified: bool) -> Iterator[Event]:
+    """The events of a file, all of which are read before the first is posted.
+
+    Raises:
+        InvalidArgument: A line is not an event; the text has its number.
+    """
+    from ...core.errors import InvalidArgument
+    from ...society import read_event
+    from .sources import json_object, text
+
+    lines = text("--events", source if source == "-" else f"@{source}").splitlines()
+    found: list[Event] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        problem, remedy = "", ""
+        try:
+            given = json_object(f"line {number} of --events", line)
+            found.append(read_event(given, now=now, verified=verified))
+        except InvalidArgument as error:
+            problem, remedy = error.problem, error.remedy
+        if problem:
+            where = f"line {number} of --events"
+            raise InvalidArgument(problem if where in problem else f"{where}: {problem}", remedy=remedy)
+    return iter(found)
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
+
+
+def _text(found: Iterable[PostedEvent]) -> str:
+    return table(_COLUMNS, [_row(each) for each in found])
+
+
+def _row(posted: PostedEvent) -> tuple[str, ...]:
+    decision = posted.decision
+    action: str = "" if decision is None else decision.action
+    if decision is not None:
+        what = decision.operator_id or decision.target_role_id
+        action += f" {what}" if what and action != "ignore" else ""
+    state = f"{posted.result or posted.state}{f' ({posted.code})' if posted.code else ''}"
+    why = "" if decision is None else decision.reason
+    members = " -> ".join((*posted.trail, posted.member))
+    return posted.event.id, posted.event.type, members, action, state, why
