@@ -254,9 +254,11 @@ class WorldAgent:
                         opened.push_async_callback(upkeep.aclose)
                     self._runner.open(parts)
                     if self._society_functions is not None:
-                        self._society_functions.open(self.society)
-                        await self.society.bootstrap()
+                        society = self._open_society(self._society_functions.config, parts)
+                        self._society_functions.open(society)
+                        await society.bootstrap()
                         opened.callback(self._society_functions.close)
+                        opened.push_async_callback(society.aclose)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
                         await opened.aclose()
@@ -454,13 +456,10 @@ class WorldAgent:
             AgentClosed: The agent is not open.
             InvalidArgument: The agent has no society.
         """
-        parts = self._runner.parts
+        self._runner.parts  # noqa: B018 -- it raises if the agent is closed
         if self._society_functions is None:
             raise InvalidArgument("this agent has no society", remedy="create it with society=WorkspaceConfig(...)")
-        from ..society import Society
-
-        notify = partial(trace_messages, parts, self.workspace)
-        return Society(self._society_functions.config, parts.stores.database, parts.stores.clock, notify=notify)
+        return self._society_functions.society
 
     @property
     def memory(self) -> AgentMemory:
@@ -865,6 +864,14 @@ class WorldAgent:
             headers=generation.revealed_headers(),
             on_error=self._on_error,
         )
+
+    def _open_society(self, config: WorkspaceConfig, parts: RunnerParts) -> Society:
+        from ..society import Society
+        from ..society.wakeups import wakeups_of
+
+        stores, notify = parts.stores, partial(trace_messages, parts, self.workspace)
+        wakeups = wakeups_of(stores.database, self.settings.nats_url)
+        return Society(config, stores.database, stores.clock, notify=notify, wakeups=wakeups)
 
     async def _open(self, opened: AsyncExitStack) -> RunnerParts:
         # Imported here, since this loads dspy and langgraph: a program that only imports `WorldAgent` must not wait.

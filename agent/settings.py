@@ -22,7 +22,7 @@ from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT
 from ..signatures import ADDRESS_REMEDY, address_problem
 from ..storage import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
-from ..storage.home import check_attachments_url
+from ..storage.home import check_attachments_url, check_nats_url
 from .upkeep import AGE_LIMIT, KEEP_LIMIT
 
 
@@ -84,6 +84,10 @@ class Settings(BaseSettings):
         ge=1,
         le=MOST_CONNECTIONS,
         description="how many transactions an agent runs at once in that database",
+    )
+    nats_url: SecretStr | None = Field(
+        default=None,
+        description="address of the NATS server that wakes the gateways of a society; none is without a broker",
     )
     attachments_url: SecretStr | None = Field(
         default=None,
@@ -288,11 +292,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        url, objects = self.database_url, self.attachments_url
+        url, objects, broker = self.database_url, self.attachments_url, self.nats_url
         made: dict[str, Callable[[], object]] = {
             "role_host": self.host,
             "database_url": lambda: None if url is None else PostgresAddress(url.get_secret_value()),
             "attachments_url": lambda: None if objects is None else check_attachments_url(objects.get_secret_value()),
+            "nats_url": lambda: None if broker is None else check_nats_url(broker.get_secret_value()),
             **{f"mcp_servers.{name}": entry.server for name, entry in self.mcp_servers.items()},
             "account_limits": lambda: limits_of(self.account_limits),
             "workspace_limits": lambda: limits_of(self.workspace_limits),

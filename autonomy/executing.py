@@ -59,14 +59,16 @@ class EventRunner:
         self._looked_at = 0
 
     async def run(self) -> int:
-        """Take the first event of each member's line, and those whose person has answered; returns how many moved on.
+        """Move all of `waiting`, and wait for their turns; returns how many moved on."""
+        moved = await asyncio.gather(*map(self.move, await self.waiting()))
+        return sum(moved)
+
+    async def waiting(self) -> list[PostedEvent]:
+        """The first event of each member's line, and those whose person has answered.
 
         An event that waits for a person holds up no later one.
         """
-        answered = await self._answered()
-        waiting = await self._society.events.next()
-        moved = await asyncio.gather(*map(self._moved, (*answered, *waiting)))
-        return sum(moved)
+        return [*await self._answered(), *await self._society.events.next()]
 
     async def _answered(self) -> list[PostedEvent]:
         """The events that waited for a person and no longer do. Each look takes some of those that wait."""
@@ -75,14 +77,15 @@ class EventRunner:
         return [each for each in paused if await self._goes_on(each)]
 
     async def _goes_on(self, posted: PostedEvent) -> bool:
-        thread = self._thread(posted)
+        thread = self.thread(posted)
         state = await thread.state()
         if state is None or state.status != "paused" or state.answers:  # an answer whose process was killed
             return True
         now = self._agent.clock.now()
         return all(each.expires is not None and each.expires <= now for each in await thread.pauses())
 
-    async def _moved(self, posted: PostedEvent) -> bool:
+    async def move(self, posted: PostedEvent) -> bool:
+        """Decide about an event and execute the decision; returns whether it moved on."""
         async with self._slots:
             try:
                 decided = posted if posted.state != "waiting" else await self._decided(posted)
@@ -134,7 +137,7 @@ class EventRunner:
         if decision.operator_id == SPAWN:
             return await self._spawned(posted, decision.input_data or {})
         await self._enlist(posted.member)
-        thread, given = self._thread(posted), thawed(decision.input_data or {})
+        thread, given = self.thread(posted), thawed(decision.input_data or {})
         params = {"worker": decision.operator_id, "request": given, "review": decision.action == "escalate"}
         try:
             turn = await asyncio.shield(thread.task(OPERATOR, params, key=posted.event.id))
@@ -185,7 +188,7 @@ class EventRunner:
         self, posted: PostedEvent, decision: RoutingDecision, code: str, *, succeeded: bool
     ) -> Outcome:
         """Keep the episode of an operator's run, and return its outcome. The id of both is made of the event's."""
-        event, now, state = posted.event, self._agent.clock.now(), await self._thread(posted).state()
+        event, now, state = posted.event, self._agent.clock.now(), await self.thread(posted).state()
         turn = None if state is None else await self._agent.stores.turns.get(state.turn_id)
         episode = Episode(
             id=f"event.{part_of(event.id)}",
@@ -212,7 +215,8 @@ class EventRunner:
             turn_id=turn_id,
         )
 
-    def _thread(self, posted: PostedEvent) -> Thread:
+    def thread(self, posted: PostedEvent) -> Thread:
+        """The thread in which an event's operator runs."""
         # Each event has a thread of its own, so that one that waits for a person holds up neither events nor messages.
         thread = self._agent.thread(posted.thread, account=f"member:{posted.member}")
         return as_member(thread, posted.member, marks=posted.untrusted)

@@ -4,6 +4,8 @@
 
 Every start has the id of its message as its key, so it does no harm if two gateways take the same message, or if one
 is killed in between: the turn begins once, and is resumed where it was.
+
+In the background it is woken when a message is sent, and polls behind that: what is not announced is found later.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from ..agent import WorldAgent
@@ -29,10 +32,12 @@ from ..core.errors import (
 )
 from ..harness import Worker
 from ..harness.journal import Reply
+from ..memory import thread_key
 from ..society import Letter, Society, TrustProfile
 from ..society.functions import as_shown
 from ..society.members import LIVE
 from ..society.roles import ROOT, USER, goals_text
+from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .executing import EventRunner
 from .upkeep import MemberUpkeep
 from .workers import MemberRequest, trust_in, worker_of
@@ -54,19 +59,27 @@ class Gateway:
 
     Args:
         agent: An open agent with a society.
-        poll: How many seconds to wait between two looks at the mailboxes.
+        poll: How many seconds to wait between two looks at the mailboxes, if nothing is announced before. A reply
+            that does not come in time, and a message that is tried again, are noticed at these looks.
         concurrency: How many turns run at once.
         roles: Classes of members, whose code decides about their events (`_match_operator`). For other members their
             definitions decide alone.
     """
 
     def __init__(
-        self, agent: WorldAgent, *, poll: float = 0.5, concurrency: int = 8, roles: Iterable[AutonomousRole] = ()
+        self,
+        agent: WorldAgent,
+        *,
+        poll: float = POLL_SECONDS,
+        concurrency: int = 8,
+        roles: Iterable[AutonomousRole] = (),
     ) -> None:
         self._agent = agent
         self._poll = poll
         self._slots = asyncio.Semaphore(concurrency)
         self._task: asyncio.Task[None] | None = None
+        self._running: dict[str, asyncio.Task[bool]] = {}
+        self._moved = asyncio.Event()
         self._workers: dict[str, Worker] = {}
         self._trust: dict[str, TrustProfile] = {}
         self._upkeep = MemberUpkeep(agent, self.enlist)
@@ -83,8 +96,7 @@ class Gateway:
         Close the agent with `agent.drain()`: the next gateway then continues them. `agent.aclose()` cancels them.
         """
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancelled(self._task)
 
     async def deliver(self) -> int:
         """Deliver the oldest message of each mailbox and handle the first event of each member's line.
@@ -137,15 +149,54 @@ class Gateway:
 
     async def run(self) -> None:
         """Deliver until this is cancelled. Turns that run then are interrupted, as after `async with`."""
-        clock = self._agent.clock
-        while True:
-            found = 0
-            try:
-                found = await self.deliver()
-            except WorldAgentError as error:  # a database that is down is looked at again
-                _LOG.warning("the mailboxes could not be read: %s", error.code)
-            if not found:
-                await clock.sleep(self._poll)
+        try:
+            async with self._society.listen() as watch:
+                while True:
+                    try:
+                        await self._begin_turns()
+                    except WorldAgentError as error:  # a database that is down is looked at again
+                        _LOG.warning("the mailboxes could not be read: %s", error.code)
+                        await self._agent.clock.sleep(self._poll)
+                    else:
+                        await self._woken(watch)
+        finally:
+            await cancelled(*self._running.values())
+
+    async def _woken(self, watch: Watch) -> None:
+        """Wait until something is announced, a turn is over, or it is time to look again."""
+        await first_of(watch.wait(), self._moved.wait(), self._agent.clock.sleep(self._poll))
+        self._moved.clear()
+
+    async def _begin_turns(self) -> None:
+        """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
+        await self._upkeep.run()
+        # Before the replies: one that a turn waits for is over then, and starts no turn of its own.
+        heads = {self._key_of(each.message.to_id): each for each in await self._society.waiting()}
+        todo: dict[str, Callable[[], Awaitable[bool]]] = {}
+        for scope, found in (await self._replies()).items():
+            todo[thread_key(scope)] = partial(self._resumed, scope, found, heads.pop(thread_key(scope), None))
+        for thread, letter in heads.items():
+            todo[thread] = partial(self._delivered, letter)
+        for event in await self._events.waiting():
+            thread = thread_key(self._events.thread(event).scope) if event.member else event.event.id
+            todo[thread] = partial(self._events.move, event)
+        owned = await self._agent.stores.leases.owned(todo.keys() - self._running.keys())
+        for thread in todo.keys() - self._running.keys() - owned:
+            self._running[thread] = task = asyncio.ensure_future(todo[thread]())
+            task.add_done_callback(partial(self._over, thread))
+
+    def _key_of(self, member: str) -> str:
+        return thread_key(self._thread_of(member, None, ()).scope)
+
+    def _over(self, thread: str, task: asyncio.Task[bool]) -> None:
+        del self._running[thread]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            _LOG.error("the thread %r could not continue: %s", thread, type(error).__name__)
+        elif task.result():  # what waits behind it can begin
+            self._moved.set()
 
     async def _delivered(self, letter: Letter) -> bool:
         async with self._slots:

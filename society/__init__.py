@@ -1,7 +1,8 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
 Modules: `bootstrap`, `brief`, `contacts`, `delivery`, `events`, `functions`, `graph`, `lifecycle`, `lives`, `mail`,
-`members`, `messages`, `notices`, `outcomes`, `roles`, `society`, `spawning`, `tables`, `workspace`.
+`members`, `messages`, `nats`, `notices`, `outcomes`, `roles`, `society`, `spawning`, `tables`, `transport`, `wakeups`,
+`workspace`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     )
     from .society import Society
     from .tables import SOCIETY
+    from .transport import InMemoryTransport, RoleTransport
     from .workspace import (
         Event,
         RoleTemplate,
@@ -60,6 +62,7 @@ __all__ = [
     "Event",
     "Events",
     "InMemoryRegistry",
+    "InMemoryTransport",
     "InterfaceSpec",
     "Introduction",
     "KeyResult",
@@ -80,6 +83,7 @@ __all__ = [
     "RoleStatus",
     "RoleTemplate",
     "RoleTemplateDraft",
+    "RoleTransport",
     "Route",
     "RoutingDecision",
     "Society",
@@ -114,6 +118,7 @@ __getattr__ = lazy(
         " Route TrustProfile update_trust",
         ".society": "Society",
         ".tables": "SOCIETY",
+        ".transport": "InMemoryTransport RoleTransport",
         ".workspace": "Event RoleTemplate RoleTemplateDraft RoutingDecision SpawnCondition SpawnRecommendation"
         " SpawnSignal WorkspaceConfig WorkspacePolicy",
     },

@@ -25,6 +25,7 @@ from .members import LIVE, first_of_domain, members_of, participant, read_as, un
 from .messages import RoleMessage
 from .outcomes import Outcome, record_outcome
 from .roles import ROOT, USER
+from .wakeups import DatabaseWakeups, Wakeups
 from .workspace import Event, RoutingDecision, WorkspaceConfig
 
 EventState = Literal["waiting", "decided", "paused", "done"]
@@ -178,13 +179,21 @@ class Events:
         config: The workspace.
         database: The database.
         clock: Source of time.
+        wakeups: What wakes gateways. Default: the database.
     """
 
-    def __init__(self, config: WorkspaceConfig, database: Database, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: WorkspaceConfig,
+        database: Database,
+        clock: Clock | None = None,
+        wakeups: Wakeups | None = None,
+    ) -> None:
         self._workspace = config.id
         self._owner = config.owner
         self._database = database
         self._clock = clock or SystemClock()
+        self._wakeups = wakeups or DatabaseWakeups(database)
 
     async def post(self, event: Event, *, to: str | None = None) -> PostedEvent:
         """Store an event and dispatch it to the first live member of its domain, in the order of registration.
@@ -224,9 +233,12 @@ class Events:
             given = (self._workspace, event.id, last + 1, member, int(to is not None), "waiting", "[]", body)
             tx.execute(_INSERT, (*given, None, None, "", now, None))
             tx.execute(_COUNT, (waiting + 1, last + 1, self._workspace))
+            self._wakeups.within(tx, self._workspace)
             return self._known(tx, event.id)
 
-        return await self._database.transact(work)
+        posted = await self._database.transact(work)
+        self._wakeups.publish(self._workspace, [f"event {event.id}"])
+        return posted
 
     @staticmethod
     def _check_same(there: PostedEvent, event: Event, to: str | None) -> None:

@@ -95,10 +95,15 @@ class SocietyFunctions:
         """Drop the society."""
         self._society = None
 
+    @property
+    def society(self) -> Society:
+        """The society of the started agent."""
+        assert self._society is not None, "calls are made inside turns of an open agent"
+        return self._society
+
     def _opened(self, ctx: CallContext) -> Society:
         """The society, with what is sent as events of the call's turn."""
-        assert self._society is not None, "calls are made inside turns of an open agent"
-        return self._society.notifying(lambda notices: emit_notices(ctx.emit, notices, call_id=ctx.path))
+        return self.society.notifying(lambda notices: emit_notices(ctx.emit, notices, call_id=ctx.path))
 
     async def _send(
         self,

@@ -224,12 +224,17 @@ def _next_place(tx: Transaction, workspace: str, receiver: str) -> int:
     tx.execute(_OPEN_MAILBOX, (workspace, receiver))
     [(waiting, last)] = tx.hold(_MAILBOX, (workspace, receiver), alone=True)
     if waiting >= MAX_WAITING:
-        raise MailboxFull(
-            f"{receiver!r} has {waiting:,} messages waiting, and its mailbox holds no more",
-            remedy="send it later, or ask another member",
-        )
+        raise mailbox_full(receiver, waiting)
     tx.execute(_COUNT, (waiting + 1, last + 1, workspace, receiver))
     return int(last) + 1
+
+
+def mailbox_full(receiver: str, waiting: int) -> MailboxFull:
+    """The error of a mailbox that holds no more."""
+    return MailboxFull(
+        f"{receiver!r} has {waiting:,} messages waiting, and its mailbox holds no more",
+        remedy="send it later, or ask another member",
+    )
 
 
 _PREPARE: Final = "UPDATE wa_mail SET prepared=? WHERE workspace=? AND id=? AND prepared IS NULL"

@@ -6,9 +6,10 @@ turn for the rest.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import wraps
@@ -100,6 +101,8 @@ from .notices import Notice, NoticingTransaction, Notify, Refusal, note
 from .outcomes import Outcomes
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
 from .spawning import check_spawner, derived_brief, spec_of
+from .transport import REPLY_SECONDS, no_reply
+from .wakeups import POLL_SECONDS, DatabaseWakeups, Wakeups, Watch, first_of
 from .workspace import RoleTemplate, WorkspaceConfig, WorkspacePolicy
 
 T = TypeVar("T")
@@ -127,6 +130,7 @@ class Society:
         database: A database that was opened with the schema `SOCIETY`, such as that of an agent.
         clock: Source of time.
         notify: Receives what was sent and refused, after each change that did so; it must not block.
+        wakeups: What wakes gateways. Default: the database.
 
     Attributes:
         config: The workspace.
@@ -137,31 +141,46 @@ class Society:
     """
 
     def __init__(
-        self, config: WorkspaceConfig, database: Database, clock: Clock | None = None, *, notify: Notify | None = None
+        self,
+        config: WorkspaceConfig,
+        database: Database,
+        clock: Clock | None = None,
+        *,
+        notify: Notify | None = None,
+        wakeups: Wakeups | None = None,
     ) -> None:
         _check_policy(config.policy)
         self.config = config
         self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock)
         self.contacts = ContactRegistry(database, config.id, clock)
         self.outcomes = Outcomes(database, config.id)
-        self.events = Events(config, database, clock)
+        self._wakeups = wakeups or DatabaseWakeups(database)
+        self.events = Events(config, database, clock, self._wakeups)
         self._database = database
         self._clock = clock or SystemClock()
         self._notify = notify
 
     def notifying(self, notify: Notify) -> Society:
         """The same society, for calls whose messages are reported to another receiver."""
-        return Society(self.config, self._database, self._clock, notify=notify)
+        return Society(self.config, self._database, self._clock, notify=notify, wakeups=self._wakeups)
+
+    async def aclose(self) -> None:
+        """Close the connections that wake gateways; the database stays open."""
+        await self._wakeups.aclose()
 
     async def _transact(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in a transaction and report what was sent and refused in it."""
+        """Run `work` in a transaction, report what was sent and refused in it, and wake gateways for what was sent."""
 
         @wraps(work)
         def noticing(tx: Transaction) -> tuple[T, list[Notice]]:
             listing = NoticingTransaction(tx)
-            return work(listing), listing.notices
+            done = work(listing)
+            if any(isinstance(each, Letter) for each in listing.notices):
+                self._wakeups.within(tx, self.config.id)
+            return done, listing.notices
 
         found, notices = await self._database.transact(noticing)
+        self._wakeups.publish(self.config.id, [each.message.id for each in notices if isinstance(each, Letter)])
         if notices and self._notify is not None:
             self._notify(notices)
         return found
@@ -653,7 +672,8 @@ class Society:
         self,
         from_id: str,
         to_id: str,
-        content: str = "",
+        content: str | RoleMessage = "",
+        /,
         *,
         payload: Mapping[str, Any] | None = None,
         kind: Envelope = "notification",
@@ -666,7 +686,8 @@ class Society:
         Args:
             from_id: Who sends it. The caller stamps this; it never comes from a model (C9).
             to_id: Who receives it.
-            content: Its text.
+            content: Its text, or the message itself: then neither payload, kind, answers nor an id are given, and
+                its sender and receiver become those that are given here.
             payload: What comes with it; `message_type` says what it must hold.
             kind: What it is where it has no `message_type`.
             answers: The id of the message that it answers; by default the oldest open one of a response.
@@ -684,20 +705,24 @@ class Society:
             MailboxFull: As many messages wait for the receiver as its mailbox holds.
             InvalidArgument: An id is invalid.
         """
-        given = dict(payload or {})
+        sender, receiver = self._alias(from_id), self._alias(to_id)
         try:
-            message = RoleMessage(
-                id=message_id or new_id("msg"),
-                type=envelope_of(_type_of(given), kind),
-                from_id=self._alias(from_id),
-                to_id=self._alias(to_id),
-                content=content,
-                payload=given,
-                correlation_id=answers,
-            )
+            if isinstance(content, RoleMessage):
+                message = replace(content, from_id=sender, to_id=receiver)
+            else:
+                given = dict(payload or {})
+                message = RoleMessage(
+                    id=message_id or new_id("msg"),
+                    type=envelope_of(_type_of(given), kind),
+                    from_id=sender,
+                    to_id=receiver,
+                    content=content,
+                    payload=given,
+                    correlation_id=answers,
+                )
             return await self._transact(lambda tx: self._send(tx, message, marks))
         except _REFUSALS as error:
-            await self._refused(error, self._alias(from_id), self._alias(to_id))
+            await self._refused(error, sender, receiver)
             raise
 
     async def _refused(self, error: WorldAgentError, *ids: object) -> None:
@@ -711,6 +736,50 @@ class Society:
             with suppress(WorldAgentError):  # the refusal itself is what the caller must receive
                 sender, receiver = await self._database.read(work)
                 self._notify([Refusal(code=error.code, sender=sender, receiver=receiver)])
+
+    async def request(
+        self, from_id: str, to_id: str, message: RoleMessage, /, *, seconds: float = REPLY_SECONDS
+    ) -> RoleMessage:
+        """Send a message and wait for the reply. No turn starts with the reply, unless a gateway was faster.
+
+        It is for code outside of turns. In a turn, members and the World Agent have `request_role`, which pauses it.
+
+        Args:
+            from_id: Who sends it.
+            to_id: Who receives it.
+            message: The message.
+            seconds: How long to wait.
+
+        Raises:
+            MessageInvalid, UnknownContact, ChainTooLong, MailboxFull, InvalidArgument: As for `send`.
+            PauseExpired: No reply came in time. It is a message like any other once it comes.
+        """
+        late = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            async with self._wakeups.listen(self.config.id, every=True) as watch:
+                letter = await self.send(from_id, to_id, message)
+                while (reply := await self.reply_to(letter.message.id)) is None:
+                    if late.done():
+                        raise no_reply(to_id, letter.message.id, seconds)
+                    await first_of(watch.wait(), self._clock.sleep(POLL_SECONDS), asyncio.shield(late))
+        finally:
+            late.cancel()
+        await self._claim(reply.message.id)
+        return reply.message
+
+    async def _claim(self, message_id: str) -> None:
+        """Mark a reply as handled, unless a turn handles it."""
+
+        def work(tx: Transaction) -> None:
+            letter = held(tx, self.config.id, message_id)
+            if letter is not None and letter.state == "waiting":
+                set_state(tx, self.config.id, message_id, "handled")
+
+        await self._database.transact(work)
+
+    def listen(self) -> AbstractAsyncContextManager[Watch]:
+        """Be woken while messages wait. A gateway uses this, with polling behind it."""
+        return self._wakeups.listen(self.config.id)
 
     def _send(
         self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = (), *, after: Letter | None = None

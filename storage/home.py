@@ -16,6 +16,7 @@ from ..core.errors import InvalidArgument
 from ..core.validation import check_integer
 
 _SCHEMES = ("postgresql", "postgres")
+_NATS_SCHEMES = ("nats", "tls")
 _FOLDER_SCHEME: Final = "file"
 CONNECTIONS: Final = 4
 MOST_CONNECTIONS: Final = 100
@@ -85,6 +86,26 @@ def check_attachments_url(url: object) -> None:
         raise InvalidArgument(
             f"the attachments' url {problem}", remedy="write it as s3://BUCKET/FOLDER or file:///FOLDER"
         )
+
+
+def check_nats_url(url: str) -> None:
+    """Refuse a url that cannot be that of one or more NATS servers.
+
+    Raises:
+        InvalidArgument: It is invalid. The text does not show the url, which can contain a password.
+    """
+    problem = "contains control characters" if any(ord(character) < 32 for character in url) else ""
+    for each in url.split(","):
+        try:
+            parts = urlsplit(each)
+            parts.port  # noqa: B018 -- reading it is the check
+        except ValueError:
+            problem = "is not a URL"
+        else:
+            if parts.scheme not in _NATS_SCHEMES or not parts.hostname:
+                problem = "does not begin with nats:// or tls:// and a host"
+    if problem:
+        raise InvalidArgument(f"the url of NATS {problem}", remedy="write it as nats://USER:PASSWORD@HOST:PORT")
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------

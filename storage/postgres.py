@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -456,3 +456,31 @@ class _PostgresTransaction:
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(f"{sql} FOR UPDATE" if alone else f"{sql} FOR SHARE", params)
+
+
+# --- notifications ----------------------------------------------------------------------------------------------------
+
+
+async def notifications(database: Database, channel: str) -> AsyncGenerator[str | None]:
+    """Yield the payload of each notification of a channel, on a connection of its own; first None, once it listens.
+
+    Args:
+        database: A database on a Postgres server.
+        channel: The channel of `pg_notify`.
+
+    Raises:
+        StorageUnavailable: The server cannot be reached, or the connection broke.
+    """
+    assert isinstance(database, PostgresDatabase)
+    failure: WorldAgentError | None = None
+    try:
+        async with await psycopg.AsyncConnection.connect(**arguments(database.address)) as connection:
+            await connection.execute(f'LISTEN "{channel}"'.encode())
+            yield None
+            async for notification in connection.notifies():
+                yield notification.payload
+    except psycopg.Error as error:
+        failure = from_postgres(error, database.name)
+    raise failure or StorageUnavailable(
+        f"database {database.name!r} cannot be listened to", remedy="connect to the server itself"
+    )

@@ -291,12 +291,16 @@ async def open_society(options: ThreadsOptions) -> AsyncGenerator[Society]:
     """The society of a workspace, on the database of a home. Its policy and templates are not known here."""
     from contextlib import aclosing
 
+    from ...agent import Settings
     from ...agent.stores import Stores
     from ...society import Society, WorkspaceConfig
+    from ...society.wakeups import wakeups_of
 
     config = WorkspaceConfig(id=options.workspace, owner="user")
     async with aclosing(await Stores.open(storage_of(options.home))) as stores:
-        yield Society(config, stores.database, stores.clock)
+        wakeups = wakeups_of(stores.database, Settings().nats_url)
+        async with aclosing(Society(config, stores.database, stores.clock, wakeups=wakeups)) as society:
+            yield society
 
 
 def _object(answer: Answer) -> dict[str, Any]:

@@ -1,0 +1,214 @@
+"""Wake-ups over NATS JetStream: a stream keeps them, and each goes to one gateway of many. Needs the extra `nats`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nats.aio.client import Client
+from nats.errors import Error
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, Header, RetentionPolicy, StreamConfig
+from nats.js.errors import NoStreamResponseError, NotFoundError
+
+from ..core import digest
+from ..storage import Transaction
+from .wakeups import RETRY_SECONDS, Watch, cancelled
+
+STREAM: Final = "worldagent"
+SUBJECT: Final = "worldagent.society"
+ACK_SECONDS: Final = 30.0
+"""After this time without an acknowledgement another gateway gets the wake-up."""
+
+_AGE_SECONDS: Final = 86_400.0
+_FETCH_SECONDS: Final = 5.0
+_REQUEST_SECONDS: Final = 5.0
+_PUBLISH_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 2.0
+_MAX_PUBLISHING: Final = 1000
+
+_LOG: Final = logging.getLogger("worldagent.gateway")
+
+
+class NatsWakeups:
+    """Wake-ups over NATS. What it cannot publish or receive is found by polling, with one warning for each outage.
+
+    Args:
+        url: `nats://USER:PASSWORD@HOST:PORT`, or several with commas in between.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._servers = url.split(",")
+        self._client: Client | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._connected = asyncio.Event()
+        self._publishing: set[asyncio.Task[None]] = set()
+        self._watches: set[Watch] = set()
+        self._failed = False
+
+    def within(self, transaction: Transaction, workspace: str) -> None:
+        """See `Wakeups.within`: the broker takes no part in the transaction."""
+
+    def publish(self, workspace: str, message_ids: Sequence[str]) -> None:
+        """See `Wakeups.publish`."""
+        self._connect()
+        for message_id in message_ids:
+            if len(self._publishing) < _MAX_PUBLISHING:
+                task = asyncio.ensure_future(self._publish(_token(workspace), message_id))
+                self._publishing.add(task)
+                task.add_done_callback(self._publishing.discard)
+
+    @asynccontextmanager
+    async def listen(self, workspace: str, *, every: bool = False) -> AsyncGenerator[Watch]:
+        """See `Wakeups.listen`."""
+        self._connect()
+        watch, token = Watch(), _token(workspace)
+        self._watches.add(watch)
+        receiving = asyncio.ensure_future(self._receive(self._hear if every else self._take, token, watch))
+        try:
+            yield watch
+        finally:
+            self._watches.discard(watch)
+            await cancelled(receiving)
+
+    async def aclose(self) -> None:
+        """See `Wakeups.aclose`. What is published at the moment gets two seconds."""
+        if self._publishing:
+            await asyncio.wait(self._publishing, timeout=_CLOSE_SECONDS)
+        client, connecting, self._client, self._connecting = self._client, self._connecting, None, None
+        await cancelled(*self._publishing, *([] if connecting is None else [connecting]))
+        if client is not None:
+            await client.close()
+        self._connected.clear()
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self._connecting is None:
+            self._client = Client()
+            self._connecting = asyncio.ensure_future(self._opened(self._client))
+
+    async def _opened(self, client: Client) -> None:
+        """Connect, however long it takes. After that the client connects again by itself."""
+        await client.connect(
+            self._servers,
+            name="worldagent",
+            error_cb=self._warn,
+            disconnected_cb=self._lost,
+            reconnected_cb=self._found,
+            connect_timeout=5,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=1,
+        )
+        self._failed = False
+        self._connected.set()
+
+    async def _found(self) -> None:
+        self._failed = False
+        self._connected.set()
+        for watch in self._watches:  # others can have sent meanwhile
+            watch.ring()
+
+    async def _lost(self) -> None:
+        self._connected.clear()
+        await self._warn(ConnectionError())
+
+    async def _warn(self, error: Exception) -> None:
+        if not self._failed and self._connecting is not None:
+            _LOG.warning("the NATS server cannot be used, and gateways only poll: %s", type(error).__name__)
+        self._failed = True
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    async def _publish(self, token: str, message_id: str) -> None:
+        # An id of this package is made once; the server drops a second wake-up with it.
+        headers = {Header.MSG_ID.value: f"{token}.{message_id}"}
+        try:
+            async with asyncio.timeout(_PUBLISH_SECONDS):
+                stream = await self._stream()
+                try:
+                    await stream.publish(f"{SUBJECT}.{token}", headers=headers)
+                except NoStreamResponseError:
+                    await _make_stream(stream)
+                    await stream.publish(f"{SUBJECT}.{token}", headers=headers)
+        except (Error, TimeoutError) as error:
+            await self._warn(error)
+        else:
+            self._failed = False
+
+    async def _stream(self) -> JetStreamContext:
+        await self._connected.wait()
+        assert self._client is not None
+        return self._client.jetstream(timeout=_REQUEST_SECONDS)
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    async def _receive(self, how: Callable[[str, Watch], Awaitable[None]], token: str, watch: Watch) -> None:
+        while True:
+            try:
+                await how(token, watch)
+            except (Error, TimeoutError) as error:  # such as a stream that was removed
+                await self._warn(error)
+            watch.ring()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _take(self, token: str, watch: Watch) -> None:
+        """Take one wake-up after the other from the consumer that all gateways of the workspace share."""
+        stream = await self._stream()
+        await _make_stream(stream)
+        config = ConsumerConfig(ack_wait=ACK_SECONDS)
+        taking = await stream.pull_subscribe(f"{SUBJECT}.{token}", f"gateways-{token}", STREAM, config=config)
+        self._failed = False
+        watch.ring()  # for what was sent before
+        try:
+            while True:
+                await self._connected.wait()
+                with contextlib.suppress(TimeoutError):
+                    [message] = await taking.fetch(1, timeout=_FETCH_SECONDS)
+                    await watch.ring().wait()
+                    await message.ack()
+        finally:
+            with contextlib.suppress(Error):
+                await taking.unsubscribe()
+
+    async def _hear(self, token: str, watch: Watch) -> None:
+        """Hear of every wake-up, without taking it from the gateways."""
+        await self._connected.wait()
+        assert self._client is not None
+        hearing = await self._client.subscribe(f"{SUBJECT}.{token}")
+        try:
+            await self._client.flush()
+            watch.ring()  # for what was sent before
+            async for _ in hearing.messages:
+                watch.ring()
+        finally:
+            with contextlib.suppress(Error):
+                await hearing.unsubscribe()
+
+
+async def _make_stream(stream: JetStreamContext) -> None:
+    """Make the stream, unless it exists. An operator can have made it with more replicas, or another age."""
+    try:
+        await stream.stream_info(STREAM)
+    except NotFoundError:
+        await stream.add_stream(
+            StreamConfig(
+                name=STREAM,
+                subjects=[f"{SUBJECT}.*"],
+                retention=RetentionPolicy.WORK_QUEUE,
+                max_age=_AGE_SECONDS,
+                duplicate_window=120,
+            )
+        )
+
+
+def _token(workspace: str) -> str:
+    """The workspace as a part of a subject, where most characters of an id cannot be."""
+    return digest(workspace)
+
+
+__all__ = ["ACK_SECONDS", "STREAM", "SUBJECT", "NatsWakeups"]
