@@ -40,7 +40,7 @@ from ..society.roles import ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .executing import EventRunner
 from .upkeep import MemberUpkeep
-from .workers import MemberRequest, trust_in, worker_of
+from .workers import EarlierMessage, MemberRequest, trust_in, worker_of
 
 if TYPE_CHECKING:
     from .role import AutonomousRole
@@ -240,11 +240,13 @@ class Gateway:
     async def _request(self, letter: Letter) -> str:
         receiver = letter.message.to_id
         member = await self._society.members.member(self._agent.workspace, receiver)
+        earlier = await self._society.earlier(letter, most=MAX_EARLIER)
         return MemberRequest(
             goals=goals_text(member.spec.goals),
             task="" if letter.message.message_type == "task_assignment" else await self._society.task_of(receiver),
             contacts=[as_shown(each) for each in await self._society.contacts.list(receiver)],
-            earlier=await self._society.earlier(letter, most=MAX_EARLIER),
+            earlier=[EarlierMessage(id=id_, text=text) for id_, text in earlier],
+            message_id=letter.message.id,
             message=await self._society.text_of(letter),
         ).model_dump_json()
 
@@ -263,7 +265,7 @@ class Gateway:
             member_id: The member.
         """
         member = await self._society.members.member(self._agent.workspace, member_id)
-        worker, before = worker_of(member), self._workers.get(member_id)
+        worker, before = worker_of(member, self._society.config), self._workers.get(member_id)
         if member.life.status not in LIVE or before != worker:
             with contextlib.suppress(UnknownWorker):
                 if before is not None:

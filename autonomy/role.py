@@ -37,6 +37,7 @@ from ..society import (
     RoutingDecision,
     TrustProfile,
 )
+from ..society.brief import Language
 from ..society.roles import Authority, MemoryPolicy, active, goals_text
 from .designing import design_role
 from .memory import AgentMemory, MemoryFiles, Values
@@ -123,6 +124,7 @@ class AutonomousRole:
     ttl: str | None = None
     memory_policy: MemoryPolicy = "archive"
     routes: Sequence[Route] = ()
+    language: Language | None = None
 
     def __init__(
         self,

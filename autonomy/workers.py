@@ -9,15 +9,22 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..core import digest
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
-from ..society import Member
+from ..society import Member, WorkspaceConfig
 from ..society.ambient import AMBIENT
-from ..society.functions import FUNCTIONS
+from ..society.functions import FUNCTIONS, prompts
 from ..society.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 
 if TYPE_CHECKING:
     from ..agent import WorldAgent
 
 MAX_NAME: Final = 64  # characters of the name of a worker
+
+
+class EarlierMessage(BaseModel):
+    """A message before the one that a member acts on."""
+
+    id: str
+    text: str
 
 
 class MemberRequest(BaseModel):
@@ -30,16 +37,21 @@ class MemberRequest(BaseModel):
     contacts: list[dict[str, Any]] = Field(
         default=[], description="whom you can write to, and how they want to be asked"
     )
-    earlier: list[str] = Field(default=[], description="messages that you received and sent before, the oldest first")
+    earlier: list[EarlierMessage] = Field(
+        default=[], description="messages that you received and sent before, the oldest first"
+    )
+    message_id: str = Field(default="", description="the id of the message to act on, for `answers`")
     message: str = Field(description="the message to act on")
 
 
-def worker_of(member: Member) -> Worker:
+def worker_of(member: Member, config: WorkspaceConfig) -> Worker:
     """The worker of a member: its soul is its instructions, and it reaches what its operators and authority allow.
 
     Args:
         member: The member.
+        config: Its workspace.
     """
+    own = member.spec.language
     listed: dict[str, Authority] = dict.fromkeys(FUNCTIONS, "autonomous")
     for level in AUTHORITIES:
         listed |= dict.fromkeys(getattr(member.spec.authority, level), level)
@@ -56,6 +68,7 @@ def worker_of(member: Member) -> Worker:
             authority=listed,
             dry_run=member.life.status is RoleStatus.TESTING,
         ),
+        descriptions=prompts(config, own) if own not in (None, config.language) else {},
         memory=True,
         variant=digest(member.spec.soul),  # a turn that waits keeps the soul that it began with (A13)
         offered=False,

@@ -132,6 +132,7 @@ class Worker:
             the stricter of the two verdicts counts. If its rules approve a call, or none of them matches and it does
             not set `default`, the agent's policy decides.
         ceiling: What it can reach at most, itself and through all calls below it. It approves nothing.
+        descriptions: What its model reads of functions in place of their own descriptions, by their names.
         capture: Whether traces may hold its params and results, if the agent's `Trace` captures them.
         memory: Whether it is shown memory entries that fit its request, if the agent has memory.
         offered: Whether the conversation can call it.
@@ -159,6 +160,7 @@ class Worker:
     limits: Limits = field(default_factory=Limits)
     policy: Policy | None = None
     ceiling: Ceiling | None = None
+    descriptions: Mapping[str, str] = field(default_factory=dict)
     capture: bool = False
     memory: bool = False
     offered: bool = True
@@ -181,6 +183,7 @@ class Worker:
         self._check_policy()
         self._name_ceiling()
         self._check_texts()
+        self._check_descriptions()
         self._check_number("retries", 0, MAX_RETRIES)
         self._check_number("max_steps", 0, MAX_STEPS)
         object.__setattr__(self, "params", self._params())
@@ -231,6 +234,12 @@ class Worker:
             given: object = getattr(self, attribute)
             if not isinstance(given, str) or (given and not is_text(given)):
                 raise self._invalid(attribute, "must be a text", "pass text that UTF-8 can encode")
+
+    def _check_descriptions(self) -> None:
+        given: object = self.descriptions
+        if not isinstance(given, Mapping) or not all(is_text(each) for pair in given.items() for each in pair):
+            raise self._invalid("descriptions", "must map names to texts", "pass {'NAME': 'what it does'}, or omit it")
+        object.__setattr__(self, "descriptions", dict(given))
 
     def _check_params(self) -> None:
         """Check the names of its params, which are also the names of its Signature's inputs."""

@@ -76,12 +76,12 @@ class SocietyFunctions:
     def __init__(self, config: WorkspaceConfig) -> None:
         self.config = config
         self._society: Society | None = None
-        about = prompt(config.language, "base")
+        about = prompts(config, config.language)
         self.functions: tuple[Function, ...] = (
             # A member in testing runs the same code: the society records what it sends, and delivers nothing.
-            flow(name=SEND, description=about, risk="write", dry_run=self._send)(self._send),
+            flow(name=SEND, description=about[SEND], risk="write", dry_run=self._send)(self._send),
             flow(name=REQUEST, description=_REQUEST, risk="write", dry_run=self._request)(self._request),
-            flow(name=SPAWN, description=_with_templates(config), risk="write")(self._spawn),
+            flow(name=SPAWN, description=about[SPAWN], risk="write")(self._spawn),
             flow(name=CONTACTS, description="List your contacts, and how they want to be asked.")(self._contacts),
             flow(name=CREATE, description="Propose a role template to a person.")(self._create),
             *ambient_functions(self._opened),
@@ -217,14 +217,14 @@ class SocietyFunctions:
         )
 
 
-def _with_templates(config: WorkspaceConfig) -> str:
-    """The prompt of `spawn_agent`, and what can be made with it."""
+def prompts(config: WorkspaceConfig, language: Language) -> dict[str, str]:
+    """The prompts of `send_message` and `spawn_agent` in a language, with the templates of a workspace."""
     known = [
         f"- {each.template_id}: {each.name_pattern}; params: {', '.join(each.parameters) or 'none'};"
         f" for {', '.join(each.allowed_spawners) or 'people'}"
         for each in config.role_templates.values()
     ]
-    return "\n".join((prompt(config.language, "root"), *known))
+    return {SEND: prompt(language, "base"), SPAWN: "\n".join((prompt(language, "root"), *known))}
 
 
 async def _refused_as(error: type[MessageInvalid | ParamsInvalid], work: Awaitable[T]) -> T:
@@ -240,4 +240,4 @@ def _id_of(ctx: CallContext) -> str:
     return f"msg_{digest(ctx.path)}"
 
 
-__all__ = ["FUNCTIONS", "SEND_RULES", "SocietyFunctions", "as_shown"]
+__all__ = ["FUNCTIONS", "SEND_RULES", "SocietyFunctions", "as_shown", "prompts"]

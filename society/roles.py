@@ -25,6 +25,7 @@ from ..core.checks import (
 )
 from ..core.errors import InvalidArgument
 from ..memory.entries.entry import CLASSIFICATIONS, Classification
+from .brief import Language
 
 if TYPE_CHECKING:
     from ..memory.entries import Episode
@@ -397,6 +398,7 @@ class RoleSpec:
         ttl: How long it lives: `task`, days such as `90d`, or None for ever.
         memory_policy: What becomes of its memory when it is terminated.
         routes: Which operator it runs for which event. The first that fits an event counts.
+        language: The language of its prompts and messages; None is that of the workspace (C10).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -417,6 +419,7 @@ class RoleSpec:
     ttl: str | None = None
     memory_policy: MemoryPolicy = "archive"
     routes: tuple[Route, ...] = ()
+    language: Language | None = None
 
     def __post_init__(self) -> None:
         check_member_id(self.role_id)
@@ -434,6 +437,8 @@ class RoleSpec:
         check_kind("trust", self.trust, TrustProfile, optional=True)
         check_ttl(self.ttl)
         check_choice("memory_policy", self.memory_policy, get_args(MemoryPolicy))
+        if self.language is not None:
+            check_choice("language", self.language, get_args(Language))
 
     def to_json(self) -> dict[str, Any]:
         """Its fields as JSON."""

@@ -34,7 +34,7 @@ from ..core.validation import check_integer
 from ..memory.entries.words import question_words, words_of
 from ..storage import Database, Transaction
 from .bootstrap import circle_of, redefine
-from .brief import Collaborator, InterfaceSpec, TaskBrief, interface_of
+from .brief import Collaborator, InterfaceSpec, Language, TaskBrief, interface_of
 from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
@@ -484,6 +484,11 @@ class Society:
         interface = None if found is None else found.interface
         return Contact(id=other.id, role=other.name or other.id, introduced_by=by, interface=interface, note=note)
 
+    def _language(self, tx: Transaction, id_: str) -> Language:
+        """The language of a member; that of the workspace where it has none of its own (C10)."""
+        found = members_of(tx, self.config.id, [id_]).get(id_)
+        return (None if found is None else found.spec.language) or self.config.language
+
     def _alias(self, id_: str) -> str:
         return USER if id_ == self.config.owner else id_
 
@@ -823,16 +828,26 @@ class Society:
         made = [] if known else [self._contact(tx, sender, FIRST_MESSAGE)]
         for each in (*made, *introduced):
             add_contact(tx, self.config.id, message.to_id, each, sending.now)
-        self._close(tx, message, replied, questions)
+        self._close(tx, message, replied, questions, by_person=sending.sender.type == "human")
         self._end_task(tx, done, sending)
         return letter
 
     def _close(
-        self, tx: Transaction, message: RoleMessage, replied: Sequence[str], questions: Sequence[Letter]
+        self,
+        tx: Transaction,
+        message: RoleMessage,
+        replied: Sequence[str],
+        questions: Sequence[Letter],
+        *,
+        by_person: bool,
     ) -> None:
-        """Note which messages a reply answers, and continue the introductions that it agrees to."""
+        """Note which messages a reply answers, and continue the introductions that it agrees to.
+
+        A request for an introduction waits for its own kind of answer until the turn of it is over. A person has none.
+        """
         for answered in replied:
-            if message.message_type == "introduction_response" or not self._waits(tx, answered, questions):
+            final = message.message_type == "introduction_response" or (by_person and self._is_request(tx, answered))
+            if final or not self._waits(tx, answered, questions):
                 mark_answered(tx, self.config.id, answered)
         for each in questions:
             self._agreed(tx, each, yes=message.payload[CONSENT] is True)
@@ -981,7 +996,7 @@ class Society:
         for who in to_ask(tx, self.config.id, self.config.policy, answer):
             request = letter_of(tx, self.config.id, answer.correlation_id)
             reason = "" if request is None else str(request.message.payload["reason"])
-            asked = question(answer, who, reason, self.config.language)
+            asked = question(answer, who, reason, self._language(tx, who))
             said = agreed(tx, self.config.id, asked.id)
             if said is None:
                 there = letter_of(tx, self.config.id, asked.id)
@@ -1042,7 +1057,10 @@ class Society:
         if kind == "introduction_request":
             return letter
         request = letter_of(tx, self.config.id, letter.message.correlation_id)
-        if kind != "introduction_response" or request is None:
+        if request is None or request.message.message_type != "introduction_request":
+            return None
+        by_person = members_of(tx, self.config.id, [letter.message.from_id]) == {} and letter.message.from_id != ROOT
+        if kind != "introduction_response" and not by_person:  # a remark, while the turn of the request is not over
             return None
         return letter_of(tx, self.config.id, request.message.correlation_id)
 
@@ -1147,16 +1165,13 @@ class Society:
 
     async def reply_to(self, message_id: str) -> Letter | None:
         """The first reply to a message; None if there is none yet."""
-
-        def work(tx: Transaction) -> list[Letter]:
-            return [
-                each
-                for kind in ("response", "notification")
-                for each in answering(tx, self.config.id, message_id, kind)
-            ]
-
-        found = await self._database.read(work)
+        found = await self._database.read(lambda tx: self._answers(tx, message_id))
         return min(found, key=lambda each: each.place) if found else None
+
+    def _answers(self, tx: Transaction, message_id: str) -> list[Letter]:
+        """The messages that answer a message, also those of plain text."""
+        kinds = ("response", "notification")
+        return [each for kind in kinds for each in answering(tx, self.config.id, message_id, kind)]
 
     async def ended(self, message_id: str, error: WorldAgentError | None = None) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
@@ -1177,13 +1192,24 @@ class Society:
                 self._agreed(tx, letter, yes=False)
             origin = self._origin(tx, letter)
             if origin is not None and not self._is_open(tx, origin, letter):
-                why = _NONE_KNOWN if error is None else failure_text(letter, error, self.config.language)
-                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why})
+                why, marks = self._why_declined(tx, origin, letter)
+                why = why if error is None else failure_text(letter, error, self._language(tx, origin.message.from_id))
+                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why}, marks)
             elif error is not None and origin is None:
                 self._notify_failure(tx, letter, error)
             set_state(tx, self.config.id, message_id, "handled")
 
         await self._transact(work)
+
+    def _why_declined(self, tx: Transaction, origin: Letter, over: Letter) -> tuple[str, tuple[str, ...]]:
+        """What the member that was asked said or was told without an introduction, and what that is marked with."""
+        told = over
+        if over.message.id == origin.message.id:
+            replies = [each for each in self._answers(tx, origin.message.id) if each.message.message_type is None]
+            told = max(replies, key=lambda each: each.place, default=over)
+        plain = told.message.content if told.message.message_type is None else ""
+        said = told.message.payload.get("declined") or plain
+        return (str(said), told.marks) if said else (_NONE_KNOWN, ())
 
     def _notify_failure(self, tx: Transaction, letter: Letter, error: WorldAgentError) -> None:
         """Notify the sender of a message, unless the system sent it: then no notification leads to another."""
@@ -1193,7 +1219,7 @@ class Society:
         if not there or is_failure(letter) or is_question(letter):
             return
         with suppress(*_REFUSALS):  # a mailbox that is full
-            message, now = failed(letter, error, self.config.language), self._clock.now()
+            message, now = failed(letter, error, self._language(tx, sender)), self._clock.now()
             post(tx, self.config.id, message, chain=letter.chain + 1, opening=None, marks=letter.marks, now=now)
             mark_answered(tx, self.config.id, letter.message.id)
 
@@ -1206,7 +1232,7 @@ class Society:
             over: The message whose turn is over.
         """
         for referral in answering(tx, self.config.id, request.message.id, "request"):
-            answers = answering(tx, self.config.id, referral.message.id, "response")
+            answers = self._answers(tx, referral.message.id)
             left = [each for each in answers if each.state != "handled" and each.message.id != over.message.id]
             if left or not referral.answered:
                 return True
@@ -1260,13 +1286,17 @@ class Society:
     async def task_of(self, member: str) -> str:
         """The brief of the last task that a member was given, as it reads it; empty if it was given none."""
         rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, member, _TASKS))
-        tasks = [each.message for each in rows if each.message.message_type == "task_assignment"]
+        received = [each.message for each in rows if each.message.to_id == member]
+        tasks = [each for each in received if each.message_type == "task_assignment"]
         if not tasks:
             return ""
-        return TaskBrief.from_json(tasks[-1].to_json()["payload"]["task_brief"]).to_text(self.config.language)
+        language: Language = await self._database.read(lambda tx: self._language(tx, member))
+        return TaskBrief.from_json(tasks[-1].to_json()["payload"]["task_brief"]).to_text(language)
 
-    async def earlier(self, letter: Letter, *, most: int) -> list[str]:
-        """The last messages that the receiver of a message received and sent before it, the oldest first.
+    async def earlier(self, letter: Letter, *, most: int) -> list[tuple[str, str]]:
+        """The last messages that the receiver of a message received and sent before it, with ids, the oldest first.
+
+        Those that it sent are among them from the start, those that it received once its turn with them began.
 
         Args:
             letter: The message.
@@ -1274,13 +1304,20 @@ class Society:
         """
         receiver = letter.message.to_id
         rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, receiver, most + 1))
-        return [
-            await self.text_of(each, can_reply=False)
-            if each.message.to_id == receiver
-            else f"-> {each.message.to_id}: {quoted(each.message.content or str(each.message.message_type))}"
+        shown = [
+            each
             for each in rows
-            if each.message.id != letter.message.id and each.state != "waiting"
-        ][-most:]
+            if each.message.id != letter.message.id and (each.state != "waiting" or each.message.from_id == receiver)
+        ]
+        return [
+            (
+                each.message.id,
+                await self.text_of(each, can_reply=False)
+                if each.message.to_id == receiver
+                else f"-> {each.message.to_id}: {quoted(each.message.content or str(each.message.message_type))}",
+            )
+            for each in shown[-most:]
+        ]
 
     async def text_of(self, letter: Letter, *, can_reply: bool = True) -> str:
         """A message as its receiver reads it (C10).
@@ -1295,7 +1332,7 @@ class Society:
         to_person = receiver is not None and receiver.type == "human"
         return delivered(
             letter.message,
-            language=self.config.language,
+            language=await self._database.read(lambda tx: self._language(tx, letter.message.to_id)),
             role=sender.name if sender is not None and sender.name != sender.id else "",
             from_user=letter.message.from_id == USER,
             can_reply=can_reply and not to_person,

@@ -78,6 +78,7 @@ def spec_of(
         created_by=above,
         ttl=template.ttl,
         routes=template.routes,
+        language=template.language,
     )
     return (spec if parent is None else narrowed(spec, parent.spec)), name
 

@@ -143,6 +143,7 @@ class RoleTemplate:
         spawn_signals: When its spawners should think of making one.
         interface_spec: How others ask its members (C4).
         routes: Which operator its members run for which event. The first that fits an event counts.
+        language: The language of prompts and messages of its members; None is that of the workspace (C10).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -162,6 +163,7 @@ class RoleTemplate:
     spawn_signals: tuple[SpawnSignal, ...] = ()
     interface_spec: InterfaceSpec | None = None
     routes: tuple[Route, ...] = ()
+    language: Language | None = None
 
     def __post_init__(self) -> None:
         check_id("template_id", self.template_id)
@@ -179,6 +181,8 @@ class RoleTemplate:
         check_ttl(self.ttl)
         object.__setattr__(self, "spawn_signals", items("spawn_signals", self.spawn_signals, SpawnSignal))
         object.__setattr__(self, "routes", items("routes", self.routes, Route))
+        if self.language is not None:
+            check_choice("language", self.language, get_args(Language))
 
     def _check_pattern(self, name: str, pattern: str) -> None:
         """Refuse braces that are not one of the parameters: no attribute or item of one can be named (A9)."""
@@ -281,7 +285,7 @@ class WorkspaceConfig:
         name: Its name; its id where it is empty.
         policy: Its rules.
         role_templates: Its templates by their ids.
-        language: The language of prompts and messages.
+        language: The language of prompts and messages, where a member has none of its own.
         roles: The members that it begins with. They join when the agent opens.
         people: The people besides the owner that members can report to.
 

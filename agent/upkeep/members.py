@@ -11,6 +11,7 @@ from ...core.errors import UnknownMember
 from ...memory.entries import Entry, EntryFilter, Reader
 from ...role_resolution import RoleStore
 from ...society import Society, WorkspaceConfig
+from ...society.reading import account_of
 from ...society.roles import USER, RoleStatus
 from ..stores import Stores
 from .accounts import RemovedAccount, check_over_account, remove_account
@@ -31,7 +32,7 @@ async def export_member(stores: Stores, workspace: str, member: str) -> dict[str
         "messages": [
             {**each.message.to_json(), "state": each.state} for each in await society.mail_of(member, most=sys.maxsize)
         ],
-        "memory": [each.to_json() for each in await _entries(stores, workspace, _account(member))],
+        "memory": [each.to_json() for each in await _entries(stores, workspace, account_of(member))],
     }
 
 
@@ -39,7 +40,7 @@ async def remove_member(
     stores: Stores, workspace: str, member: str, *, cancel: bool, roles: RoleStore | None
 ) -> RemovedAccount:
     """Remove a member with all that is its alone. See `Upkeep.remove_member`."""
-    society, account = _society(stores, workspace), _account(member)
+    society, account = _society(stores, workspace), account_of(member)
     if not cancel:
         await check_over_account(stores, workspace, account)
     try:
@@ -68,10 +69,6 @@ async def _entries(stores: Stores, workspace: str, account: str) -> list[Entry]:
 
 def _society(stores: Stores, workspace: str) -> Society:
     return Society(WorkspaceConfig(id=workspace, owner=USER), stores.database, stores.clock)
-
-
-def _account(member: str) -> str:
-    return f"member:{member}"
 
 
 __all__ = ["export_member", "remove_member"]

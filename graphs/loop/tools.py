@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -89,10 +89,13 @@ class Tools:
             tools=bool(functions),
             memory=memory,
         )
+        described, own_texts = functions, worker.descriptions
+        if own_texts:
+            described = [replace(each, description=own_texts.get(each.name, each.description)) for each in functions]
         return cls(
             signature=signature,
             functions={each.name: each for each in functions},
-            offered=_offered(functions),
+            offered=_offered(described),
             result=worker.result,
         )
 

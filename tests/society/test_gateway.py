@@ -1,6 +1,7 @@
 """Members act on their messages: the gateway starts their turns, and what they do passes the gate (A12, C1 to C10)."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -380,6 +381,63 @@ async def test_turns_that_wait_for_replies_resume_concurrently_within_the_bound(
         assert await gateway.deliver() == 2
         assert most == concurrency
         assert await agent.society.waiting() == []
+
+
+@pytest.mark.requirement("C10")
+async def test_a_member_reads_prompts_and_messages_in_its_own_language(tmp_path: Path) -> None:
+    read: dict[str, str] = {}
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        read["cro" if "You are cro." in call.text else "coo"] = call.text
+        return {"result": "Done."}
+
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy]}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await agent.society.join(spec_of("cro", language="zh"))
+        await agent.society.join(spec_of("coo"))
+        for role_id in ("cro", "coo"):
+            task = {"message_type": "task_assignment", "task_brief": BRIEF}
+            await agent.society.send("root", role_id, payload=task)
+        await agent.society.send("cro", "user", "好。")
+        assert await Gateway(agent).deliver() == 2
+        [to_owner] = await agent.society.inbox()
+        assert (await agent.society.text_of(to_owner)).startswith("[Message from cro]")
+    chinese = (
+        "【来自 World Agent（root）的消息】",
+        "技术约束: A static",
+        "向一个联系人发送消息",
+        "用岗位模板创建一个子智能体",
+    )
+    english = (
+        "[Message from World Agent (root)]",
+        "Constraints: A static",
+        "Send a message to a contact",
+        "Make a child",
+    )
+    assert [text for text in (*chinese, *english) if text in read["cro"]] == [*chinese]
+    assert [text for text in (*chinese, *english) if text in read["coo"]] == [*english]
+    assert "- developer: Developer {name}" in read["cro"]
+
+
+@pytest.mark.requirement("A4")
+async def test_a_member_answers_a_message_by_its_id(tmp_path: Path) -> None:
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        found = json.loads(str(call.fields["earlier"]))
+        if "You called" in call.text or not found:
+            return {"result": "Done."}
+        [first] = found
+        both = [(first["id"], "To the first."), (call.fields["message_id"], "To the second.")]
+        sends = [("send_message", {"to": "user", "content": text, "answers": str(id_)}) for id_, text in both]
+        return {"result": "", **calls(*sends)}
+
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy]}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await agent.society.join(spec_of("cro"))
+        await agent.society.contacts.add("user", Contact(id="cro", role="CRO"))
+        sent = [await agent.society.send("user", "cro", text) for text in ("One?", "Two?")]
+        await all_delivered(agent)
+        answers = {each.message.content: each.message.correlation_id for each in await agent.society.inbox()}
+    assert answers == {"To the first.": sent[0].message.id, "To the second.": sent[1].message.id}
 
 
 @pytest.mark.requirement("M1", "M2")

@@ -483,6 +483,58 @@ async def test_no_member_is_asked_twice_for_one_introduction(database: Database)
         await society.send("root", "coo", payload=asked)
 
 
+@pytest.mark.requirement("C3")
+async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_introduction(database: Database) -> None:
+    society = await branches(database)
+    gardening = ASK_LAW | {"required_capability": "gardening"}
+    first = await society.send("bdr", "cro", payload=gardening)
+    await society.settle(first.message.id)
+    second = await society.send("cro", "root", payload=gardening)
+    await society.ended(first.message.id)
+    await society.settle(second.message.id)
+    await society.send("root", "cro", "We have no garden.", answers=second.message.id, marks=("fetch",))
+    await society.ended(second.message.id)
+    left = await deliver(society)
+    answers = [each for each in left if each.message.message_type == "introduction_response"]
+    assert [(each.message.to_id, each.message.payload["declined"], each.marks) for each in answers] == [
+        ("cro", "We have no garden.", ("fetch",)),
+        ("bdr", "We have no garden.", ("fetch",)),
+    ]
+
+
+@pytest.mark.requirement("C3")
+async def test_what_a_person_answers_to_a_referral_in_words_ends_the_request(database: Database) -> None:
+    society = await branches(database)
+    first = await society.send("bdr", "cro", payload=ASK_LAW)
+    await society.settle(first.message.id)
+    await society.send("cro", "user", payload=ASK_LAW)
+    await society.ended(first.message.id)
+    assert await deliver(society) == []
+    [request] = await society.inbox()
+    await society.send("user", "cro", "Hire a lawyer.", answers=request.message.id)
+    plain, declined = await deliver(society)
+    assert (plain.message.to_id, plain.message.content) == ("cro", "Hire a lawyer.")
+    assert (declined.message.to_id, declined.message.payload["declined"]) == ("bdr", "Hire a lawyer.")
+    assert declined.message.correlation_id == first.message.id
+
+
+async def test_a_member_reads_the_task_that_it_was_given_and_not_one_that_it_gave(local: Database) -> None:
+    society = await branches(local)
+    names = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
+    for one, other in (("root", "cro"), ("cro", "bdr")):
+        task = {"message_type": "task_assignment", "task_brief": dict.fromkeys(names, f"For {other}.")}
+        await society.send(one, other, payload=task)
+    assert "Objective: For cro." in await society.task_of("cro")
+
+
+async def test_what_a_member_sent_is_among_its_earlier_messages_before_it_is_read(local: Database) -> None:
+    society = await branches(local)
+    sent = await society.send("bdr", "cro", "One moment.")
+    await society.send("cro", "bdr", "Not read yet.")
+    letter = await society.send("cro", "bdr", "Well?")
+    assert await society.earlier(letter, most=5) == [(sent.message.id, "-> cro: One moment.")]
+
+
 @pytest.mark.parametrize("capability", ["contracts", "gardening"])
 async def test_a_request_whose_answer_is_refused_ends(local: Database, capability: str) -> None:
     society = await branches(local)

@@ -10,7 +10,7 @@ from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock,
 from support.leaks import LONG, SHORT, watch
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import ModelRefused, ModelUnavailable
+from worldagent.core.errors import FunctionInvalid, ModelRefused, ModelUnavailable
 from worldagent.core.events import TaskStarted
 from worldagent.core.pauses import Approve
 from worldagent.harness import Policy, Worker
@@ -36,6 +36,25 @@ async def test_a_prompt_is_a_template_over_the_fields_of_the_input(tmp_path: Pat
     assert call.fields == {"request": "Judge {this}, lines [1,2]:\n\nA {lines} tale."}
     assert "You judge." in call.system
     assert "Judge" not in call.system, "the prompt is the message, and the instructions stay static"
+
+
+async def test_a_worker_reads_its_own_descriptions_of_functions(tmp_path: Path) -> None:
+    own = {"price": "Was etwas kostet."}
+    workers = [Worker("kunde", "You buy.", tools=("price", "stock"), descriptions=own), SHOPPER]
+    lm = ScriptedLM([{"result": "Ja."}, {"result": "Yes."}])
+    async with scripted_agent(tmp_path, lm, tools=[price, stock, paying([])], workers=workers) as agent:
+        for name in ("kunde", "shopper"):
+            await agent.call(name, {"request": "Buy."})
+    german, english = (call.text for call in lm.calls)
+    assert "- price: Was etwas kostet." in german
+    assert "Was etwas" not in english
+    assert f"- stock: {stock.description}" in german
+
+
+@pytest.mark.parametrize("given", [{"price": ""}, {"": "x"}, {"price": 3}, ["price"]])
+def test_descriptions_are_texts_by_name(given: Any) -> None:
+    with pytest.raises(FunctionInvalid, match="descriptions"):
+        Worker("kunde", "You buy.", descriptions=given)
 
 
 @pytest.mark.parametrize("failure", [ServerError("down"), RateLimitError("slow")])
