@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -119,7 +119,7 @@ class _Reader:
 
     def __init__(self, document: YamlDocument[WorkspaceInvalid], folder: Path) -> None:
         self._problems: list[tuple[_Path, str, str]] = []
-        self._document = document
+        self._document = replace(document, lines={(): 1, **document.lines})  # an empty file has a first line, too
         self._folder = folder
 
     def config(self) -> WorkspaceConfig | None:

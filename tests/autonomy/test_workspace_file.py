@@ -1,20 +1,25 @@
 """The file of a workspace: what loads, what is refused with file and line, and how its members join."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from worldagent import Storage, WorldAgent
 from worldagent.autonomy import Gateway, load_workspace
 from worldagent.autonomy.workspace_file import read_workspace
 from worldagent.core.errors import InvalidArgument, RoleExists, WorkspaceInvalid
+from worldagent.harness.yaml import read_yaml
 from worldagent.society import (
     AuthorityConfig,
     Event,
@@ -178,7 +183,7 @@ TEMPLATE = "role_templates:\n  t:\n    name_pattern: T\n    soul_template: You a
 @pytest.mark.parametrize(
     ("text", "line", "problem", "remedy"),
     [
-        ("", 0, "the file must be a mapping", "write"),
+        ("", 1, "the file must be a mapping", "write"),
         ("owner: dana", 1, "the file lacks 'workspace'", "add a line 'workspace: ...'"),
         (BASE + "polcy: {}", 7, "the file has no key 'polcy'", "did you mean 'policy'?"),
         (BASE + "    domain: [x]", 7, "'roles.0' has no key 'domain'", "did you mean 'domains'?"),
@@ -210,7 +215,7 @@ def test_a_mistake_is_named_with_its_line_and_a_remedy(
     file.write_text(text, encoding="utf-8")
     with pytest.raises(WorkspaceInvalid) as raised:
         load_workspace(file)
-    assert raised.value.problem.startswith(f"{file}:{line}" if line else str(file))
+    assert raised.value.problem.startswith(f"{file}:{line}")
     assert problem in raised.value.problem
     assert remedy in str(raised.value.remedy)
 
@@ -390,3 +395,36 @@ async def test_the_file_of_the_design_and_its_directive_make_the_member(tmp_path
         assert bdr.spec.soul.startswith("You are a BDR covering APAC.")
         assert [each.id for each in await agent.society.members.list_roles("vibe-team")] == ["cro", "bdr-apac"]
         assert "not known to be one that 'cro' reports to" in (await agent.society.inbox())[0].message.content
+
+
+ODD: st.SearchStrategy[Any] = st.sampled_from(
+    ["", "x", "5", 5, -1, 0.5, True, None, [], [None], [[]], {}, {"a": None}, "\0", "a" * 300, 10**400]
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of each value of a document."""
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(each for key, held in below for each in places(held, (*path, key)))]
+
+
+def put(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """The document with another value at a path."""
+    if not path:
+        return value
+    held = dict(document) if isinstance(document, dict) else list(document)
+    held[path[0]] = put(held[path[0]], path[1:], value)
+    return held
+
+
+@given(st.data())
+def test_a_file_with_a_value_that_does_not_belong_there_is_read_or_refused_with_its_line(data: st.DataObject) -> None:
+    document = read_yaml(VIBE.replace("souls/cro.md", "You are.").encode(), name="w", error=WorkspaceInvalid).data
+    path = data.draw(st.sampled_from(places(document)))
+    changed = put(document, path, data.draw(ODD))
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "w.yaml")
+        file.write_text(json.dumps(changed), encoding="utf-8")
+        read = read_workspace(file)
+        assert (read.config is None) == bool(read.problems)
+        assert all(each.problem.startswith(f"{file}:1") and each.remedy for each in read.problems)
