@@ -41,34 +41,39 @@ async def design_role(agent: WorldAgent, role_id: str, intent: str, *, llm: str 
     }
     scope = Scope(workspace=agent.workspace, account=account_of(role_id))
     fields = await ask_model(agent.parts, scope, DESIGN, inputs, model=llm)
-    return _draft(author, intent, fields)
-
-
-def _draft(author: Member, intent: str, fields: Mapping[str, Any]) -> RoleTemplateDraft:
-    proposed, spec = fields["template"], author.spec
     try:
-        template = RoleTemplate(
-            template_id=proposed.template_id,
-            name_pattern=proposed.name_pattern,
-            soul_template=proposed.soul_template,
-            domains=tuple(proposed.domains),
-            authority=AuthorityConfig(
-                autonomous=tuple(proposed.autonomous),
-                needs_approval=tuple(proposed.needs_approval),
-                forbidden=tuple(proposed.forbidden),
-            ).within(spec.authority),
-            operator_ids=tuple(each for each in proposed.operator_ids if each in spec.operator_ids),
-            clearance=spec.clearance or ClearanceProfile(),
-            ttl=proposed.ttl,
-            parameters=tuple(proposed.parameters),
-        )
-        return RoleTemplateDraft(
-            proposed_by=author.id, intent=intent, template=template, reasoning=fields["reasoning"][:_MAX_REASONING]
-        )
+        return await society.drafts.propose(_draft(author, intent, fields))
     except InvalidArgument as error:
         problem = error.problem
     raise OutputInvalid(
         f"the template that a model designed cannot be used: {problem}", remedy="say more of the intent"
+    )
+
+
+def _draft(author: Member, intent: str, fields: Mapping[str, Any]) -> RoleTemplateDraft:
+    """What a model designed, as a draft.
+
+    Raises:
+        InvalidArgument: It is not a valid template.
+    """
+    proposed = fields["template"]
+    template = RoleTemplate(
+        template_id=proposed.template_id,
+        name_pattern=proposed.name_pattern,
+        soul_template=proposed.soul_template,
+        domains=tuple(proposed.domains),
+        authority=AuthorityConfig(
+            autonomous=tuple(proposed.autonomous),
+            needs_approval=tuple(proposed.needs_approval),
+            forbidden=tuple(proposed.forbidden),
+        ),
+        operator_ids=tuple(proposed.operator_ids),
+        clearance=author.spec.clearance or ClearanceProfile(),
+        ttl=proposed.ttl,
+        parameters=tuple(proposed.parameters),
+    )
+    return RoleTemplateDraft(
+        proposed_by=author.id, intent=intent, template=template, reasoning=fields["reasoning"][:_MAX_REASONING]
     )
 
 

@@ -243,8 +243,8 @@ class AutonomousRole:
     async def design_role(self, intent: str) -> RoleTemplateDraft:
         """Let a model design a role template, with what the member knows, for a person to review (A10).
 
-        Its members can do, know and run no more than this one. It has no `allowed_spawners`: a person sets them.
-        Nothing of it can be used before a person adds the template to the workspace.
+        Its members can do, know and run no more than this one. It has no `allowed_spawners`: a person sets them. It is
+        stored in `agent.society.drafts`, and nothing of it can be used before a person approves it there.
 
         Args:
             intent: What is needed.

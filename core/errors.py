@@ -151,7 +151,7 @@ class SpawnForbidden(ModelFacing, PermissionError):
 
 
 class DraftRequired(ModelFacing):
-    """An agent makes a role template; only a person's takes effect (A10)."""
+    """A member is to be made of a draft of a template; a person must approve it first (A10)."""
 
     remedy_for_model = True
 
@@ -435,6 +435,10 @@ class UnknownMember(UsageError):
 
 class UnknownEpisode(UsageError):
     """The workspace has no outcome of an episode with this id."""
+
+
+class UnknownDraft(UsageError):
+    """The workspace has no draft of a template with this id (A10)."""
 
 
 class LifecycleError(UsageError):

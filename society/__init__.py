@@ -1,8 +1,8 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
-Modules: `bootstrap`, `brief`, `contacts`, `delivery`, `events`, `functions`, `graph`, `lifecycle`, `lives`, `mail`,
-`members`, `messages`, `nats`, `notices`, `outcomes`, `roles`, `society`, `spawning`, `tables`, `transport`, `wakeups`,
-`workspace`.
+Modules: `bootstrap`, `brief`, `contacts`, `delivery`, `drafts`, `events`, `functions`, `graph`, `lifecycle`, `lives`,
+`mail`, `members`, `messages`, `nats`, `notices`, `outcomes`, `roles`, `society`, `spawning`, `tables`, `transport`,
+`wakeups`, `workspace`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .brief import Collaborator, InterfaceSpec, TaskBrief
     from .contacts import Contact, ContactRegistry
     from .delivery import Introduction, delivered
+    from .drafts import Drafts
     from .events import Events, PostedEvent, read_event
     from .functions import SEND_RULES, SocietyFunctions
     from .lifecycle import LifeStep
@@ -59,6 +60,7 @@ __all__ = [
     "Collaborator",
     "Contact",
     "ContactRegistry",
+    "Drafts",
     "Event",
     "Events",
     "InMemoryRegistry",
@@ -106,6 +108,7 @@ __getattr__ = lazy(
         ".brief": "Collaborator InterfaceSpec TaskBrief",
         ".contacts": "Contact ContactRegistry",
         ".delivery": "Introduction delivered",
+        ".drafts": "Drafts",
         ".events": "Events PostedEvent read_event",
         ".functions": "SEND_RULES SocietyFunctions",
         ".lifecycle": "LifeStep",

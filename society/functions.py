@@ -10,17 +10,18 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import Field
 
 from ..core import digest
-from ..core.errors import DraftRequired, InvalidArgument, MessageInvalid, ParamsInvalid, PauseExpired
+from ..core.errors import InvalidArgument, MessageInvalid, ParamsInvalid, PauseExpired
 from ..harness import CallContext, Function, flow
 from ..harness.context import wait_for_reply
 from ..harness.gate import Rule
 from .ambient import ambient_functions
-from .brief import Language, TaskBrief
+from .brief import Language, TaskBrief, interface_of
 from .contacts import as_shown
+from .drafts import proposed
 from .messages import MESSAGE_TYPE, MessageType
 from .notices import emit_notices
 from .society import Society
-from .workspace import WorkspaceConfig
+from .workspace import RoleTemplateDraft, WorkspaceConfig
 
 T = TypeVar("T")
 
@@ -211,9 +212,15 @@ class SocietyFunctions:
             interface_spec: How others ask it: services, input_format, output_format, examples.
             collaboration_notes: Whom it asks for which work.
         """
-        raise DraftRequired(
-            f"a role template {name[:60]!r} of an agent takes effect only once a person approved it",
-            remedy="tell a person what the template should be",
+
+        async def propose() -> RoleTemplateDraft:
+            draft = proposed(ctx.on_behalf_of, name, soul, interface_of(interface_spec), collaboration_notes)
+            return await self._opened(ctx).drafts.propose(draft, draft_id=f"draft_{digest(ctx.path)}")
+
+        stored = await _refused_as(ParamsInvalid, propose())
+        return (
+            f"Your draft {stored.id} of the template {stored.template.template_id} waits for a person."
+            " No member can be made of it before it is approved."
         )
 
 

@@ -7,7 +7,6 @@ turn for the rest.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
@@ -15,8 +14,8 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from ..core import Clock, SystemClock, canonical_json, check_id, new_id
-from ..core.checks import check_text, to_json
+from ..core import Clock, SystemClock, check_id, new_id
+from ..core.checks import check_text
 from ..core.errors import (
     BriefInvalid,
     ChainTooLong,
@@ -38,6 +37,7 @@ from .brief import Collaborator, InterfaceSpec, Language, TaskBrief, interface_o
 from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
+from .drafts import Drafts, check_no_draft, put_template, stored_template
 from .events import Events
 from .failures import failed, failure_text, is_failure
 from .lifecycle import (
@@ -93,7 +93,6 @@ from .members import (
     new_member,
     participant,
     put_person,
-    read_as,
     unknown_member,
 )
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
@@ -136,6 +135,7 @@ class Society:
         config: The workspace.
         members: Its members.
         contacts: Who knows whom.
+        drafts: Templates that members propose.
         outcomes: What members did, and the trust that follows.
         events: What happened, and what members decided about it.
     """
@@ -153,6 +153,7 @@ class Society:
         self.config = config
         self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock)
         self.contacts = ContactRegistry(database, config.id, clock)
+        self.drafts = Drafts(database, config, clock)
         self.outcomes = Outcomes(database, config.id)
         self._wakeups = wakeups or DatabaseWakeups(database)
         self.events = Events(config, database, clock, self._wakeups)
@@ -312,7 +313,7 @@ class Society:
 
         Raises:
             BriefInvalid: There is no brief, and the policy requires one; or it names the member itself.
-            UnknownTemplate, SpawnForbidden, ParamsInvalid: The template cannot be used so.
+            UnknownTemplate, DraftRequired, SpawnForbidden, ParamsInvalid: The template cannot be used so.
             UnknownContact: A collaborator is not a contact of the spawner.
             UnknownMember: The spawner is not in the workspace.
             InvalidArgument: The id of the template is invalid.
@@ -328,7 +329,7 @@ class Society:
             there = letter_of(tx, self.config.id, task)
             if there is not None:
                 return self._spawned(tx, there.message.to_id)
-            template = check_spawner(self._template(tx, template_id), template_id, spawner, self.config.role_templates)
+            template = self._usable(tx, template_id, spawner)
             hold_members(tx, self.config.id)  # so that the spawner is not terminated meanwhile
             parent = members_of(tx, self.config.id, [spawner]).get(spawner)
             if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
@@ -358,6 +359,12 @@ class Society:
             return self._spawned(tx, spec.role_id)
 
         return await self._transact(work)
+
+    def _usable(self, tx: Transaction, template_id: str, spawner: str) -> RoleTemplate:
+        found = stored_template(tx, self.config, template_id)
+        if found is None:
+            check_no_draft(tx, self.config.id, template_id)
+        return check_spawner(found, template_id, spawner, self.config.role_templates)
 
     def _spawned(self, tx: Transaction, role_id: str) -> str:
         """The id of a member that was made, with the prefix `pending:` if it was not approved."""
@@ -452,19 +459,7 @@ class Society:
         Raises:
             InvalidArgument: The workspace's own configuration has a template with this id.
         """
-        if template.template_id in self.config.role_templates:
-            raise InvalidArgument(
-                f"the template {template.template_id!r} is part of the workspace's configuration",
-                remedy="change it there, or use another id",
-            )
-        body = canonical_json(to_json(template))
-        given = (self.config.id, template.template_id, body)
-        await self._database.transact(lambda tx: tx.execute(_ADD_TEMPLATE, given))
-
-    def _template(self, tx: Transaction, template_id: str) -> RoleTemplate | None:
-        rows = tx.execute(_TEMPLATE, (self.config.id, template_id))
-        found: RoleTemplate | None = read_as(RoleTemplate, json.loads(rows[0][0])) if rows else None
-        return self.config.role_templates.get(template_id, found)
+        await self._database.transact(lambda tx: put_template(tx, self.config, template))
 
     def _acquaint(self, tx: Transaction, member: Member) -> None:
         """Make a member and its parent contacts of one another, and who it reports to one of its contacts."""
@@ -1340,9 +1335,6 @@ class Society:
         )
 
 
-_TEMPLATE: Final = "SELECT body FROM wa_template WHERE workspace=? AND id=?"
-_ADD_TEMPLATE: Final = """INSERT INTO wa_template(workspace, id, body) VALUES(?, ?, ?)
-                          ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
 _TASKS: Final = 1000
 _MAX_SHOWN: Final = 20
 _REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)

@@ -62,7 +62,7 @@ def spec_of(
     """
     _check_params(template, params)
     name = _filled(template.name_pattern, params)
-    role_id = _id_of(name)
+    role_id = id_of(name)
     above = ROOT if parent is None else parent.id
     spec = RoleSpec(
         role_id=role_id,
@@ -105,7 +105,7 @@ def derived_brief(template: RoleTemplate, params: Mapping[str, str], parent: str
     )
 
 
-def _id_of(name: str) -> str:
+def id_of(name: str) -> str:
     """The id of a member with this name: `BDR - APAC` is `bdr-apac`. A name in another script adds its digest."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return plain if name.isascii() else f"{plain or 'member'}-{digest(name, length=8)}"

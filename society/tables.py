@@ -56,6 +56,16 @@ SOCIETY: Final = Schema(
                  id TEXT NOT NULL,
                  body TEXT NOT NULL,
                  PRIMARY KEY(workspace, id))""",
+            # Templates that members propose. One is a template once a person approved it.
+            """CREATE TABLE wa_draft(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 template TEXT NOT NULL,
+                 status TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 at DOUBLE PRECISION NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_draft_template ON wa_draft(workspace, template, status)",
             """CREATE TABLE wa_person(
                  workspace TEXT NOT NULL,
                  id TEXT NOT NULL,

@@ -207,7 +207,10 @@ class RoleTemplateDraft:
         intent: What was asked for.
         template: The template.
         reasoning: Why it is so.
-        status: Its state.
+        status: Its state: `active` is approved and part of the workspace.
+        id: Its id; empty before it is stored.
+        decided_by: The person who approved or rejected it; empty before that.
+        decision_reason: Why it was rejected.
     """
 
     proposed_by: str
@@ -215,6 +218,9 @@ class RoleTemplateDraft:
     template: RoleTemplate
     reasoning: str
     status: DraftStatus = "pending_review"
+    id: str = ""
+    decided_by: str = ""
+    decision_reason: str = ""
 
     def __post_init__(self) -> None:
         check_id("proposed_by", self.proposed_by)

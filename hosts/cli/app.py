@@ -10,6 +10,7 @@ import typer
 from . import (
     approvals,
     doctor,
+    drafts,
     memory,
     models,
     optimise,
@@ -90,6 +91,7 @@ app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(memory.app, name="memory", rich_help_panel="Conversations")
 app.add_typer(society.app, name="society", rich_help_panel="Conversations")
+app.add_typer(drafts.app, name="drafts", rich_help_panel="Conversations")
 workspace.app.add_typer(workspace_events.app)
 app.add_typer(workspace.app, name="workspace", rich_help_panel="Configuration")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")

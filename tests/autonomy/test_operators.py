@@ -11,7 +11,7 @@ from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, WorldAgent, tool
 from worldagent.autonomy import AutonomousRole, agent_node, llm_node
-from worldagent.core.errors import FunctionInvalid, InvalidArgument, OutputInvalid
+from worldagent.core.errors import DraftRequired, FunctionInvalid, InvalidArgument, OutputInvalid
 from worldagent.society import (
     AuthorityConfig,
     ClearanceProfile,
@@ -183,7 +183,15 @@ async def test_a_designed_template_is_a_draft_within_what_its_author_may_do(tmp_
         assert template.clearance == clearance
         shown = lm.calls[0].text
         assert ("APAC leads need a local." in shown, "Someone for APAC leads." in shown) == (True, True)
-        assert "bdr" not in agent.society.config.role_templates
+        assert await agent.society.drafts.list() == (draft,)
+        names = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
+        brief = dict.fromkeys(names, "none")
+        with pytest.raises(DraftRequired, match="'bdr' is a draft"):
+            await agent.society.spawn("user", "bdr", {"territory": "APAC"}, brief)
+        await agent.society.drafts.approve(draft.id)
+        assert await agent.society.spawn("user", "bdr", {"territory": "APAC"}, brief) == "bdr-apac"
+        with pytest.raises(OutputInvalid, match="has a template 'bdr' already"):
+            await AutonomousRole(cro(), agent=agent).design_role("Someone for APAC leads.")
 
 
 @pytest.mark.requirement("A10")

@@ -1,4 +1,4 @@
-"""`worldagent society members`, `contacts`, `graph`, `inbox`, `send`, `spawns`, `approve` and `reject`."""
+"""`worldagent society`: members, contacts, messages and spawns; and `worldagent drafts`."""
 
 import json
 from contextlib import aclosing
@@ -20,6 +20,7 @@ from worldagent.society import (
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.society.drafts import proposed
 from worldagent.society.graph import as_mermaid
 
 __all__ = ["home", "run"]  # fixtures
@@ -148,3 +149,30 @@ async def test_a_person_rates_what_a_member_did(run: Run, home: Path) -> None:
     assert (await as_json(run, "workspace", "feedback", "e1", "none"))["trust"]["scores"] == {"qualify_lead": 0.35}
     assert "no episode 'e9'" in str(await refusal(run, "workspace", "feedback", "e9", "good"))
     assert "'fine'" in str(await refusal(run, "workspace", "feedback", "e1", "fine"))
+
+
+@pytest.mark.requirement("A10")
+async def test_a_person_approves_and_rejects_drafts(run: Run, home: Path) -> None:
+    assert (await run("drafts", "list")).stdout == "no draft waits\n"
+    async with aclosing(await Stores.open(Storage(home=home))) as stores:
+        society = Society(WorkspaceConfig(id="default", owner="charles"), stores.database)
+        for name in ("Clerk", "Cook", "Guard"):
+            await society.drafts.propose(proposed("root", name, f"You are a {name}."), draft_id=name.lower())
+    assert [each["id"] for each in (await as_json(run, "drafts", "list"))["drafts"]] == ["clerk", "cook", "guard"]
+    assert "soul_template: You are a Clerk." in (await run("drafts", "show", "clerk")).stdout
+    shown = (await as_json(run, "drafts", "show", "clerk"))["draft"]["template"]
+    changed = home / "changed.json"
+    changed.write_text(json.dumps(shown | {"soul_template": "You are kind."}), encoding="utf-8")
+    given = ("--template", f"@{changed}", "--spawner", "cro", "--spawner", "coo")
+    assert await as_json(run, "drafts", "approve", "clerk", *given) == {"approved": "clerk"}
+    assert (await run("drafts", "approve", "cook")).stdout == "cook can be used by you\n"
+    assert await as_json(run, "drafts", "reject", "guard", "--reason", "No.") == {"rejected": "guard"}
+    found = (await as_json(run, "drafts", "list", "--all"))["drafts"]
+    assert [(each["status"], each["template"]["allowed_spawners"]) for each in found] == [
+        ("active", ["cro", "coo"]),
+        ("active", []),
+        ("rejected", []),
+    ]
+    assert found[0]["template"]["soul_template"] == "You are kind."
+    error = await refusal(run, "drafts", "approve", "baker")
+    assert error["code"] == "unknown_draft"
