@@ -665,9 +665,10 @@ class TurnEngine:
             each.name for each in records.values() if each.kind in ("leaf", "flow")
         } - services.registry.functions.keys()
         gate.recall(records.values(), (*services.registry.untrusted, *gone))
-        for record in records.values():  # what the entries that it recalled were made of
+        for record in records.values():  # what the entries that it recalled and the replies that it got were made of
             if services.recall is not None and record.name == RECALL and record.result:
                 gate.mark(*recalled_marks(record.result))
+            gate.mark(*record.reply_marks)
         if request.origin is not None:
             gate.mark(*request.origin.marks)
         if "untrusted" in request.body:

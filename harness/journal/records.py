@@ -241,6 +241,12 @@ class CallRecord:
         return json.loads(self.gate) if _CHANGED in self.gate else _read_plain(self.gate)
 
     @property
+    def reply_marks(self) -> Sequence[str]:
+        """The untrusted content that a reply was made of: the `marks` of its value; none for any other record."""
+        value = json.loads(self.result) if self.kind == "reply" and self.result is not None else None
+        return value.get("marks", ()) if isinstance(value, dict) else ()
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """The arguments that it runs with: its params, or those that a person put in their place."""
         changed = (self.recorded_decision or {}).get("arguments")

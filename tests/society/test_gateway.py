@@ -509,3 +509,36 @@ async def test_an_agent_refuses_a_society_of_another_workspace(tmp_path: Path) -
     async with scripted_agent(tmp_path, ScriptedLM(Members())) as agent:
         with pytest.raises(InvalidArgument, match="no society"):
             await agent.society.waiting()
+
+
+@pytest.mark.requirement("C9")
+async def test_what_a_reply_was_made_of_marks_a_turn_also_after_it_was_resumed(tmp_path: Path) -> None:
+    seen: list[frozenset[str]] = []
+
+    @flow
+    async def look(ctx: CallContext) -> str:
+        """Look around."""
+        seen.append(frozenset(ctx.gate.marks))
+        return ctx.on_behalf_of
+
+    ask = ("request_role", {"to": "coo", "content": "How many?", "reason": "A report.", "seconds": 60})
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        todo: list[tuple[str, Any]] = [ask, ("deploy", {"where": "here"}), ("look", {})]
+        step = len(call.steps)
+        return {"result": "", **calls(todo[step])} if step < len(todo) else {"result": "Done."}
+
+    policy, tools = Policy(rules=SEND_RULES), [deploy, look]
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=policy, tools=tools) as agent:
+        for role_id in ("cro", "coo"):
+            await agent.society.join(able(role_id, "look", "deploy"))
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.society.send("root", "cro", "Go.")
+        await Gateway(agent).deliver()
+        [question] = await agent.society.inbox("coo")
+        await agent.society.send("coo", "cro", "Seven.", answers=question.message.id, marks=("fetch",))
+        await all_delivered(agent)
+        thread = agent.thread("member cro", account="member:cro")
+        [pause] = [each for each in await thread.pauses() if not each.answered]
+        await thread.resume({pause.id: Reject("No.")})
+    assert seen == [frozenset({"fetch", "message:root", "message:coo"})]
