@@ -17,7 +17,7 @@ from ...core import errors
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...core.pauses import Pause
 from ..service.members import enlist_member
-from ..service.pauses import takes_answer
+from ..service.pauses import takes_answer, waits_for_reply
 from ..service.typed_answers import pause_text
 from .command import signals_handled
 from .exits import DONE, FAILED, PAUSED, TERMINATED
@@ -185,14 +185,17 @@ def where(options: AgentOptions | ThreadsOptions) -> list[str]:
 
 def pauses_text(pauses: Sequence[Pause], command: str) -> str:
     """The pauses of a turn and the command that answers them, for a person at a terminal."""
-    count = len(pauses)
-    shown = [f"the turn waits for {'an answer' if count == 1 else f'{count} answers'}:"]
+    count = sum(not waits_for_reply(pause) for pause in pauses)
+    awaited = ("an answer" if count == 1 else f"{count} answers") if count else "a reply"
+    shown = [f"the turn waits for {awaited}:"]
     for pause in pauses:
         shown += ["", pause_text(pause), f"id: {pause.id}"]
+    if not count:
+        return "\n".join([*shown, "", "it continues once the reply is there and a gateway runs: `worldagent worker`"])
     left = [pause for pause in pauses if takes_answer(pause)]
     if not left:
         return "\n".join([*shown, "", "resume without an answer with:", f"  {command}"])
-    which, before = ("", "") if count == 1 else ("ID", "ID=")
+    which, before = ("", "") if len(pauses) == 1 else ("ID", "ID=")
     ways = [f"{command} --answer {before}ANSWER"]
     if any(pause.kind == "approval" for pause in left):
         ways = [f"{command} --approve {which}".rstrip(), f"{command} --reject {before}REASON", *ways]

@@ -17,7 +17,7 @@ from ...core.pauses import Pause
 from .answers import default_forms, pause_record
 from .arguments import ResumeArguments, ThreadArguments
 from .call import Call, Refused, names
-from .pauses import is_late, takes_answer, unanswered
+from .pauses import is_late, takes_answer, unanswered, waits_for_reply
 from .records import ErrorRecord, NextStep
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def to_call(
         pauses = [pause for pause in pauses if names(pause, call.caller)]
     if status not in _WHY or (not facts.own and (status == "running" or not pauses)):
         return []
-    if pauses and all(pause.kind == "reply" and not is_late(pause) for pause in pauses):
+    if pauses and all(map(waits_for_reply, pauses)):
         return []  # the turn continues once the reply is there
     needs = facts.needs if facts.own and status != "running" else ()
     again = f"; add the {' and the '.join(needs)} that the turn began with" if needs else ""

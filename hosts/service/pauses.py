@@ -67,6 +67,11 @@ def takes_answer(pause: Pause) -> bool:
     return pause.kind != "reply" and not is_late(pause)
 
 
+def waits_for_reply(pause: Pause) -> bool:
+    """Whether only the reply to a message, or the end of its time, continues the turn."""
+    return pause.kind == "reply" and not is_late(pause)
+
+
 def unanswered(pauses: Iterable[Pause]) -> tuple[Pause, ...]:
     """The pauses of a thread that have no answer yet."""
     return tuple(pause for pause in pauses if not pause.answered)

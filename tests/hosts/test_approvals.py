@@ -137,6 +137,32 @@ async def test_pauses_are_listed_over_all_threads_with_all_their_fields(home: Pa
 # --- events and chats -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("A4")
+async def test_a_turn_that_waits_for_a_reply_names_no_command_that_answers_it(home: Path, run: Run) -> None:
+    result = await run("task", "reply", *APP)
+    shown = (await run("threads", "show", "main", *DESK)).stdout
+    for text in (result.output, shown):
+        assert "the turn waits for a reply:" in text
+        assert "it waits for the reply to a message; no person can answer it" in text
+        assert "it continues once the reply is there and a gateway runs: `worldagent worker`" in text
+        assert "worldagent resume" not in text
+    assert (await run("approvals", "list", *DESK, "--json")).stdout == '{"approvals": []}\n'
+    waits = await run("task", "both", "--thread", "t2", *APP)
+    assert "the turn waits for an answer:" in waits.output
+    question = next(each for each in (await asked(run, "t2")) if each["kind"] == "question")
+    answered = await run("resume", "t2", *APP, "--answer", f"{question['id']}=Well.")
+    assert answered.exit_code == 3
+    assert "the turn waits for a reply:" in answered.output
+
+
+async def asked(run: Run, thread: str) -> list[dict[str, Any]]:
+    """What the turn of a thread waits for."""
+    found: list[dict[str, Any]] = json.loads((await run("threads", "show", thread, *DESK, "--json")).stdout)["thread"][
+        "pauses"
+    ]
+    return found
+
+
 async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_always(home: Path) -> None:
     await begun("series")
     lines = b"edit copies=many\nedit to=eve copies=2\n"

@@ -11,6 +11,7 @@ from worldagent import WorldAgent
 from worldagent.core.errors import CallRefused
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, Policy, tool
+from worldagent.harness.context import wait_for_reply
 from worldagent.harness.gate import Rule
 from worldagent.testing import ScriptedLM
 
@@ -105,6 +106,14 @@ async def _ask(_: Nothing, ctx: TaskContext) -> Said:
     return Said(text=await ctx.calls.ask_person("Well?"))
 
 
+async def _wait(_: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=str(await wait_for_reply(ctx.calls, "msg_1")))
+
+
+async def _wait_and_ask(nothing: Nothing, ctx: TaskContext) -> Said:
+    return (await asyncio.gather(_wait(nothing, ctx), _ask(nothing, ctx)))[0]
+
+
 def parts() -> dict[str, Any]:
     """The arguments of the desk, but workspace and storage."""
     functions: list[Function] = [tool(risk="network")(send), tool(risk="write")(keep), tool(risk="destructive")(erase)]
@@ -115,6 +124,8 @@ def parts() -> dict[str, Any]:
         "series": _trying(ana, ("send", {"to": "bob"}), together=False),
         "wipe": _trying(("erase", {"path": "a.md"})),
         "question": _ask,
+        "reply": _wait,
+        "both": _wait_and_ask,
     }
     return {
         "lm": ScriptedLM(lambda call: {"thought": "Hm."} if "about" in call.fields else {"reply": "Welcome."}),

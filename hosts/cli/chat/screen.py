@@ -28,7 +28,7 @@ from rich.text import Text
 from ....core import events
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
-from ...service.pauses import printable
+from ...service.pauses import printable, waits_for_reply
 from ...service.typed_answers import pause_text
 from ..options import ChatOptions
 from ..output import Output, note_text
@@ -229,6 +229,8 @@ class Screen(Output):
     def _ask(self, pauses: Sequence[Pause]) -> None:
         """Show the first pause. Each further pause is shown once the one before it is answered."""
         count = "an answer: /later ends the chat" if len(pauses) == 1 else f"{len(pauses)} answers: /pauses shows all"
+        if all(map(waits_for_reply, pauses)):
+            count = "a reply: /later ends the chat"
         self.note(f"The turn waits for {count}, /cancel ends the turn.")
         self._question(pauses[0])
 
