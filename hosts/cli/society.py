@@ -170,14 +170,12 @@ async def spawns(options: ThreadsOptions, output: Output) -> None:
 
       worldagent society spawns
     """
+    from ..service.society import spawns_answer
+
     async with open_society(options) as society:
-        found = [(each, await society.task_of(each.id)) for each in await society.spawns()]
-    records = [
-        {"id": each.id, "role": each.name, "parent": each.life.created_by, "soul": each.spec.soul, "task": task}
-        for each, task in found
-    ]
-    shown = [f"{each['id']} ({each['role']}), made by {each['parent']}\n{each['task']}".rstrip() for each in records]
-    output.result({"spawns": records}, "\n\n".join(shown) or "no member waits for approval")
+        found = await spawns_answer(society)
+    shown = [f"{each.id} ({each.role}), made by {each.parent}\n{each.task}".rstrip() for each in found.spawns]
+    output.result(_object(found), "\n\n".join(shown) or "no member waits for approval")
 
 
 @app.command("approve")

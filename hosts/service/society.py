@@ -90,6 +90,19 @@ class SocietySendArguments(WorkspaceArguments):
         return self
 
 
+class SocietyApproveArguments(WorkspaceArguments):
+    """Arguments of `society_approve`."""
+
+    member: Label = Field(description="the id of a member that waits for approval", examples=["bdr-emea"])
+
+
+class SocietyRejectArguments(WorkspaceArguments):
+    """Arguments of `society_reject`."""
+
+    member: Label = Field(description="the id of a member that waits for approval", examples=["bdr-apac"])
+    reason: str = Field(default="", max_length=2000, description="why, for the member that made it")
+
+
 class SocietyWithdrawArguments(WorkspaceArguments):
     """Arguments of `society_withdraw`."""
 
@@ -107,6 +120,16 @@ class MemberRecord(Wire):
     role: str = Field(description="the name of its role")
     status: str
     parent: str = Field(description="the member that made it")
+
+
+class SpawnRecord(Wire):
+    """A member that waits for the owner's approval."""
+
+    id: str
+    role: str = Field(description="the name of its role")
+    parent: str = Field(description="the member that made it")
+    soul: str = Field(description="who it is to be")
+    task: str = Field(description="its brief, as it will read it")
 
 
 class ContactRecord(Wire):
@@ -190,6 +213,24 @@ class SocietySendAnswer(Answer):
     message: MailRecord
 
 
+class SocietySpawnsAnswer(Answer):
+    """Answer of `society_spawns`."""
+
+    spawns: list[SpawnRecord] = Field(description="the oldest first")
+
+
+class SocietyApproveAnswer(Answer):
+    """Answer of `society_approve`."""
+
+    approved: str = Field(description="the id of the member")
+
+
+class SocietyRejectAnswer(Answer):
+    """Answer of `society_reject`."""
+
+    rejected: str = Field(description="the id of the member, which is free again")
+
+
 class SocietyWithdrawAnswer(Answer):
     """Answer of `society_withdraw`."""
 
@@ -219,6 +260,21 @@ async def graph_answer(society: Society) -> SocietyGraphAnswer:
     """Who knows whom, and by whose introduction."""
     found = await graph_of(society)
     return SocietyGraphAnswer.model_validate({**found, "mermaid": as_mermaid(found)})
+
+
+async def spawns_answer(society: Society) -> SocietySpawnsAnswer:
+    """The members that wait for the owner's approval, with their tasks."""
+    records = [
+        SpawnRecord(
+            id=each.id,
+            role=each.name,
+            parent=each.life.created_by,
+            soul=each.spec.soul,
+            task=await society.task_of(each.id),
+        )
+        for each in await society.spawns()
+    ]
+    return SocietySpawnsAnswer(spawns=records)
 
 
 def inbox_answer(letters: Sequence[Letter]) -> SocietyInboxAnswer:
@@ -334,6 +390,41 @@ async def society_send(call: Call[SocietySendArguments], agent: WorldAgent) -> S
         person, given.to, given.text, payload=payload, answers=given.answers or "", message_id=key
     )
     return send_answer(letter)
+
+
+async def society_spawns(call: Call[WorkspaceArguments], agent: WorldAgent) -> SocietySpawnsAnswer:
+    """List the members that wait for approval.
+
+    Raises:
+        Refused, InvalidArgument: As for `society_members`.
+    """
+    society = agent.society
+    _check_owner(call, society)
+    return await spawns_answer(society)
+
+
+async def society_approve(call: Call[SocietyApproveArguments], agent: WorldAgent) -> SocietyApproveAnswer:
+    """Let a member that waits for approval begin its task.
+
+    Raises:
+        Refused, InvalidArgument: As for `society_members`.
+        UnknownMember, LifecycleError: As for `Society.approve_spawn`.
+    """
+    society = agent.society
+    _check_owner(call, society)
+    return SocietyApproveAnswer(approved=await society.approve_spawn(call.given.member))
+
+
+async def society_reject(call: Call[SocietyRejectArguments], agent: WorldAgent) -> SocietyRejectAnswer:
+    """End a member that waits for approval.
+
+    Raises:
+        Refused, InvalidArgument: As for `society_members`.
+        UnknownMember, LifecycleError: As for `Society.reject_spawn`.
+    """
+    society, given = agent.society, call.given
+    _check_owner(call, society)
+    return SocietyRejectAnswer(rejected=await society.reject_spawn(given.member, given.reason))
 
 
 async def society_withdraw(call: Call[SocietyWithdrawArguments], agent: WorldAgent) -> SocietyWithdrawAnswer:

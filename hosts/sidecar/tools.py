@@ -276,6 +276,25 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         idempotent=False,
         open_world=True,
     ),
+    "society_spawns": _tool(
+        "List members to approve",
+        society.society_spawns,
+        "The members that wait for the owner's approval, with their tasks, for the owner and operators.",
+    ),
+    "society_approve": _tool(
+        "Approve a member",
+        society.society_approve,
+        "Let a member that waits for approval begin with its task.",
+        effect="changes",
+        idempotent=False,
+        open_world=True,
+    ),
+    "society_reject": _tool(
+        "Reject a member",
+        society.society_reject,
+        "End a member that waits for approval. The member that made it is told.",
+        effect="changes",
+    ),
     "society_withdraw": _tool(
         "Withdraw a contact",
         society.society_withdraw,

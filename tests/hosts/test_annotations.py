@@ -43,8 +43,10 @@ MESSAGE = "msg_hello"
 EXAMPLE = "t1"  # the thread that the examples of the published schemas name
 
 
-async def seen(client: Calling) -> dict[str, Any]:
-    """All of a workspace that can be read, by what it is about."""
+async def seen(client: Calling, tool: str) -> dict[str, Any]:
+    """All of a workspace that can be read, by what it is about; for a tool about members, what is known of them."""
+    if tool.startswith("society"):
+        return {each: await client.ask(each) for each in ("society_graph", "society_inbox", "society_spawns")}
     listed = (await client.ask("threads"))["threads"]
     found: dict[str, Any] = {each["thread"]: each for each in listed}
     for name in list(found):
@@ -52,12 +54,11 @@ async def seen(client: Calling) -> dict[str, Any]:
         found[name] = [found[name], *read]
     entries = (await client.ask("memory_list", account="ana"))["entries"]
     kept = [*(await client.ask("schedule_list"))["schedules"], *entries]
-    society = {tool: await client.ask(tool) for tool in ("society_graph", "society_inbox")}
-    return found | {each["id"]: each for each in kept} | society
+    return found | {each["id"]: each for each in kept}
 
 
 async def peopled(place: Path, workspace: str) -> None:
-    """A member with a contact that can be withdrawn, and a message of it to the owner."""
+    """A member with a contact that can be withdrawn, a message of it to the owner, and two that wait for approval."""
     example = least_arguments(TOOLS["society_withdraw"].arguments.model_json_schema())
     async with aclosing(await Stores.open(Storage(home=place))) as stores:
         society = Society(WorkspaceConfig(id=workspace, owner=OWNER), stores.database)
@@ -65,6 +66,9 @@ async def peopled(place: Path, workspace: str) -> None:
         for each in (example["contact"], "user"):
             await society.contacts.add(example["member"], Contact(id=each, role="someone"))
         await society.send(example["member"], "user", "Hello.", message_id=MESSAGE)
+        for tool in ("society_approve", "society_reject"):
+            draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["member"]
+            await society.members.queue_spawn(spec_of(draft, workspace=workspace))
 
 
 def about(tool: Tool, entry: str) -> dict[str, Any]:
@@ -99,21 +103,30 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
             if tool.name == "events":
                 given["turn_id"] = (await client.ask("pauses", thread=EXAMPLE))["turn_id"]
             given |= about(tool, (await client.ask("memory_add", text="Ana."))["entry"]["id"])
-            before = await seen(client)
             if hints.open_world_hint:  # the agent runs, and its tools may do anything
                 assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint) == (False, True, False)
                 assert "text" in given or tool.name != "converse"
                 continue
+            before = await seen(client, tool.name)
             await client.ask(tool.name, **given)
-            after = await seen(client)
+            after = await seen(client, tool.name)
             kept = {name: after.get(name) for name in before} == before
             assert hints.read_only_hint == (after == before), tool.name
             assert hints.destructive_hint == (not kept), tool.name
             with suppress(sidecar_calls.Refused):  # an id is taken, or is gone
                 await client.ask(tool.name, **given)
-            assert hints.idempotent_hint == (await seen(client) == after), tool.name
+            assert hints.idempotent_hint == (await seen(client, tool.name) == after), tool.name
             checked.add(tool.name)
-        runs = {"converse", "task", "run_skill", "run_scheduled", "resume", "schedule_run", "society_send"}
+        runs = {
+            "converse",
+            "task",
+            "run_skill",
+            "run_scheduled",
+            "resume",
+            "schedule_run",
+            "society_approve",
+            "society_send",
+        }
         assert {tool.name for tool in tools} - checked == runs
 
 

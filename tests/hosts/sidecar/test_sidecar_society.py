@@ -43,12 +43,14 @@ def made(place: Path, script: Any = None) -> Callable[[str], WorldAgent]:
 
 
 async def peopled(place: Path) -> None:
-    """A CRO and a BDR of it, a person ana that the CRO has written to, and a message to the owner."""
+    """A CRO with a BDR and two drafts, a person ana that the CRO has written to, and a message to the owner."""
     async with made(place)("novel") as agent:
         society = agent.society
         for role_id, parent in (("cro", ""), ("bdr", "cro")):
             await society.join(spec_of(role_id, parent), name=role_id.upper())
         await society.members.add_person("novel", Participant(id="ana", type="human", name="Ana"))
+        for draft in ("sdr", "ae"):
+            await society.members.queue_spawn(spec_of(draft, "cro"))
         for person in ("ana", "user"):
             await society.contacts.add("cro", Contact(id=person, role="a person"))
             await society.send("cro", person, f"Hello {person}.")
@@ -67,6 +69,7 @@ async def test_the_owner_sees_members_and_contacts_as_the_command_line_shows_the
         "society_contacts": (("contacts", "bdr"), {"member": "bdr"}),
         "society_graph": (("graph",), {}),
         "society_inbox": (("inbox",), {}),
+        "society_spawns": (("spawns",), {}),
     }
     async with served(sidecar) as url, caller_of(url, "auto", "charles") as owner:
         for tool, (words, arguments) in shown.items():
@@ -127,6 +130,9 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "society_contacts": {"member": "bdr"},
         "society_graph": {},
         "society_withdraw": {"member": "bdr", "contact": "cro"},
+        "society_spawns": {},
+        "society_approve": {"member": "sdr"},
+        "society_reject": {"member": "sdr"},
     }
     async with (
         served(sidecar) as url,
@@ -143,6 +149,13 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
             assert (await caller("society_withdraw", **withdrawn))["withdrawn"] is True
             assert (await caller("society_withdraw", **withdrawn))["withdrawn"] is False
         assert (await owner("society_withdraw", member="root", contact="user"))["withdrawn"] is False
+        assert [each["id"] for each in (await operator("society_spawns"))["spawns"]] == ["sdr", "ae"]
+        assert (await owner("society_approve", member="sdr"))["approved"] == "sdr"
+        assert (await operator("society_reject", member="ae", reason="Not now."))["rejected"] == "ae"
+        assert (await owner("society_spawns"))["spawns"] == []
+        assert (await owner.refused("society_approve", member="sdr"))["code"] == "lifecycle_error"
+        statuses = {each["id"]: each["status"] for each in (await owner("society_members"))["members"]}
+        assert statuses == {"cro": "active", "bdr": "active", "sdr": "active"}
 
 
 async def test_refusals_say_what_to_do_and_quote_nothing(tmp_path: Path) -> None:
@@ -158,6 +171,8 @@ async def test_refusals_say_what_to_do_and_quote_nothing(tmp_path: Path) -> None
         ("society_send", {"to": "cro", "payload": {"message_type": "x"}}, "invalid_argument", "message_type, which is"),
         ("society_contacts", {"member": SECRET}, "unknown_member", "no member with this id"),
         ("society_withdraw", {"member": SECRET, "contact": "cro"}, "unknown_member", "no member with this id"),
+        ("society_approve", {"member": SECRET}, "unknown_member", "no member with this id"),
+        ("society_reject", {"member": SECRET}, "unknown_member", "no member with this id"),
         ("society_inbox", {"limit": 0}, "invalid_argument", "limit: Input should be greater than or equal to 1"),
     ]
     async with served(sidecar) as url, caller_of(url, "auto", "charles") as owner:
@@ -179,6 +194,9 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "society_read": READ,
         "society_send": {"to": "root", "text": "Hm."},
         "society_withdraw": {"member": "root", "contact": "cro"},
+        "society_spawns": {},
+        "society_approve": {"member": "sdr"},
+        "society_reject": {"member": "sdr"},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,
