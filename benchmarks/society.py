@@ -1,17 +1,29 @@
-"""What members, contacts, messages and introductions cost, each against a society of twice the size.
+"""What members, contacts, messages and introductions cost, each against a society of twice the size, and how soon a
+message starts the turn of its receiver.
 
 Run `python benchmarks/society.py [--quick] [--json]`. It prints a table and one JSON line; README.md explains both.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
+import subprocess
+import sys
 import tempfile
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, aclosing, suppress
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
+from typing import Any
 
+from pydantic import SecretStr
+
+from worldagent import Settings, Storage, WorldAgent
+from worldagent.autonomy import Gateway
 from worldagent.benchmarks._measure import Report, Row, at_once, interleaved, main
 from worldagent.benchmarks._postgres import new_database, server
 from worldagent.core.errors import UnknownContact
@@ -29,6 +41,7 @@ from worldagent.society.contacts import add_contact
 from worldagent.society.members import add_member, new_member
 from worldagent.society.roles import RoleStatus
 from worldagent.storage import Database, PostgresAddress, Transaction
+from worldagent.testing import ScriptedCall, ScriptedLM
 
 _POLICY = WorkspacePolicy(max_roles=1_000_000)
 _MEMBERS, _CONTACTS = 10_000, 10  # members, and contacts of each
@@ -134,12 +147,99 @@ async def measure(small: Crowd, large: Crowd, *, quick: bool, prefix: str) -> li
     return rows
 
 
+@contextmanager
+def broker(folder: Path) -> Generator[str | None]:
+    """Start a NATS server, from the development extra; yields its address, or None without it."""
+    program = Path(sys.executable).with_name("nats-server")
+    if not program.exists():
+        yield None
+        return
+    where = [
+        "-a",
+        "127.0.0.1",
+        "-p",
+        "-1",
+        "--ports_file_dir",
+        str(folder),
+        "-sd",
+        str(folder),
+        "-l",
+        str(folder / "log"),
+    ]
+    process = subprocess.Popen([str(program), "-js", *where])
+    try:
+        ports, deadline = folder / f"nats-server_{process.pid}.ports", time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with suppress(OSError, ValueError):  # it is not written, or not to its end
+                yield str(json.loads(ports.read_text())["nats"][0])
+                return
+            time.sleep(0.01)
+        raise TimeoutError("the NATS server did not start")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def waking(storage: Storage, nats_url: str | None) -> AsyncGenerator[Callable[[], Awaitable[float]]]:
+    """Two agents as in two processes, one with a gateway; yields a call that measures from send to the turn's model."""
+    asked = asyncio.Event()
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        asked.set()
+        return {"result": "Done."}
+
+    def agent() -> WorldAgent:
+        settings = Settings(trace=False, nats_url=None if nats_url is None else SecretStr(nats_url))
+        society = WorkspaceConfig(id="w", owner="o")
+        return WorldAgent("w", lm=ScriptedLM(reply), society=society, storage=storage, settings=settings)
+
+    async with agent() as sender, agent() as receiver, Gateway(receiver):
+        await sender.society.join(spec(0))
+
+        async def once() -> float:
+            asked.clear()
+            began = time.perf_counter()
+            await sender.society.send("root", "m0", "Hello.")
+            await asyncio.wait_for(asked.wait(), 30)
+            took = time.perf_counter() - began
+            while await sender.society.waiting():  # noqa: ASYNC110 -- each message finds an idle gateway
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(random.uniform(0, 0.5))  # another part of the gateway's wait
+            return took
+
+        yield once
+
+
+async def measure_waking(folder: Path, started: Any, nats_url: str | None, *, quick: bool) -> list[Row]:
+    """How soon a message starts a turn: by polling, and by what wakes the gateway of another process."""
+    places: dict[str, tuple[Storage, str | None]] = {
+        "poll": (Storage(home=folder / "poll"), None)
+    }  # on SQLite other processes are not woken
+    if started is not None:
+        places["notify"] = (Storage(home=folder / "n", url=new_database(started, "society_notify")), None)
+        if nats_url is not None:
+            places["nats"] = (Storage(home=folder / "j", url=new_database(started, "society_nats")), nats_url)
+    taken: dict[str, list[float]] = {name: [] for name in places}
+    async with AsyncExitStack() as opened:
+        cases = {name: await opened.enter_async_context(waking(*place)) for name, place in places.items()}
+        for number in range(3 if quick else 21):
+            for name, once in cases.items():
+                took = await once()
+                if number:  # the first one makes the thread, and with NATS the stream
+                    taken[name].append(took)
+    rows = [Row(key=f"wake_{name}_ms", value=median(each) * 1000, unit="ms") for name, each in taken.items()]
+    base = median(taken["poll"])
+    ratios = {name: median(each) / base for name, each in taken.items() if name != "poll"}
+    return rows + [Row(key=f"wake_{name}_of_poll", value=value, aim=1.0) for name, value in ratios.items()]
+
+
 async def run(report: Report) -> None:
     """Measure everything, in the order of README.md."""
     size = 100 if report.quick else _MEMBERS
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
-        started = opened.enter_context(server())
+        started, nats_url = opened.enter_context(server()), opened.enter_context(broker(folder))
         places: dict[str, list[Path | PostgresAddress]] = {"sqlite": [folder / "1" / "a.db", folder / "2" / "a.db"]}
         if started is not None:
             places["postgres"] = [PostgresAddress(new_database(started, f"society_{each}")) for each in "12"]
@@ -150,6 +250,8 @@ async def run(report: Report) -> None:
             ):
                 rows = await measure(Crowd(first, size), Crowd(second, 2 * size), quick=report.quick, prefix=prefix)
             report.section(f"{size:,} members with {_CONTACTS} contacts each, {prefix}", rows)
+        rows = await measure_waking(folder, started, nats_url, quick=report.quick)
+        report.section("from the send to the model call of the receiver's turn, in another process", rows)
 
 
 if __name__ == "__main__":

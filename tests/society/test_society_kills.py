@@ -45,6 +45,14 @@ def test_a_gateway_goes_on_while_another_one_is_killed(engine: Engine) -> None:
         check(kill, seed)
 
 
+@pytest.mark.timeout(BOUND)
+@on_every_database
+def test_no_message_is_lost_where_sender_gateways_and_broker_are_killed(engine: Engine) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    for run in run_program("kill_gateways", BOUND, engine=engine, count=3, kills=4, runs=1, seed=seed):
+        assert run["wrong"] == [], (run, seed)
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -82,3 +90,12 @@ def test_members_go_on_wherever_their_process_was_killed(engine: Engine, case: s
     assert kills
     for kill in kills:
         check(kill)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3 * BOUND)
+@on_every_database
+def test_no_message_is_lost_however_often_sender_gateways_and_broker_are_killed(engine: Engine) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    runs = run_program("kill_gateways", 3 * BOUND, engine=engine, count=6, kills=8, runs=12, seed=seed)
+    assert [run for run in runs if run["wrong"]] == [], seed
