@@ -228,27 +228,40 @@ class Gateway:
 
     async def _turn(self, letter: Letter) -> Turn:
         receiver, sender = letter.message.to_id, letter.message.from_id
-        thread = self._thread_of(receiver, None if sender == USER else sender, letter.marks)
-        if receiver == ROOT:
-            text = await self._society.prepared(letter.message.id, await self._society.text_of(letter))
-            return await thread.converse(text, key=letter.message.id, unattended="pause")
-        await self.enlist(receiver)
+        if receiver != ROOT:
+            await self.enlist(receiver)
         # What the turn is given is stored first: a start with the same key must be equal.
-        request = await self._society.prepared(letter.message.id, await self._request(letter))
-        return await thread.task("subagent", {"worker": receiver, "request": request}, key=letter.message.id)
+        make = self._text if receiver == ROOT else self._request
+        given, marks = await self._society.prepared(letter.message.id, partial(make, letter))
+        thread = self._thread_of(receiver, None if sender == USER else sender, marks)
+        if receiver == ROOT:
+            return await thread.converse(given, key=letter.message.id, unattended="pause")
+        return await thread.task("subagent", {"worker": receiver, "request": given}, key=letter.message.id)
 
-    async def _request(self, letter: Letter) -> str:
-        receiver = letter.message.to_id
-        member = await self._society.members.member(self._agent.workspace, receiver)
-        earlier = await self._society.earlier(letter, most=MAX_EARLIER)
-        return MemberRequest(
+    async def _text(self, letter: Letter) -> tuple[str, Iterable[str]]:
+        return await self._society.text_of(letter), letter.marks
+
+    async def _request(self, letter: Letter) -> tuple[str, Iterable[str]]:
+        """What a member's turn is given, and the untrusted content in all that it is shown (C9)."""
+        society, receiver = self._society, letter.message.to_id
+        member = await society.members.member(self._agent.workspace, receiver)
+        earlier = await society.earlier(letter, most=MAX_EARLIER)
+        contacts = await society.contacts.list(receiver)
+        task = None if letter.message.message_type == "task_assignment" else await society.last_task(receiver)
+        request = MemberRequest(
             goals=goals_text(member.spec.goals),
-            task="" if letter.message.message_type == "task_assignment" else await self._society.task_of(receiver),
-            contacts=[as_shown(each) for each in await self._society.contacts.list(receiver)],
-            earlier=[EarlierMessage(id=id_, text=text) for id_, text in earlier],
+            task="" if task is None else await society.brief_in(task),
+            contacts=[as_shown(each) for each in contacts],
+            earlier=[
+                EarlierMessage(id=each.message.id, text=await society.text_for(receiver, each)) for each in earlier
+            ],
             message_id=letter.message.id,
-            message=await self._society.text_of(letter),
-        ).model_dump_json()
+            message=await society.text_of(letter),
+        )
+        marks = {*letter.marks, *(mark for each in contacts for mark in each.marks)}
+        for each in (*earlier, *(() if task is None else (task,))):
+            marks.update(each.marks_for(receiver))
+        return request.model_dump_json(), marks
 
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
         # A member has an account of its own, and with it its memory, its usage and its stored role.

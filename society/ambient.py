@@ -56,7 +56,9 @@ def ambient_functions(society: Callable[[CallContext], Society]) -> tuple[Functi
         if config.policy.discovery == "open":
             shown = [{"id": each.id, "role": each.name} for each in found.values()]
         else:
-            shown = [as_shown(each) for each in await society(ctx).contacts.list(member.id)]
+            contacts = await society(ctx).contacts.list(member.id)
+            ctx.gate.mark(*(mark for each in contacts for mark in each.marks))
+            shown = [as_shown(each) for each in contacts]
         domains = {each["id"]: [*found[each["id"]].domains] if each["id"] in found else [] for each in shown}
         told = [{**each, "domains": domains[each["id"]]} for each in shown]
         return [each for each in told if not domain or domain in each["domains"]]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pydantic import Json
+
 from ..core import Clock, SystemClock, canonical_json, check_id
 from ..core.checks import check_text, check_time
 from ..core.errors import InvalidArgument
@@ -38,6 +40,8 @@ class Contact:
         reason: Why it was introduced; a first message that gives no reason tells this.
         since: When it became a contact; None before it is stored.
         expires: When it stops being a contact; None is never.
+        marks: The untrusted functions and senders whose content those had read that told of it. They mark the turns of
+            members that are shown it.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -51,6 +55,7 @@ class Contact:
     reason: str = ""
     since: datetime | None = None
     expires: datetime | None = None
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_id("the id of a contact", self.id)
@@ -60,6 +65,7 @@ class Contact:
         check_text("reason", self.reason, empty=True)
         check_time("since", self.since, optional=True)
         check_time("expires", self.expires, optional=True)
+        object.__setattr__(self, "marks", tuple(self.marks))
         if not isinstance(self.interface, InterfaceSpec | None):
             raise InvalidArgument("`interface` must be an InterfaceSpec", remedy="omit it where there is none")
 
@@ -82,20 +88,23 @@ class _Stored(Row):
     reason: str
     since: Moment
     expires: Moment | None
+    marks: Json[list[str]]
 
 
-_COLUMNS: Final = "workspace, owner, id, role, introduced_by, interface, note, reason, since, expires"
+_COLUMNS: Final = "workspace, owner, id, role, introduced_by, interface, note, reason, since, expires, marks"
 _ALIVE: Final = "(expires IS NULL OR expires > ?)"
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND id=? AND {_ALIVE}"
 _OWN: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND {_ALIVE} ORDER BY since, id"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND {_ALIVE} ORDER BY owner, since, id"
-_ADD: Final = f"""INSERT INTO wa_contact({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_ADD: Final = f"""INSERT INTO wa_contact({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                   ON CONFLICT(workspace, owner, id) DO UPDATE SET role=excluded.role, interface=excluded.interface,
+                  marks=excluded.marks,
                   reason=CASE WHEN excluded.reason='' THEN wa_contact.reason ELSE excluded.reason END,
                   note=CASE WHEN excluded.note='' THEN wa_contact.note ELSE excluded.note END,
                   introduced_by=CASE WHEN {_ALIVE.replace("expires", "wa_contact.expires")}
                                      THEN wa_contact.introduced_by ELSE excluded.introduced_by END,
                   expires=CASE WHEN wa_contact.expires IS NULL THEN NULL ELSE excluded.expires END"""
+_MARKS: Final = "SELECT marks FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
 _DROP: Final = "DELETE FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
 
 
@@ -156,6 +165,7 @@ def _contact(row: Sequence[Any]) -> Contact:
         reason=kept["reason"],
         since=datetime.fromtimestamp(kept["since"], UTC),
         expires=None if kept["expires"] is None else datetime.fromtimestamp(kept["expires"], UTC),
+        marks=tuple(json.loads(kept["marks"])),
     )
 
 
@@ -183,7 +193,9 @@ def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, n
     interface = None if contact.interface is None else canonical_json(contact.interface.to_json())
     expires = None if contact.expires is None else contact.expires.timestamp()
     given = (workspace, owner, contact.id, contact.role, contact.introduced_by, interface, contact.note, contact.reason)
-    tx.execute(_ADD, (*given, now.timestamp(), expires, now.timestamp()))
+    before = [mark for (body,) in tx.execute(_MARKS, given[:3]) for mark in json.loads(body)]
+    marks = canonical_json(sorted({*before, *contact.marks}))  # what was told of it before can still be there
+    tx.execute(_ADD, (*given, now.timestamp(), expires, marks, now.timestamp()))
 
 
 def as_shown(contact: Contact) -> dict[str, Any]:

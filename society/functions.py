@@ -194,7 +194,9 @@ class SocietyFunctions:
         return await _refused_as(ParamsInvalid, spawning)
 
     async def _contacts(self, ctx: CallContext) -> list[dict[str, Any]]:
-        return [as_shown(each) for each in await self._opened(ctx).contacts.list(ctx.on_behalf_of)]
+        found = await self._opened(ctx).contacts.list(ctx.on_behalf_of)
+        ctx.gate.mark(*(mark for each in found for mark in each.marks))
+        return [as_shown(each) for each in found]
 
     async def _create(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..core.checks import to_json
 from .contacts import BIRTH
 from .roles import ROOT, USER
 from .society import Society
+
+_LEFT_OUT: Final = ("interface", "marks")
 
 
 async def graph_of(society: Society) -> dict[str, Any]:
@@ -22,7 +24,10 @@ async def graph_of(society: Society) -> dict[str, Any]:
         for each in await society.members.members(society.config.id)
     ]
     contacts = [
-        {"owner": owner, **{name: value for name, value in to_json(contact).items() if name != "interface"}}
+        {
+            "owner": owner,
+            **{name: value for name, value in to_json(contact).items() if name not in ("interface", "marks")},
+        }
         for owner, contact in await society.contacts.every()
     ]
     return {"members": members, "contacts": contacts}

@@ -50,6 +50,15 @@ class Letter:
     state: State
     answered: bool
 
+    def marks_for(self, reader: str) -> tuple[str, ...]:
+        """What marks a turn that is shown it: its marks and who sent it, unless that is the reader or the owner.
+
+        Args:
+            reader: The member.
+        """
+        sender = self.message.from_id
+        return self.marks if sender in (reader, USER) else (*self.marks, f"message:{sender}")
+
 
 class _Stored(Row):
     workspace: str
@@ -238,15 +247,25 @@ def mailbox_full(receiver: str, waiting: int) -> MailboxFull:
 
 
 _PREPARE: Final = "UPDATE wa_mail SET prepared=? WHERE workspace=? AND id=? AND prepared IS NULL"
-_PREPARED: Final = "SELECT prepared FROM wa_mail WHERE workspace=? AND id=?"
+_PREPARED: Final = "SELECT prepared FROM wa_mail WHERE workspace=? AND id=? AND prepared IS NOT NULL"
 _OPENING: Final = ("role", "duties", "reason")
 
 
-def prepare(tx: Transaction, workspace: str, message_id: str, text: str) -> str:
-    """Store what the turn of a message is given, unless that was done, and return what is stored."""
-    tx.execute(_PREPARE, (text, workspace, message_id))
+def prepared_of(tx: Transaction, workspace: str, message_id: str) -> tuple[str, tuple[str, ...]] | None:
+    """What the turn of a message is given, and the marks of that; None if it is not stored yet."""
     rows = tx.execute(_PREPARED, (workspace, message_id))
-    return str(rows[0][0]) if rows else text
+    if not rows:
+        return None
+    text, marks = json.loads(rows[0][0])
+    return text, tuple(marks)
+
+
+def prepare(
+    tx: Transaction, workspace: str, message_id: str, text: str, marks: Sequence[str]
+) -> tuple[str, tuple[str, ...]]:
+    """Store what the turn of a message is given with its marks, unless that was done, and return what is stored."""
+    tx.execute(_PREPARE, (canonical_json([text, [*marks]]), workspace, message_id))
+    return prepared_of(tx, workspace, message_id) or (text, tuple(marks))
 
 
 def set_state(tx: Transaction, workspace: str, message_id: str, state: State) -> None:

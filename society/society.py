@@ -7,7 +7,7 @@ turn for the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -77,6 +77,7 @@ from .mail import (
     mark_answered,
     post,
     prepare,
+    prepared_of,
     recorded_of,
     set_state,
     unanswered,
@@ -347,7 +348,7 @@ class Society:
             self._acquaint(tx, member)
             task_brief = given or derived_brief(template, params, spec.reports_to)
             for each in task_brief.collaborators:
-                self._collaborate(tx, spawner, member, each)
+                self._collaborate(tx, spawner, member, each, marks)
             above = ROOT if parent is None else parent.id
             payload = {MESSAGE_TYPE: "task_assignment", "task_brief": task_brief.to_json()}
             message = RoleMessage(
@@ -440,7 +441,9 @@ class Society:
             with suppress(MailboxFull):
                 post(tx, self.config.id, message, chain=chain, opening=None, marks=(), now=now)
 
-    def _collaborate(self, tx: Transaction, spawner: str, child: Member, given: Collaborator) -> None:
+    def _collaborate(
+        self, tx: Transaction, spawner: str, child: Member, given: Collaborator, marks: Sequence[str]
+    ) -> None:
         """Make a collaborator a contact of a child. It must be a contact of who names it, unless discovery is open."""
         now, id_ = self._clock.now(), self._alias(given.id)
         known = contact_of(tx, self.config.id, spawner, id_, now)
@@ -450,7 +453,14 @@ class Society:
         if id_ == child.id:
             raise BriefInvalid(f"{id_!r} cannot be its own collaborator", remedy="name other members")
         interface = given.interface or (self._contact(tx, other, spawner).interface)
-        contact = Contact(id=id_, role=given.role[:200], introduced_by=spawner, interface=interface, note=given.note)
+        contact = Contact(
+            id=id_,
+            role=given.role[:200],
+            introduced_by=spawner,
+            interface=interface,
+            note=given.note,
+            marks=_told_by(spawner, marks),
+        )
         add_contact(tx, self.config.id, child.id, contact, now)
 
     async def create_role(self, template: RoleTemplate) -> None:
@@ -804,7 +814,7 @@ class Society:
             raise self._stranger(tx, message.from_id, message.to_id)
         self._check_answers(tx, message)
         chain = self._chain(sending)
-        message, introduced = self._introduced(tx, sending, replied)
+        message, introduced = self._introduced(tx, sending, replied, marks)
         if replied and not message.correlation_id:
             message = replace(message, correlation_id=self._first_question(tx, replied))
         asked = self._question(tx, message, chain, marks, sending.now) if introduced and not testing else None
@@ -945,7 +955,7 @@ class Society:
     # --- introductions ------------------------------------------------------------------------------------------------
 
     def _introduced(
-        self, tx: Transaction, sending: _Sending, replied: Sequence[str]
+        self, tx: Transaction, sending: _Sending, replied: Sequence[str], marks: Sequence[str]
     ) -> tuple[RoleMessage, tuple[Contact, ...]]:
         """Check a request or answer about an introduction; returns it with the contact that an answer brings (C3)."""
         message = sending.message
@@ -961,10 +971,10 @@ class Society:
             )
         target, request = message.payload.get("target_id"), letter_of(tx, self.config.id, asked[0])
         reason = "" if request is None else str(request.message.payload["reason"])
-        introduced = () if target is None else (self._introduce(tx, sending, str(target), reason),)
+        introduced = () if target is None else (self._introduce(tx, sending, str(target), reason, marks),)
         return replace(message, correlation_id=asked[0]), introduced
 
-    def _introduce(self, tx: Transaction, sending: _Sending, target: str, reason: str) -> Contact:
+    def _introduce(self, tx: Transaction, sending: _Sending, target: str, reason: str, marks: Sequence[str]) -> Contact:
         message, payload = sending.message, sending.message.payload
         contact = contact_of(tx, self.config.id, message.from_id, self._alias(target), sending.now)
         if contact is None:
@@ -978,6 +988,7 @@ class Society:
             interface=contact.interface or interface_of(message.to_json()["payload"]["interface_spec"]),
             note=str(payload["usage_advice"]),
             reason=reason,
+            marks=_told_by(message.from_id, (*contact.marks, *marks)),
         )
 
     def _question(
@@ -1116,7 +1127,7 @@ class Society:
         if letter.answered or len(fitting) != 1:
             return letter.answered
         [found] = fitting
-        return self._replies(tx, letter, _response(found), letter.marks)
+        return self._replies(tx, letter, _response(found), (*letter.marks, *found.marks))
 
     def _answers_question(self, tx: Transaction, letter: Letter) -> bool:
         return is_question(letter_of(tx, self.config.id, letter.message.correlation_id))
@@ -1154,9 +1165,20 @@ class Society:
             return False
         return self._replies(tx, origin, payload, letter.marks)
 
-    async def prepared(self, message_id: str, text: str) -> str:
-        """Store what the turn of a message is given, and return what was stored first."""
-        return await self._database.transact(lambda tx: prepare(tx, self.config.id, message_id, text))
+    async def prepared(
+        self, message_id: str, make: Callable[[], Awaitable[tuple[str, Iterable[str]]]]
+    ) -> tuple[str, tuple[str, ...]]:
+        """What the turn of a message is given, and the untrusted content in that: what was stored first.
+
+        Args:
+            message_id: The message.
+            make: Makes both, if nothing is stored yet.
+        """
+        found = await self._database.read(lambda tx: prepared_of(tx, self.config.id, message_id))
+        if found is not None:
+            return found
+        text, marks = await make()
+        return await self._database.transact(lambda tx: prepare(tx, self.config.id, message_id, text, sorted({*marks})))
 
     async def reply_to(self, message_id: str) -> Letter | None:
         """The first reply to a message; None if there is none yet."""
@@ -1280,16 +1302,23 @@ class Society:
 
     async def task_of(self, member: str) -> str:
         """The brief of the last task that a member was given, as it reads it; empty if it was given none."""
-        rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, member, _TASKS))
-        received = [each.message for each in rows if each.message.to_id == member]
-        tasks = [each for each in received if each.message_type == "task_assignment"]
-        if not tasks:
-            return ""
-        language: Language = await self._database.read(lambda tx: self._language(tx, member))
-        return TaskBrief.from_json(tasks[-1].to_json()["payload"]["task_brief"]).to_text(language)
+        task = await self.last_task(member)
+        return "" if task is None else await self.brief_in(task)
 
-    async def earlier(self, letter: Letter, *, most: int) -> list[tuple[str, str]]:
-        """The last messages that the receiver of a message received and sent before it, with ids, the oldest first.
+    async def last_task(self, member: str) -> Letter | None:
+        """The message with the last task that a member was given; None if it was given none."""
+        rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, member, _TASKS))
+        received = [each for each in rows if each.message.to_id == member]
+        tasks = [each for each in received if each.message.message_type == "task_assignment"]
+        return tasks[-1] if tasks else None
+
+    async def brief_in(self, task: Letter) -> str:
+        """The brief of a message with a task, as its receiver reads it."""
+        language: Language = await self._database.read(lambda tx: self._language(tx, task.message.to_id))
+        return quoted(TaskBrief.from_json(task.message.to_json()["payload"]["task_brief"]).to_text(language))
+
+    async def earlier(self, letter: Letter, *, most: int) -> list[Letter]:
+        """The last messages that the receiver of a message received and sent before it, the oldest first.
 
         Those that it sent are among them from the start, those that it received once its turn with them began.
 
@@ -1304,15 +1333,19 @@ class Society:
             for each in rows
             if each.message.id != letter.message.id and (each.state != "waiting" or each.message.from_id == receiver)
         ]
-        return [
-            (
-                each.message.id,
-                await self.text_of(each, can_reply=False)
-                if each.message.to_id == receiver
-                else f"-> {each.message.to_id}: {quoted(each.message.content or str(each.message.message_type))}",
-            )
-            for each in shown[-most:]
-        ]
+        return shown[-most:]
+
+    async def text_for(self, reader: str, letter: Letter) -> str:
+        """An earlier message as a member reads it that received or sent it.
+
+        Args:
+            reader: The member.
+            letter: The message.
+        """
+        message = letter.message
+        if message.to_id == reader:
+            return await self.text_of(letter, can_reply=False)
+        return f"-> {message.to_id}: {quoted(message.content or str(message.message_type))}"
 
     async def text_of(self, letter: Letter, *, can_reply: bool = True) -> str:
         """A message as its receiver reads it (C10).
@@ -1362,6 +1395,11 @@ def _check_policy(policy: WorkspacePolicy) -> None:
 def _type_of(payload: Mapping[str, Any]) -> MessageType | None:
     kind = payload.get(MESSAGE_TYPE)
     return kind if isinstance(kind, str) else None  # type: ignore[return-value] # `RoleMessage` refuses unknown ones
+
+
+def _told_by(member: str, marks: Sequence[str]) -> tuple[str, ...]:
+    """The marks of what a member tells of another one, which had read what `marks` says."""
+    return tuple(sorted({*marks} if member == USER else {*marks, f"message:{member}"}))
 
 
 def _reply(letter: Letter, payload: Mapping[str, Any], text: str = "") -> RoleMessage:

@@ -88,6 +88,7 @@ SOCIETY: Final = Schema(
                  reason TEXT NOT NULL,
                  since DOUBLE PRECISION NOT NULL,
                  expires DOUBLE PRECISION,
+                 marks TEXT NOT NULL,
                  PRIMARY KEY(workspace, owner, id))""",
             "CREATE INDEX wa_contact_id ON wa_contact(workspace, id)",
             # One row a receiver, held while a message is added: it numbers and counts those that wait.

@@ -253,7 +253,9 @@ async def contacts_answer(society: Society, member: str) -> SocietyContactsAnswe
     """
     if await society.members.get(society.config.id, member) is None:
         raise unknown_member(member)
-    return SocietyContactsAnswer.model_validate({"contacts": to_json(await society.contacts.list(member))})
+    found = [to_json(each) for each in await society.contacts.list(member)]
+    shown = [{name: value for name, value in each.items() if name != "marks"} for each in found]
+    return SocietyContactsAnswer.model_validate({"contacts": shown})
 
 
 async def graph_answer(society: Society) -> SocietyGraphAnswer:

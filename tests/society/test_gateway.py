@@ -72,9 +72,9 @@ def deploy(where: str) -> str:
     return where
 
 
-async def all_delivered(agent: WorldAgent) -> None:
+async def all_delivered(agent: WorldAgent, most: int = 20) -> None:
     gateway = Gateway(agent)
-    for _ in range(20):
+    for _ in range(most):
         if not await gateway.deliver():
             return
     raise AssertionError("messages go on")
@@ -542,3 +542,42 @@ async def test_what_a_reply_was_made_of_marks_a_turn_also_after_it_was_resumed(t
         [pause] = [each for each in await thread.pauses() if not each.answered]
         await thread.resume({pause.id: Reject("No.")})
     assert seen == [frozenset({"fetch", "message:root", "message:coo"})]
+
+
+@pytest.mark.requirement("C9")
+@pytest.mark.parametrize("shown", ["message", "task", "contact"])
+async def test_a_turn_is_marked_with_all_that_its_member_is_shown(tmp_path: Path, shown: str) -> None:
+    seen: list[frozenset[str]] = []
+
+    @flow
+    async def look(ctx: CallContext) -> str:
+        """Look around."""
+        seen.append(frozenset(ctx.gate.marks))
+        return ctx.on_behalf_of
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        return {"result": "Done."} if call.steps else {"result": "", **calls(("look", {}))}
+
+    read = ("fetch",)
+    advice = {"target_id": "legal", "role_name": "LEGAL", "interface_spec": None, "usage_advice": "Say it all."}
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), tools=[deploy, look]) as agent:
+        society = agent.society
+        for role_id in ("cro", "coo", "legal"):
+            await society.join(able(role_id, "look"), name=role_id.upper())
+        await society.contacts.add("user", Contact(id="coo", role="COO"))
+        await society.contacts.add("cro", Contact(id="legal", role="LEGAL"))
+        await society.contacts.add("coo", Contact(id="cro", role="CRO"))
+        if shown == "message":
+            await society.send("root", "coo", "Go.", marks=read)
+        elif shown == "task":
+            payload = {"message_type": "task_assignment", "task_brief": BRIEF}
+            await society.send("root", "coo", payload=payload, marks=read)
+        else:
+            ask = {"message_type": "introduction_request", "reason": "A contract.", "required_capability": "odd"}
+            await society.send("coo", "cro", payload=ask)
+            await society.send("cro", "coo", payload={"message_type": "introduction_response", **advice}, marks=read)
+        await all_delivered(agent)
+        for number in range(1 if shown == "message" else 21):  # so many that no earlier message has it
+            await society.send("user", "coo", f"Hello {number}.")
+        await all_delivered(agent, most=30)
+    assert "fetch" in seen[-1]

@@ -532,7 +532,8 @@ async def test_what_a_member_sent_is_among_its_earlier_messages_before_it_is_rea
     sent = await society.send("bdr", "cro", "One moment.")
     await society.send("cro", "bdr", "Not read yet.")
     letter = await society.send("cro", "bdr", "Well?")
-    assert await society.earlier(letter, most=5) == [(sent.message.id, "-> cro: One moment.")]
+    [earlier] = await society.earlier(letter, most=5)
+    assert (earlier.message.id, await society.text_for("bdr", earlier)) == (sent.message.id, "-> cro: One moment.")
 
 
 @pytest.mark.parametrize("capability", ["contracts", "gardening"])
