@@ -319,7 +319,7 @@ async def society_members(call: Call[WorkspaceArguments], agent: WorldAgent) -> 
         InvalidArgument: The agent has no society.
     """
     society = agent.society
-    _check_owner(call, society)
+    check_owner(call, society)
     return await members_answer(society)
 
 
@@ -334,7 +334,7 @@ async def society_contacts(call: Call[SocietyContactsArguments], agent: WorldAge
     """
     society, member = agent.society, call.given.member
     if member is not None:
-        _check_owner(call, society)
+        check_owner(call, society)
     return await contacts_answer(society, member if member is not None else await _person(call, society))
 
 
@@ -345,7 +345,7 @@ async def society_graph(call: Call[WorkspaceArguments], agent: WorldAgent) -> So
         Refused, InvalidArgument: As for `society_members`.
     """
     society = agent.society
-    _check_owner(call, society)
+    check_owner(call, society)
     return await graph_answer(society)
 
 
@@ -401,7 +401,7 @@ async def society_spawns(call: Call[WorkspaceArguments], agent: WorldAgent) -> S
         Refused, InvalidArgument: As for `society_members`.
     """
     society = agent.society
-    _check_owner(call, society)
+    check_owner(call, society)
     return await spawns_answer(society)
 
 
@@ -413,7 +413,7 @@ async def society_approve(call: Call[SocietyApproveArguments], agent: WorldAgent
         UnknownMember, LifecycleError: As for `Society.approve_spawn`.
     """
     society = agent.society
-    _check_owner(call, society)
+    check_owner(call, society)
     return SocietyApproveAnswer(approved=await society.approve_spawn(call.given.member))
 
 
@@ -425,7 +425,7 @@ async def society_reject(call: Call[SocietyRejectArguments], agent: WorldAgent) 
         UnknownMember, LifecycleError: As for `Society.reject_spawn`.
     """
     society, given = agent.society, call.given
-    _check_owner(call, society)
+    check_owner(call, society)
     return SocietyRejectAnswer(rejected=await society.reject_spawn(given.member, given.reason))
 
 
@@ -437,17 +437,23 @@ async def society_withdraw(call: Call[SocietyWithdrawArguments], agent: WorldAge
         UnknownMember: There is no such member.
     """
     society = agent.society
-    _check_owner(call, society)
+    check_owner(call, society)
     return await withdraw_answer(society, call.given.member, call.given.contact)
 
 
-def _is_owner(call: Call[Any], society: Society) -> bool:
+def is_owner(call: Call[Any], society: Society) -> bool:
+    """Whether a call acts as the owner of the workspace."""
     account = call.caller.account
     return account == society.config.owner or (account is None and call.caller.grant.operator)
 
 
-def _check_owner(call: Call[Any], society: Society) -> None:
-    if not (call.caller.grant.operator or _is_owner(call, society)):
+def check_owner(call: Call[Any], society: Society) -> None:
+    """Refuse a call that is not one of the owner or of an operator.
+
+    Raises:
+        Refused: It is not.
+    """
+    if not (call.caller.grant.operator or is_owner(call, society)):
         raise Refused(
             "forbidden",
             "only the owner of the workspace and operators see and change what members know",
@@ -458,7 +464,7 @@ def _check_owner(call: Call[Any], society: Society) -> None:
 async def _person(call: Call[Any], society: Society) -> str:
     """The person that a call acts as. An account that has the id of a member is not a person."""
     account = call.caller.account
-    if _is_owner(call, society):
+    if is_owner(call, society):
         return USER
     if account is not None and account not in (USER, ROOT):
         found = await society.members.get(society.config.id, account)

@@ -18,6 +18,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...scheduling import Schedules
+from ..service import events as workspace_events
 from ..service import memory, schedules, society, threads
 from ..service.arguments import (
     ConverseArguments,
@@ -300,6 +301,21 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         society.society_withdraw,
         "Take a contact away from a member: its next message to it is refused, unless it is a reply.",
         effect="changes",
+    ),
+    "event_post": _tool(
+        "Post an event",
+        workspace_events.event_post,
+        "Post something that happened, for the owner and operators. The first live member of its domain decides what "
+        "to do with it, while the sidecar, or a worker, has the agent open.",
+        effect="changes",
+        idempotent=False,
+        open_world=True,
+    ),
+    "event_list": _tool(
+        "List events",
+        workspace_events.event_list,
+        "The last events of the workspace, what was decided about them, and what came of it, for the owner and "
+        "operators.",
     ),
 }
 

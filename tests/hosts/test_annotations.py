@@ -126,6 +126,7 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
             "schedule_run",
             "society_approve",
             "society_send",
+            "event_post",
         }
         assert {tool.name for tool in tools} - checked == runs
 

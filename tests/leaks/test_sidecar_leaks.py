@@ -358,6 +358,9 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "memory_forget", {"entries": [content[:200]]}
     yield "memory_distil", {"thread": "t1", "role": role}
     yield "society_send", {"to": content[:200], "text": "Hi"}
+    yield "event_post", {"event": content, "type": "a", "domain": "b"}
+    yield "event_post", {"event": "a", "type": "a", "domain": "b", "payload": content}
+    yield "event_list", {"state": content}
     yield "society_send", {"to": "root", "text": "Hi", "role": role}
     yield "society_send", {"to": "root", "text": "Hi", "message_type": content}
     yield "society_contacts", {"member": content[:200]}

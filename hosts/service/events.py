@@ -1,0 +1,144 @@
+"""The calls about what happens in a workspace: their arguments and records, and what they do (A12).
+
+Only the owner of the workspace and operators post and see events, because members act on them without a person.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ...agent import WorldAgent
+from ...core.checks import to_json
+from ...society import Event
+from ...society.events import EventResult, EventState
+from ...society.roles import USER
+from .arguments import JsonObject, WorkspaceArguments
+from .call import Call
+from .records import Answer
+from .society import check_owner, is_owner
+from .validation import Label, Wire
+
+if TYPE_CHECKING:
+    from ...society import PostedEvent
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+class EventPostArguments(WorkspaceArguments):
+    """Arguments of `event_post`."""
+
+    event: Label = Field(
+        description="its id: a second call with the same id and content posts nothing, and answers with the event",
+        examples=["lead-7"],
+    )
+    type: Label = Field(description="what happened", examples=["lead.created"])
+    domain: Label = Field(description="what it is about: the first live member of it gets it", examples=["revenue"])
+    payload: JsonObject = Field(
+        default_factory=dict, description="what is known of it", examples=[{"company": "Acme", "seats": 40}]
+    )
+    metadata: JsonObject = Field(
+        default_factory=dict,
+        description="more about it; `untrusted` has the names of sources whose text the payload has",
+        examples=[{"untrusted": ["mail"]}],
+    )
+    source: Label | None = Field(
+        default=None,
+        description="where it comes from; null is the person of the call. Members obey directives of the owner alone",
+        examples=["hubspot"],
+    )
+    to: Label | None = Field(default=None, description="the member that gets it, whatever its domain is")
+
+
+class EventListArguments(WorkspaceArguments):
+    """Arguments of `event_list`."""
+
+    state: EventState | None = Field(default=None, description="only events with this state")
+    limit: int = Field(default=100, ge=1, le=1000, description="events in the answer, at most")
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+class EventRecord(Wire):
+    """An event, what was decided about it, and what came of it."""
+
+    id: str
+    type: str
+    source: str
+    domain: str
+    payload: dict[str, Any]
+    metadata: dict[str, Any]
+    timestamp: str
+    member: str = Field(description="the member that has it; empty if no live member has its domain")
+    trail: list[str] = Field(description="the members that forwarded it, the first one first")
+    state: EventState = Field(description="paused: its operator waits for a person")
+    decision: dict[str, Any] | None = Field(description="`action`, `reason`, and what is run, or who gets it")
+    result: EventResult | None = Field(description="what came of it; null until it is over")
+    code: str = Field(description="the code of the error, if it failed or was refused")
+    thread: str = Field(description="the thread of its operator's turn; `pauses` shows what that waits for")
+    posted: str
+    ended: str | None
+
+
+class EventPostAnswer(Answer):
+    """Answer of `event_post`."""
+
+    event: EventRecord
+
+
+class EventListAnswer(Answer):
+    """Answer of `event_list`."""
+
+    events: list[EventRecord] = Field(description="the last ones, the oldest of them first")
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def event_post(call: Call[EventPostArguments], agent: WorldAgent) -> EventPostAnswer:
+    """Post an event.
+
+    Raises:
+        Refused: The person of the call is not the owner, and the caller is not an operator.
+        KeyReused, MailboxFull, UnknownMember: As for `Events.post`.
+        InvalidArgument: The agent has no society, or an argument is invalid.
+    """
+    society, given = agent.society, call.given
+    check_owner(call, society)
+    verified = given.source is None and is_owner(call, society)
+    event = Event(
+        id=given.event,
+        type=given.type,
+        source=USER if verified else given.source or call.caller.account or "operator",
+        domain=given.domain,
+        payload=given.payload,
+        metadata=given.metadata,
+        timestamp=agent.clock.now(),
+        source_verified=verified,
+    )
+    return EventPostAnswer(event=_record(await society.events.post(event, to=given.to)))
+
+
+async def event_list(call: Call[EventListArguments], agent: WorldAgent) -> EventListAnswer:
+    """Return the last events.
+
+    Raises:
+        Refused: As for `event_post`.
+        InvalidArgument: The agent has no society.
+    """
+    society, given = agent.society, call.given
+    check_owner(call, society)
+    found = await society.events.list(state=given.state, limit=given.limit)
+    return EventListAnswer(events=[_record(each) for each in found])
+
+
+def _record(posted: PostedEvent) -> EventRecord:
+    fields = posted.to_json()
+    event = {name: value for name, value in fields.pop("event").items() if name != "source_verified"}
+    kept = {name: fields.get(name) for name in EventRecord.model_fields if name not in event}
+    return EventRecord.model_validate({**event, **kept, "timestamp": to_json(posted.event.timestamp)})
+
+
+__all__ = ["EventListArguments", "EventPostArguments", "event_list", "event_post"]

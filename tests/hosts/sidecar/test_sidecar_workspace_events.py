@@ -1,0 +1,138 @@
+"""The sidecar's tools about workspace events: posted by the owner, decided by members, approved over the wire (A12)."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering
+from support.role_specs import spec_of
+from support.sidecar_served import agents, caller_of, served, tokens
+from support.sidecars import until
+from worldagent import Policy, Rule, WorldAgent, tool
+from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.society import AuthorityConfig, Route, TrustProfile, WorkspaceConfig
+
+pytestmark = pytest.mark.requirement("A12")
+
+SECRET = "The seventh keeper of the lighthouse says so"
+LEAD: dict[str, Any] = {"event": "e1", "type": "lead.created", "domain": "revenue", "payload": {"lead": "Ada"}}
+KNOWN = tokens(
+    charles=Grant(("novel",), ("charles",)),
+    ana=Grant(("novel",), ("ana",)),
+    operator=Grant(("novel",), ("*",), operator=True),
+)
+
+
+def made(place: Path) -> Callable[[str], WorldAgent]:
+    """An agent with a CRO that qualifies leads, and asks before it gives a price."""
+
+    @tool(risk="write")
+    async def qualify(lead: str) -> str:
+        return lead
+
+    @tool(risk="write")
+    async def price(lead: str) -> str:
+        return lead
+
+    cro = spec_of(
+        "cro",
+        domains=("revenue",),
+        operator_ids=("qualify", "price"),
+        authority=AuthorityConfig(autonomous=("qualify",), needs_approval=("price",)),
+        trust=TrustProfile(default=0.9),
+        routes=(
+            Route(event="lead.*", operator="qualify", capability="qualify"),
+            Route(event="deal.*", operator="price", capability="price"),
+        ),
+    )
+    policy = Policy(rules=(Rule(decision="approve", function=("qualify", "price")),))
+    society = WorkspaceConfig(id="novel", owner="charles", roles=(cro,))
+    return agents(place, lm=answering(), society=society, policy=policy, tools=[qualify, price])
+
+
+async def test_an_event_is_posted_handled_and_listed(tmp_path: Path) -> None:
+    sidecar = Sidecar(made(tmp_path), tokens=KNOWN)
+    async with served(sidecar) as url, caller_of(url, "auto", "charles") as owner:
+        posted = (await owner("event_post", **LEAD))["event"]
+        assert (posted["id"], posted["member"], posted["source"], posted["thread"]) == ("e1", "cro", "user", "event e1")
+
+        async def over() -> bool:
+            [listed] = (await owner("event_list"))["events"]
+            return listed["result"] == "done" and listed["decision"]["action"] == "delegate"
+
+        await until(over)
+        assert (await owner("event_post", **LEAD))["event"]["state"] == "done"
+        assert (await owner.refused("event_post", **{**LEAD, "payload": {}}))["code"] == "key_reused"
+        assert (await owner("event_list", state="waiting"))["events"] == []
+
+
+async def test_an_operator_approves_what_waits_over_the_wire(tmp_path: Path) -> None:
+    sidecar = Sidecar(made(tmp_path), tokens=KNOWN)
+    async with served(sidecar) as url, caller_of(url, "auto", "operator") as operator:
+        thread = (await operator("event_post", **{**LEAD, "type": "deal.price"}))["event"]["thread"]
+
+        async def waits() -> bool:
+            return (await operator("event_list"))["events"][0]["state"] == "paused"
+
+        await until(waits)
+        [pause] = (await operator("pauses", thread=thread))["pauses"]
+        assert (pause["function"], pause["arguments"]) == ("price", {"lead": "Ada"})
+        turn = (await operator("resume", thread=thread, answers={pause["id"]: {"approve": {}}}))["turn"]
+        assert turn["status"] == "done"
+
+        async def over() -> bool:
+            return (await operator("event_list"))["events"][0]["result"] == "done"
+
+        await until(over)
+
+
+async def test_only_the_owner_and_operators_post_and_see_events(tmp_path: Path) -> None:
+    sidecar = Sidecar(made(tmp_path), tokens=KNOWN)
+    async with (
+        served(sidecar) as url,
+        caller_of(url, "auto", "ana") as ana,
+        caller_of(url, "auto", "operator") as operator,
+        caller_of(url, "auto", "charles") as owner,
+    ):
+        for tool_, given in (("event_post", LEAD), ("event_list", {})):
+            assert (await ana.refused(tool_, **given))["code"] == "forbidden"
+        spawn: dict[str, Any] = {**LEAD, "type": "directive.spawn"}
+        # Members obey the owner, and neither a source that the arguments name nor another account.
+        for event, more in (("d1", {"source": "charles"}), ("d2", {"account": "ana"}), ("d3", {})):
+            await operator("event_post", **{**spawn, "event": event, **more})
+
+        async def over() -> bool:
+            return all(each["state"] == "done" for each in (await owner("event_list"))["events"])
+
+        await until(over)
+        told = {each["id"]: each["decision"]["reason"] for each in (await owner("event_list"))["events"]}
+        assert "is not known to be one" in told["d1"]
+        assert "is not known to be one" in told["d2"]
+        assert told["d3"] == "the payload has no `template_id`, or `params` is not an object"
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"event": ""}, "invalid_argument"),
+        ({"domain": ""}, "invalid_argument"),
+        ({"domain": None}, "invalid_argument"),
+        ({"metadata": {"untrusted": SECRET}}, "invalid_argument"),
+        ({"to": SECRET}, "unknown_member"),
+    ],
+)
+async def test_an_invalid_event_is_refused_without_its_values(tmp_path: Path, given: Any, code: str) -> None:
+    sidecar = Sidecar(made(tmp_path), tokens=KNOWN)
+    async with served(sidecar) as url, caller_of(url, "auto", "charles") as owner:
+        error = await owner.refused("event_post", **{**LEAD, **given})
+        assert error["code"] == code
+        assert (await owner("event_list"))["events"] == []
+
+
+async def test_an_agent_without_a_society_has_no_events(tmp_path: Path) -> None:
+    sidecar = Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)
+    async with served(sidecar) as url, caller_of(url, "auto", "operator") as operator:
+        for tool_, given in (("event_post", LEAD), ("event_list", {})):
+            assert (await operator.refused(tool_, **given))["problem"] == "this agent has no society"
