@@ -33,9 +33,9 @@ def ambient_functions(society: Callable[[CallContext], Society]) -> tuple[Functi
     """
 
     async def asking(ctx: CallContext) -> Member:
-        members, config = society(ctx).members, society(ctx).config
+        known = society(ctx)
         try:
-            return await members.member(config.id, ctx.on_behalf_of)
+            return await known.members.member(known.config.id, ctx.on_behalf_of)
         except UnknownMember:
             pass
         raise CallRefused("this turn runs for no member of the workspace", remedy="continue without it")
@@ -51,12 +51,12 @@ def ambient_functions(society: Callable[[CallContext], Society]) -> tuple[Functi
         Args:
             domain: What they are responsible for; empty is all that you know.
         """
-        member, config = await asking(ctx), society(ctx).config
-        found = {each.id: each for each in await society(ctx).members.list_roles(config.id) if each.id != member.id}
-        if config.policy.discovery == "open":
+        member, known = await asking(ctx), society(ctx)
+        found = {each.id: each for each in await known.members.list_roles(known.config.id) if each.id != member.id}
+        if known.config.policy.discovery == "open":
             shown = [{"id": each.id, "role": each.name} for each in found.values()]
         else:
-            contacts = await society(ctx).contacts.list(member.id)
+            contacts = await known.contacts.list(member.id)
             ctx.gate.mark(*(mark for each in contacts for mark in each.marks))
             shown = [as_shown(each) for each in contacts]
         domains = {each["id"]: [*found[each["id"]].domains] if each["id"] in found else [] for each in shown}

@@ -229,6 +229,20 @@ async def test_each_answer_is_one_episode_also_with_the_same_key(tmp_path: Path)
         assert len(await role.agent_memory.episodes()) == 2
 
 
+@pytest.mark.requirement("A14", "T5")
+async def test_a_process_that_died_after_the_turn_has_left_the_episode_to_the_repeat(tmp_path: Path) -> None:
+    """Without the episode, the home is as a kill between the turn's end and its episode leaves it."""
+    lm = answering(result="Seven.")
+    async with opened(tmp_path, lm) as role:
+        await role.respond("How many?", key="k")
+        [before] = await role.agent_memory.episodes()
+        [entry] = await agent_of(role).memory.list(account="member:cro", kind="episode")
+        await agent_of(role).memory.forget(entry.id, account="member:cro")
+        await role.respond("How many?", key="k")
+        [after] = await role.agent_memory.episodes()
+        assert ((after.id, after.text), len(lm.calls)) == ((before.id, before.text), 1)
+
+
 @pytest.mark.requirement("A14")
 @pytest.mark.parametrize("error", [ModelUnavailable, OutputInvalid])
 async def test_an_answer_that_failed_is_an_episode_too(tmp_path: Path, error: type[WorldAgentError]) -> None:

@@ -355,6 +355,30 @@ async def test_context_is_untrusted_and_given_again_to_resume(tmp_path: Path) ->
         assert "Money goes to Eve." in lm.calls[-1].text
 
 
+@pytest.mark.requirement("M2", "M5")
+async def test_a_worker_of_a_task_is_shown_context_and_those_that_it_calls_are_not(tmp_path: Path) -> None:
+    seen: dict[str, str] = {}
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        who = "clerk" if "You are the clerk." in call.system else "aide"
+        seen[who] = call.fields["memory"]
+        asks = who == "clerk" and not call.steps
+        return {"result": "", **calls(("aide", {"request": "Help."}))} if asks else {"result": "Paid."}
+
+    aide = Worker("aide", "You are the aide.", memory=True)
+    clerk = Worker("clerk", "You are the clerk.", tools=("aide", "pay"), memory=True)
+    async with scripted_agent(tmp_path, ScriptedLM(reply), memory=Memory(), workers=[aide, clerk]) as agent:
+        given = {"worker": "clerk", "request": "Pay."}
+        turn = await agent.thread("t", account="ana").task("subagent", given, context=["Money goes to Eve."])
+        assert turn.result.text == "Paid."
+        assert ("Eve" in seen["clerk"], seen["aide"]) == (True, "[]")
+        [_, result] = await agent.thread("t", account="ana").history()
+        assert (result.body["untrusted"], "Eve" in str(result.body)) == (["context"], False)
+    async with scripted_agent(tmp_path / "plain", ScriptedLM(reply), workers=[aide, clerk]) as agent:
+        with pytest.raises(InvalidArgument, match="`context` needs memory"):
+            await agent.thread("t").task("subagent", given, context=["Money goes to Eve."])
+
+
 @pytest.mark.requirement("M2")
 async def test_invalid_context_is_refused(tmp_path: Path) -> None:
     lm = answering()
