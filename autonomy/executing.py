@@ -136,10 +136,10 @@ class EventRunner:
         assert decision is not None
         if decision.operator_id == SPAWN:
             return await self._spawned(posted, decision.input_data or {})
-        await self._enlist(posted.member)
         thread, given = self.thread(posted), thawed(decision.input_data or {})
         params = {"worker": decision.operator_id, "request": given, "review": decision.action == "escalate"}
         try:
+            await self._enlist(posted.member)
             turn = await asyncio.shield(thread.task(OPERATOR, params, key=posted.event.id))
             if turn.status == "paused" and posted.state == "paused":  # an answer is there, or its time is over
                 turn = await asyncio.shield(thread.resume({}))

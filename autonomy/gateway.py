@@ -25,22 +25,18 @@ from ..core.errors import (
     AlreadyAnswered,
     CallRefused,
     HostError,
-    NameTaken,
     NothingToResume,
-    UnknownWorker,
     WorldAgentError,
 )
-from ..harness import Worker
 from ..harness.journal import Reply
 from ..memory import thread_key
-from ..society import Letter, Society, TrustProfile
+from ..society import Letter, Society
 from ..society.functions import as_shown
-from ..society.members import LIVE
 from ..society.roles import ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .executing import EventRunner
 from .upkeep import MemberUpkeep
-from .workers import EarlierMessage, MemberRequest, trust_in, worker_of
+from .workers import EarlierMessage, MemberRequest, enlist_member
 
 if TYPE_CHECKING:
     from .role import AutonomousRole
@@ -80,8 +76,6 @@ class Gateway:
         self._task: asyncio.Task[None] | None = None
         self._running: dict[str, asyncio.Task[bool]] = {}
         self._moved = asyncio.Event()
-        self._workers: dict[str, Worker] = {}
-        self._trust: dict[str, TrustProfile] = {}
         self._upkeep = MemberUpkeep(agent, self.enlist)
         self._events = EventRunner(agent, self.enlist, self._slots, roles)
 
@@ -276,19 +270,12 @@ class Gateway:
 
         Args:
             member_id: The member.
+
+        Raises:
+            UnknownMember: There is no such member.
+            NameTaken: The agent has a function or a worker of its own with this id.
         """
-        member = await self._society.members.member(self._agent.workspace, member_id)
-        worker, before = worker_of(member, self._society.config), self._workers.get(member_id)
-        if member.life.status not in LIVE or before != worker:
-            with contextlib.suppress(UnknownWorker):
-                if before is not None:
-                    self._agent.remove_worker(self._workers.pop(member_id).name)
-        self._trust[member_id] = member.trust
-        if member.life.status in LIVE and member_id not in self._workers:
-            with contextlib.suppress(NameTaken):  # another gateway of this process was faster
-                # Read at each call, so that what is enlisted later changes the turns that run now.
-                self._agent.add_worker(worker, trust=lambda callee: trust_in(self._trust[member_id], callee))
-            self._workers[member_id] = worker
+        enlist_member(self._agent, await self._society.members.member(self._agent.workspace, member_id))
 
     @property
     def _society(self) -> Society:

@@ -30,7 +30,7 @@ from ..society.members import LIVE
 from ..society.reading import account_of
 from ..society.roles import AUTHORITIES, active, goals_text
 from .memory import AgentMemory
-from .workers import enlist, responder_name, worker_of
+from .workers import enlist, enlist_member, responder_name
 
 if TYPE_CHECKING:
     from ..agent import WorldAgent
@@ -106,7 +106,7 @@ async def respond(
         )
     recall = agent.parts.engine.services.recall
     worker = responder_of(member, remembers=recall is not None, llm=llm)
-    enlist(agent, worker_of(member, agent.society.config))
+    enlist_member(agent, member)
     enlist(agent, worker)
     request = {"message": message}
     if worker.params is RespondWithGoals:
@@ -122,7 +122,7 @@ async def run_operator(
 ) -> Turn:
     """Let a member run one of its operators; see `Operator`."""
     member = await agent.society.members.member(agent.workspace, role_id)
-    enlist(agent, worker_of(member, agent.society.config))
+    enlist_member(agent, member)
     # A thread of its own, as for an event: a run that waits for a person holds up nothing else.
     thread = agent.thread(f"operator {key or new_id('run')}", account=account_of(role_id))
     given = input.model_dump(mode="json") if isinstance(input, BaseModel) else input

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +15,7 @@ from ..harness.gate import Ceiling
 from ..society import Member, WorkspaceConfig
 from ..society.ambient import AMBIENT
 from ..society.functions import FUNCTIONS, prompts
+from ..society.members import LIVE
 from ..society.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 
 if TYPE_CHECKING:
@@ -81,21 +85,51 @@ def responder_name(role_id: str) -> str:
     return name if len(name) <= MAX_NAME else f"Respond.{digest(role_id)}"
 
 
-def enlist(agent: WorldAgent, worker: Worker) -> None:
+def enlist(agent: WorldAgent, worker: Worker, *, trust: Callable[[Function], float] | None = None) -> None:
     """Give a member's worker to an agent, in place of one of its name that is defined differently.
-
-    It has no trust of its own: a gateway keeps that up to date for the workers that it enlists.
 
     Args:
         agent: The agent.
         worker: The worker.
+        trust: Returns how far its calls of a function are trusted; None is not at all.
+
+    Raises:
+        NameTaken: The agent has a function or a worker of its own with this name.
     """
     known = agent.parts.engine.services.registry.workers.get(worker.name)
     if known == worker:
         return
-    if known is not None:
+    if known is not None and known.variant:  # that of the member before its definition changed
         agent.remove_worker(worker.name)
-    agent.add_worker(worker)
+    agent.add_worker(worker, trust=trust)
+
+
+def enlist_member(agent: WorldAgent, member: Member) -> None:
+    """Give a member its worker, as it is defined now; a member that is not live loses it.
+
+    Args:
+        agent: An open agent with a society.
+        member: The member.
+
+    Raises:
+        NameTaken: The agent has a function or a worker of its own with the id of the member.
+    """
+    trusted = _TRUST.setdefault(agent, {})
+    trusted[member.id] = member.trust  # read at each call, so that what is stored later changes the turns that run now
+    if member.life.status in LIVE:
+        enlist(agent, worker_of(member, agent.society.config), trust=partial(_trust_of, trusted, member.id))
+        return
+    known = agent.parts.engine.services.registry.workers.get(member.id)
+    if known is not None and known.variant:
+        agent.remove_worker(member.id)
+
+
+_TRUST: Final[WeakKeyDictionary[WorldAgent, dict[str, TrustProfile]]] = WeakKeyDictionary()
+"""How far the members of each agent are trusted, as they were enlisted last."""
+
+
+def _trust_of(trusted: Mapping[str, TrustProfile], member_id: str, callee: Function) -> float:
+    return trust_in(trusted[member_id], callee)
 
 
 def trust_in(profile: TrustProfile, callee: Function) -> float:
@@ -109,4 +143,4 @@ def trust_in(profile: TrustProfile, callee: Function) -> float:
     return min((profile.scores[each] for each in names if each in profile.scores), default=profile.default)
 
 
-__all__ = ["MemberRequest", "enlist", "responder_name", "trust_in", "worker_of"]
+__all__ = ["MemberRequest", "enlist", "enlist_member", "responder_name", "trust_in", "worker_of"]

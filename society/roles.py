@@ -91,7 +91,9 @@ class AuthorityConfig:
 
     def within(self, ceiling: AuthorityConfig) -> AuthorityConfig:
         """The narrower of the two for each capability (A9): no capability is wider than under `ceiling`."""
-        every = [*dict.fromkeys((*self.autonomous, *self.needs_approval, *self.forbidden, *ceiling.forbidden))]
+        # What `ceiling` names stays named: the functions of members are autonomous where nothing names them.
+        both = (self.autonomous, self.needs_approval, self.forbidden, ceiling.needs_approval, ceiling.forbidden)
+        every = [*dict.fromkeys(each for level in both for each in level)]
         narrow = {each: max(self.of(each), ceiling.of(each), key=AUTHORITIES.index) for each in every}
         named = {level: tuple(each for each in every if narrow[each] == level) for level in AUTHORITIES}
         return AuthorityConfig(**named)

@@ -335,9 +335,10 @@ class Society:
             parent = members_of(tx, self.config.id, [spawner]).get(spawner)
             if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
                 raise unknown_member(spawner)  # one that was removed while its turn ran
-            if parent is not None and parent.life.status not in LIVE:
+            if parent is not None and parent.life.status is not RoleStatus.ACTIVE:
                 raise SpawnForbidden(
-                    f"{spawner!r} is {parent.life.status.value} and makes no members", remedy="resume it first"
+                    f"{spawner!r} is {parent.life.status.value} and makes no members",
+                    remedy="let it become active first",
                 )
             spec, name = spec_of(self.config, template, params, parent)
             now, policy = self._clock.now(), self.config.policy

@@ -208,7 +208,7 @@ async def test_a_gateway_cancels_the_turns_of_a_terminated_member_and_takes_its_
         assert state is not None
         assert (state.status, await open_pauses(thread)) == ("cancelled", [])
         assert await agent.society.memory_due() == ()
-        assert "bdr" not in gateway._workers
+        assert "bdr" not in agent.parts.engine.services.registry.workers
         assert await agent.society.waiting() == []
 
 

@@ -20,6 +20,7 @@ from worldagent.core.errors import (
     MailboxFull,
     ModelUnavailable,
     ParamsInvalid,
+    SpawnForbidden,
     UnknownMember,
 )
 from worldagent.core.pauses import Approve, Reject
@@ -29,6 +30,7 @@ from worldagent.society import (
     Event,
     PostedEvent,
     RoleSpec,
+    RoleStatus,
     RoleTemplate,
     Route,
     RoutingDecision,
@@ -474,3 +476,27 @@ async def test_a_gateway_ends_members_whose_time_is_over(tmp_path: Path) -> None
         await clock.advance(91 * 86_400)
         await Gateway(agent).deliver()
         assert (await agent.society.members.member("novel", "cro")).life.status == "terminated"
+
+
+@pytest.mark.requirement("A12")
+async def test_an_event_that_waits_for_a_person_is_over_once_its_member_is_removed(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event(type_="deal.price"))
+        await handled(agent)
+        assert (await found(agent)).state == "paused"
+        await agent.upkeep.remove_member("cro", cancel=True)
+        await handled(agent)
+        posted = await found(agent)
+        assert (posted.state, posted.result, posted.code) == ("done", "refused", UnknownMember.code)
+
+
+@pytest.mark.requirement("A7")
+async def test_a_member_in_testing_makes_no_members(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path) as agent:
+        await agent.society.join(cro(), status=RoleStatus.TESTING)
+        await agent.society.events.post(directive("e1", template_id="bdr", params={"territory": "APAC"}))
+        await handled(agent)
+        posted = await found(agent)
+        assert (posted.state, posted.result, posted.code) == ("done", "failed", SpawnForbidden.code)
+        assert [each.id for each in await agent.society.members.list_roles("novel")] == ["cro"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
-from worldagent import Memory, Policy, Reject, Rule, WorldAgent, flow, tool
+from worldagent import Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, tool
 from worldagent.autonomy import Gateway
 from worldagent.core.errors import InvalidArgument
 from worldagent.harness import CallContext
@@ -581,3 +582,41 @@ async def test_a_turn_is_marked_with_all_that_its_member_is_shown(tmp_path: Path
             await society.send("user", "coo", f"Hello {number}.")
         await all_delivered(agent, most=30)
     assert "fetch" in seen[-1]
+
+
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize("own", ["worker", "function"])
+async def test_a_member_never_runs_as_a_worker_or_function_of_the_host_with_its_id(tmp_path: Path, own: str) -> None:
+    @tool
+    def cro(what: str) -> str:
+        """Report."""
+        return what
+
+    given: dict[str, Any] = {"workers": [Worker("cro", "You are of the host.", "helps", tools=("deploy",))]}
+    given = given if own == "worker" else {"tools": [deploy, cro]}
+    script, told = Obedient(), list[str]()
+    agent = scripted_agent(tmp_path, ScriptedLM(script), society=config(), **({"tools": [deploy]} | given))
+    async with agent:
+        await agent.society.join(able("cro"))
+        await agent.society.contacts.add("user", Contact(id="cro", role="CRO"))
+        await agent.society.send("user", "cro", "Deploy everywhere.")
+        await all_delivered(agent)
+        told += [str(dict(each.message.payload)) for each in await agent.society.inbox()]
+    assert script.seen == []
+    assert ["name_taken" in each for each in told] == [True]
+
+
+@pytest.mark.requirement("A9")
+async def test_a_child_asks_for_what_its_parent_must_ask_for(tmp_path: Path) -> None:
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        return {"result": "", **calls(("send_message", {"to": "cro", "content": "Hello."}))}
+
+    template = replace(config().role_templates["developer"], allowed_spawners=("cro",))
+    society = replace(config(), role_templates={"developer": template})
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=society, policy=APPROVED, tools=[deploy]) as agent:
+        authority = AuthorityConfig(needs_approval=("send_message",))
+        await agent.society.join(replace(able("cro"), authority=authority))
+        child = await agent.society.spawn("cro", "developer", {"name": "Dana"}, BRIEF)
+        assert await Gateway(agent).deliver() == 0
+        [pause] = await agent.thread(f"member {child}", account=f"member:{child}").pauses()
+        assert (pause.kind, pause.function) == ("approval", "send_message")
