@@ -32,10 +32,10 @@ from worldagent.society import (
 pytestmark = pytest.mark.requirement("A2")
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-DOMAINS = ("revenue", "marketing", "product")
+DOMAINS = ("revenue", "marketing")
 OPERATORS = ("ops", "intel", "mailer")
 TYPES = ("lead.created", "lead.lost", "deal.stalled", "directive.spawn")
-CAPABILITIES = ("qualify", "nurture", *TYPES[:3])
+CAPABILITIES = ("qualify", "nurture", "lead.created", "lead.lost")
 GLOBS = ("lead.created", "lead.*", "*", "deal.*", "*.lost", "directive.*")
 SOURCES = ("charles", "user", "boss", "hubspot")
 NAMES = ("a", "b", "c", "d")
@@ -82,13 +82,13 @@ PROFILES = st.builds(
 def members(draw: st.DrawFn, name: str) -> Member:
     spec = spec_of(
         name,
-        domains=draw(st.lists(st.sampled_from(DOMAINS), max_size=2)),
+        domains=draw(st.sampled_from((DOMAINS, DOMAINS, ("revenue",), ("marketing",), ()))),
         reports_to=draw(st.sampled_from(("", "boss", "charles"))),
-        operator_ids=draw(st.lists(st.sampled_from(OPERATORS), max_size=3)),
+        operator_ids=draw(st.sampled_from((OPERATORS, OPERATORS, OPERATORS[:2], ()))),
         authority=draw(authorities()),
-        routes=draw(st.lists(ROUTES, max_size=3)),
+        routes=draw(st.lists(ROUTES, min_size=1, max_size=4)),
     )
-    return member(spec, draw(st.sampled_from((RoleStatus.ACTIVE, *RoleStatus))), draw(PROFILES))
+    return member(spec, draw(st.sampled_from((*[RoleStatus.ACTIVE] * 15, *RoleStatus))), draw(PROFILES))
 
 
 @st.composite
@@ -99,8 +99,8 @@ def rosters(draw: st.DrawFn) -> Roster:
 
 EVENTS = st.builds(
     event,
-    st.sampled_from(TYPES),
-    st.sampled_from((*DOMAINS, "unknown", "Revenue")),
+    st.sampled_from((*TYPES, *TYPES[:2])),
+    st.sampled_from((*DOMAINS * 4, "product", "Revenue")),
     source=st.sampled_from(SOURCES),
     source_verified=st.booleans(),
     payload=st.sampled_from(
@@ -290,7 +290,25 @@ def test_domains_match_exactly_and_owners_are_found_in_the_order_of_registration
         members={name: member(spec_of(name, domains=("sales",)), RoleStatus(status)) for name, status in named}
     )
     assert [each.id for each in roster.find_by_domain("sales", "asker")] == ["third", "first"]
+    for asker, first in (("asker", "third"), ("third", "asker"), ("other", "asker")):
+        found = roster.owner_of("sales", asker)
+        assert (found and found.id) == first
+    assert roster.owner_of("sale") is None
     assert roster.find_by_domain("Sales") == roster.find_by_domain("sale") == ()
+
+
+def test_the_first_route_that_fits_names_operator_trigger_and_capability() -> None:
+    routes = (
+        Route(event="deal.*", operator="ops", capability="lead.created"),
+        Route(event="*", operator="ops", trigger="new", capability="close"),
+    )
+    authority = AuthorityConfig(autonomous=("lead.created", "close"), forbidden=("deal.won", "lead.lost"))
+    one = crm(routes=routes, authority=authority)
+    made = [route(one, event(kind), Roster()) for kind in ("deal.won", "lead.lost")]
+    assert [(each.action, each.trigger_id, each.capability) for each in made] == [
+        ("delegate", None, "lead.created"),
+        ("delegate", "new", "close"),
+    ]
 
 
 def test_a_roster_keeps_what_it_was_made_of() -> None:
