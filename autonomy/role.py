@@ -43,13 +43,14 @@ from .designing import design_role
 from .memory import AgentMemory, MemoryFiles, Values
 from .responding import Operator, respond
 from .routing import Roster, decide, route, route_of, run_by
+from .signals import recommend
 
 if TYPE_CHECKING:
     from ..agent import WorldAgent
     from ..agent.turns import Turn
     from ..memory.entries import Insight, Passage
     from ..role_resolution import Role
-    from ..society import RoleTemplateDraft
+    from ..society import RoleTemplateDraft, SpawnRecommendation
 
 _SOUL_FILE: Final = re.compile(r"\S+\.md")
 
@@ -237,8 +238,22 @@ class AutonomousRole:
         )
 
     async def reflect(self) -> tuple[Insight, ...]:
-        """Let a model say what follows from what it did; see `AgentMemory.reflect`."""
-        return await self.agent_memory.reflect()
+        """Let a model say what follows from what it did; see `AgentMemory.reflect`.
+
+        Then look for spawn signals in what it did; see `spawn_recommendations`.
+        """
+        found = await self.agent_memory.reflect()
+        await recommend(self._opened, self.role_id)
+        return found
+
+    async def spawn_recommendations(self) -> tuple[SpawnRecommendation, ...]:
+        """The children that its episodes speak for and that were not made yet, the oldest first (A15).
+
+        `reflect` looks for them. Each is posted as the event `spawn.recommended` and waits for the owner, who makes the
+        child with `agent.society.spawn`. Under the policy `auto_spawn` it is made at once where it needs no brief.
+        """
+        found = await self._opened.society.recommendations.open(self.role_id)
+        return tuple(each.recommendation for each in found)
 
     async def design_role(self, intent: str) -> RoleTemplateDraft:
         """Let a model design a role template, with what the member knows, for a person to review (A10).

@@ -1,8 +1,8 @@
 """A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
 
 Modules: `bootstrap`, `brief`, `contacts`, `delivery`, `drafts`, `events`, `functions`, `graph`, `lifecycle`, `lives`,
-`mail`, `members`, `messages`, `nats`, `notices`, `outcomes`, `roles`, `society`, `spawning`, `tables`, `transport`,
-`wakeups`, `workspace`.
+`mail`, `members`, `messages`, `nats`, `notices`, `outcomes`, `recommendations`, `roles`, `signals`, `society`,
+`spawning`, `tables`, `transport`, `wakeups`, `workspace`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .members import InMemoryRegistry, Member, Members, RoleRegistry
     from .messages import RoleMessage
     from .outcomes import Outcome, Outcomes
+    from .recommendations import OpenRecommendation, Recommendations
     from .roles import (
         AuthorityConfig,
         ClearanceProfile,
@@ -74,10 +75,12 @@ __all__ = [
     "Members",
     "MemoryDue",
     "Objective",
+    "OpenRecommendation",
     "Outcome",
     "Outcomes",
     "Participant",
     "PostedEvent",
+    "Recommendations",
     "RoleLifecycle",
     "RoleMessage",
     "RoleRegistry",
@@ -117,6 +120,7 @@ __getattr__ = lazy(
         ".members": "InMemoryRegistry Member Members RoleRegistry",
         ".messages": "RoleMessage",
         ".outcomes": "Outcome Outcomes",
+        ".recommendations": "OpenRecommendation Recommendations",
         ".roles": "AuthorityConfig ClearanceProfile KeyResult Objective Participant RoleLifecycle RoleSpec RoleStatus"
         " Route TrustProfile update_trust",
         ".society": "Society",

@@ -22,6 +22,7 @@ from .spawning import id_of
 from .workspace import DraftStatus, RoleTemplate, RoleTemplateDraft, WorkspaceConfig
 
 _TEMPLATE: Final = "SELECT body FROM wa_template WHERE workspace=? AND id=?"
+_TEMPLATES: Final = "SELECT body FROM wa_template WHERE workspace=? ORDER BY id"
 _PUT_TEMPLATE: Final = """INSERT INTO wa_template(workspace, id, body) VALUES(?, ?, ?)
                           ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
 _ADD: Final = """INSERT INTO wa_draft(workspace, id, template, status, body, at) VALUES(?, ?, ?, ?, ?, ?)
@@ -40,6 +41,13 @@ def stored_template(tx: Transaction, config: WorkspaceConfig, template_id: str) 
     rows = tx.execute(_TEMPLATE, (config.id, template_id))
     found: RoleTemplate | None = read_as(RoleTemplate, json.loads(rows[0][0])) if rows else None
     return config.role_templates.get(template_id, found)
+
+
+def stored_templates(tx: Transaction, config: WorkspaceConfig) -> list[RoleTemplate]:
+    """All templates, in a transaction: those of the configuration, then those that were added."""
+    rows = tx.execute(_TEMPLATES, (config.id,))
+    added: list[RoleTemplate] = [read_as(RoleTemplate, json.loads(body)) for (body,) in rows]
+    return [*config.role_templates.values(), *(each for each in added if each.template_id not in config.role_templates)]
 
 
 def put_template(tx: Transaction, config: WorkspaceConfig, template: RoleTemplate) -> None:
@@ -304,4 +312,13 @@ def _raise_unknown(draft_id: str) -> RoleTemplateDraft:
     raise UnknownDraft(f"the workspace has no draft {str(draft_id)[:60]!r}", remedy="list the drafts for their ids")
 
 
-__all__ = ["Drafts", "check_no_draft", "proposed", "put_template", "stored_template", "template_of", "within"]
+__all__ = [
+    "Drafts",
+    "check_no_draft",
+    "proposed",
+    "put_template",
+    "stored_template",
+    "stored_templates",
+    "template_of",
+    "within",
+]

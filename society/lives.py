@@ -63,7 +63,8 @@ _BELOW: Final = """WITH RECURSIVE below(id) AS (
                      SELECT m.id FROM wa_member AS m JOIN below AS b ON m.parent=b.id
                      WHERE m.workspace=? AND m.status <> 'terminated')
                    SELECT id, parent FROM wa_member WHERE workspace=? AND id IN (SELECT id FROM below) ORDER BY place"""
-_STRANGERS: Final = (
+_LEFT: Final = (
+    "DELETE FROM wa_recommendation WHERE workspace=? AND member=?",
     "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
     "DELETE FROM wa_contact WHERE workspace=? AND id=?",
 )
@@ -97,7 +98,7 @@ def write_lives(tx: Transaction, member: Member, lives: Sequence[RoleLifecycle],
     tx.execute(_LIFE, (last.status.value, canonical_json(to_json(last)), expires, workspace, id_))
     if last.status is RoleStatus.TERMINATED:
         tx.execute(_ENDED, (workspace,))
-        for statement in _STRANGERS:
+        for statement in _LEFT:
             tx.execute(statement, (workspace, id_))
         tx.execute(_NOT_DUE, (workspace, id_))  # what it was to inherit
         add_memory_due(tx, member, last.memory_policy)

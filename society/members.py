@@ -132,6 +132,7 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_occurrence WHERE workspace=? AND member=? AND state='done'",
     "DELETE FROM wa_member_step WHERE workspace=? AND member=?",
     "DELETE FROM wa_memory_due WHERE workspace=? AND member=?",
+    "DELETE FROM wa_recommendation WHERE workspace=? AND member=?",
 )
 
 

@@ -37,7 +37,7 @@ from .brief import Collaborator, InterfaceSpec, Language, TaskBrief, interface_o
 from .consent import CONSENT, agreed, answer_of, is_question, question, to_ask
 from .contacts import BIRTH, FIRST_MESSAGE, Contact, ContactRegistry, add_contact, contact_of, contacts_of
 from .delivery import Introduction, delivered, quoted
-from .drafts import Drafts, check_no_draft, put_template, stored_template
+from .drafts import Drafts, check_no_draft, put_template, stored_template, stored_templates
 from .events import Events
 from .failures import failed, failure_text, is_failure
 from .lifecycle import (
@@ -99,11 +99,12 @@ from .members import (
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
 from .notices import Notice, NoticingTransaction, Notify, Refusal, note
 from .outcomes import Outcomes
+from .recommendations import Recommendations, close_recommendations
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
 from .spawning import check_spawner, derived_brief, spec_of
 from .transport import REPLY_SECONDS, no_reply
 from .wakeups import POLL_SECONDS, DatabaseWakeups, Wakeups, Watch, first_of
-from .workspace import RoleTemplate, WorkspaceConfig, WorkspacePolicy
+from .workspace import RoleTemplate, WorkspaceConfig
 
 T = TypeVar("T")
 
@@ -137,6 +138,7 @@ class Society:
         members: Its members.
         contacts: Who knows whom.
         drafts: Templates that members propose.
+        recommendations: Children that members' episodes speak for.
         outcomes: What members did, and the trust that follows.
         events: What happened, and what members decided about it.
     """
@@ -150,11 +152,11 @@ class Society:
         notify: Notify | None = None,
         wakeups: Wakeups | None = None,
     ) -> None:
-        _check_policy(config.policy)
         self.config = config
         self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock)
         self.contacts = ContactRegistry(database, config.id, clock)
         self.drafts = Drafts(database, config, clock)
+        self.recommendations = Recommendations(database, config.id, clock)
         self.outcomes = Outcomes(database, config.id)
         self._wakeups = wakeups or DatabaseWakeups(database)
         self.events = Events(config, database, clock, self._wakeups)
@@ -356,11 +358,16 @@ class Society:
                 id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
             )
             self._send(tx, message, marks)
+            close_recommendations(tx, self.config.id, spawner, template_id)
             if parent is not None:
                 add_memory_due(tx, member, "inherit", params.values())
             return self._spawned(tx, spec.role_id)
 
         return await self._transact(work)
+
+    async def templates(self) -> tuple[RoleTemplate, ...]:
+        """All templates: those of the configuration, then those that were added."""
+        return tuple(await self._database.read(lambda tx: stored_templates(tx, self.config)))
 
     def _usable(self, tx: Transaction, template_id: str, spawner: str) -> RoleTemplate:
         found = stored_template(tx, self.config, template_id)
@@ -1374,23 +1381,6 @@ _MAX_SHOWN: Final = 20
 _REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)
 _NONE_KNOWN: Final = "I know of none."
 _NOT_AGREED: Final = "The introduction was not agreed to."
-
-
-def _check_policy(policy: WorkspacePolicy) -> None:
-    """Refuse what a society cannot keep yet, so that no workspace relies on it.
-
-    Raises:
-        InvalidArgument: The policy asks for it.
-    """
-    given = {
-        "auto_spawn": policy.auto_spawn,
-    }
-    found = [name for name, asked in given.items() if asked]
-    if found:
-        raise InvalidArgument(
-            f"the policy's `{found[0]}` needs autonomous roles, which this version does not have",
-            remedy="leave it out; to approve each spawn, let a rule ask for spawn_agent",
-        )
 
 
 def _type_of(payload: Mapping[str, Any]) -> MessageType | None:

@@ -66,6 +66,14 @@ SOCIETY: Final = Schema(
                  at DOUBLE PRECISION NOT NULL,
                  PRIMARY KEY(workspace, id))""",
             "CREATE INDEX wa_draft_template ON wa_draft(workspace, template, status)",
+            """CREATE TABLE wa_recommendation(
+                 workspace TEXT NOT NULL,
+                 member TEXT NOT NULL,
+                 template TEXT NOT NULL,
+                 signal TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 at DOUBLE PRECISION NOT NULL,
+                 PRIMARY KEY(workspace, member, template, signal))""",
             """CREATE TABLE wa_person(
                  workspace TEXT NOT NULL,
                  id TEXT NOT NULL,

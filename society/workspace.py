@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, get_args
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..core import check_id
 from ..core.checks import (
@@ -24,6 +24,10 @@ from ..core.errors import InvalidArgument
 from ..core.validation import check_integer
 from .brief import InterfaceSpec, Language
 from .roles import RESERVED, AuthorityConfig, ClearanceProfile, Participant, RoleSpec, Route, check_kind, check_ttl
+from .signals import commonest_at, measure, within_days
+
+if TYPE_CHECKING:
+    from ..memory.entries import Episode
 
 Metric = Literal["episodes_by_tag", "time_share", "unique_entities", "payload_field"]
 DraftStatus = Literal["pending_review", "approved", "active", "rejected"]
@@ -96,6 +100,42 @@ class SpawnSignal:
                 raise InvalidArgument(
                     f"`extract_params` of {name!r} is {where[:60]!r}", remedy="write tag:NAME or payload:NAME"
                 )
+
+    def matches(self, episodes: Iterable[Episode], *, now: datetime | None = None) -> bool:
+        """Whether all conditions hold: each metric is at least its threshold over its last days.
+
+        Args:
+            episodes: Episodes of one member, of any time.
+            now: The end of the windows; the time of the call by default.
+        """
+        until, given = now or datetime.now(UTC), [*episodes]
+        return all(measure(each, given, until) >= each.threshold for each in self.conditions)
+
+    def evaluate(self, episodes: Iterable[Episode], *, now: datetime | None = None) -> float:
+        """How far the conditions are exceeded, 0 to 1: the least of them, and 1 is twice the threshold.
+
+        Args:
+            episodes: As for `matches`.
+            now: As for `matches`.
+        """
+        until, given = now or datetime.now(UTC), [*episodes]
+        return min(_excess(measure(each, given, until), each.threshold) for each in self.conditions)
+
+    def params_from(self, episodes: Iterable[Episode], *, now: datetime | None = None) -> dict[str, str]:
+        """The commonest value of each parameter in `extract_params`; one that no episode has is left out.
+
+        Args:
+            episodes: As for `matches`. Those of the longest window count.
+            now: As for `matches`.
+        """
+        days = max(each.window_days for each in self.conditions)
+        counted = within_days(episodes, days, now or datetime.now(UTC))
+        found = {name: commonest_at(counted, where) for name, where in self.extract_params.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _excess(value: float, threshold: float) -> float:
+    return min(1.0, value / (2 * threshold)) if threshold else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -631,12 +631,6 @@ async def test_an_introduction_in_one_branch_needs_no_superior_and_silence_is_no
     ]
 
 
-@pytest.mark.parametrize("more", [{"auto_spawn": True}])
-async def test_a_policy_that_nothing_keeps_yet_is_refused(local: Database, more: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match=next(iter(more))):
-        society_on(local, **more)
-
-
 # --- the registry -----------------------------------------------------------------------------------------------------
 
 
