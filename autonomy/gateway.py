@@ -229,8 +229,14 @@ class Gateway:
         given, marks = await self._society.prepared(letter.message.id, partial(make, letter))
         thread = self._thread_of(receiver, None if sender == USER else sender, marks)
         if receiver == ROOT:
-            return await thread.converse(given, key=letter.message.id, unattended="pause")
-        return await thread.task("subagent", {"worker": receiver, "request": given}, key=letter.message.id)
+            turn = await thread.converse(given, key=letter.message.id, unattended="pause")
+        else:
+            turn = await thread.task("subagent", {"worker": receiver, "request": given}, key=letter.message.id)
+        state = await thread.state() if turn.status == "paused" else None
+        if state is not None and state.answers:  # a person answered, and the process that took the answer was killed
+            with contextlib.suppress(NothingToResume):  # another process was faster
+                return await thread.resume({})
+        return turn
 
     async def _text(self, letter: Letter) -> tuple[str, Iterable[str]]:
         return await self._society.text_of(letter), letter.marks

@@ -21,6 +21,7 @@ from worldagent.core.errors import (
     ModelUnavailable,
     ParamsInvalid,
     SpawnForbidden,
+    StorageUnavailable,
     UnknownMember,
 )
 from worldagent.core.pauses import Approve, Reject
@@ -428,6 +429,39 @@ async def test_an_event_is_handled_once_the_model_of_its_operator_is_back(tmp_pa
         assert (await found(agent)).state == "decided"
         await handled(agent)
         assert (await found(agent)).result == "done"
+
+
+async def test_an_event_waits_while_the_database_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event())
+
+        async def down(*_: Any, **__: Any) -> Any:
+            raise StorageUnavailable("the database cannot be reached", remedy="start it")
+
+        gateway = Gateway(agent)
+        with monkeypatch.context() as broken:
+            broken.setattr(events_module.Events, "decide", down)
+            assert await gateway.deliver() == 0
+        assert ((await found(agent)).state, desk.done) == ("waiting", [])
+        await handled(agent)
+        assert desk.done == [("cro", "Ada")]
+
+
+async def test_a_run_that_expects_an_answer_too_late_is_refused(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    policy = Policy(rules=APPROVED.rules, expires=3600)
+    desk = Desk()
+    async with desk.agent(tmp_path, clock=clock, policy=policy) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event(type_="deal.price"))
+        await handled(agent)
+        assert (await found(agent)).state == "paused"
+        await clock.advance(3601)
+        await handled(agent)
+        assert ((await found(agent)).result, (await found(agent)).code) == ("refused", "pause_expired")
+        assert desk.done == []
 
 
 # --- making members ---------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("qa", "How many?"): [_send("coo", "Seven.")],
     ("coo", "Half is tested."): [],
     ("coo", "All is tested."): [],
-    ("cro", "'sign' is forbidden for 'bdr'"): [],
+    ("cro", "'sign' is forbidden for 'bdr'"): [("pay", {"lead": "e8"})],
     ("rep-apac", "You cover APAC."): [],
 }
 _MEMBERS: Final = {"cro": "", "coo": "", "legal": "", "bdr": "cro", "qa": "coo"}
@@ -338,6 +338,10 @@ def _worked(case: Case, home: Path, killer: Killer, answers: bool) -> Passed:
     return killer.counted()
 
 
+_ANY_ORDER: Final = ("bdr did", "cro ran did", "cro paid did")
+"""Effects that wait for a person, or for another member, and come in another order after a kill."""
+
+
 def _outcome(home: Path) -> dict[str, list[str]]:
     """What a society came to: its messages and effects in the order of each pair, its contacts, and what waits."""
     mail, effects = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
@@ -354,10 +358,11 @@ def _outcome(home: Path) -> dict[str, list[str]]:
     return {
         "events": [str(tuple(row)) for row in rows_of(home, happened)],
         "outcomes": [str(tuple(row)) for row in rows_of(home, outcomes)],
+        "episodes": sorted(str(row[0]) for row in rows_of(home, "SELECT text FROM wa_entry WHERE kind='episode'")),
         "trust": [str(tuple(row)) for row in rows_of(home, "SELECT id, trust FROM wa_member ORDER BY id")],
         # An event that waits for a person holds up no later one, so the owner is told in another order.
         **{pair: sorted(told) if pair.endswith(" to user") else told for pair, told in mail.items()},
-        **{who: sorted(did) if who in ("bdr did", "cro ran did") else did for who, did in effects.items()},
+        **{who: sorted(did) if who in _ANY_ORDER else did for who, did in effects.items()},
         "contacts": sorted(map(str, map(list, contacts))),
         "left": sorted(map(str, map(list, left))),
         "turns": sorted(map(str, map(list, open_turns))),
