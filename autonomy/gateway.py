@@ -76,6 +76,8 @@ class Gateway:
         self._task: asyncio.Task[None] | None = None
         self._running: dict[str, asyncio.Task[bool]] = {}
         self._moved = asyncio.Event()
+        self._held: set[str] = set()  # threads whose message cannot be over yet; the next poll tries them again
+        self._polled = -poll
         self._upkeep = MemberUpkeep(agent, self.enlist)
         self._events = EventRunner(agent, self.enlist, self._slots, roles)
 
@@ -164,13 +166,17 @@ class Gateway:
     async def _begin_turns(self) -> None:
         """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
         await self._upkeep.run()
+        now = self._agent.clock.monotonic()
+        if now - self._polled >= self._poll:
+            self._polled = now
+            self._held.clear()
         # Before the replies: one that a turn waits for is over then, and starts no turn of its own.
         heads = {self._key_of(each.message.to_id): each for each in await self._society.waiting()}
         todo: dict[str, Callable[[], Awaitable[bool]]] = {}
         for scope, found in (await self._replies()).items():
             todo[thread_key(scope)] = partial(self._resumed, scope, found, heads.pop(thread_key(scope), None))
-        for thread, letter in heads.items():
-            todo[thread] = partial(self._delivered, letter)
+        for thread in heads.keys() - self._held:
+            todo[thread] = partial(self._delivered, heads[thread])
         for event in await self._events.waiting():
             thread = thread_key(self._events.thread(event).scope) if event.member else event.event.id
             todo[thread] = partial(self._events.move, event)
@@ -189,8 +195,10 @@ class Gateway:
         error = task.exception()
         if error is not None:
             _LOG.error("the thread %r could not continue: %s", thread, type(error).__name__)
-        elif task.result():  # what waits behind it can begin
+        if error is None and task.result():  # what waits behind it can begin
             self._moved.set()
+        else:
+            self._held.add(thread)
 
     async def _delivered(self, letter: Letter) -> bool:
         async with self._slots:

@@ -172,19 +172,26 @@ class Society:
         """Close the connections that wake gateways; the database stays open."""
         await self._wakeups.aclose()
 
-    async def _transact(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in a transaction, report what was sent and refused in it, and wake gateways for what was sent."""
+    async def _transact(self, work: Callable[[Transaction], T], *, wakes: bool = False) -> T:
+        """Run `work` in a transaction, report what was sent and refused in it, and wake gateways for what was sent.
+
+        Args:
+            work: Reads and writes in the transaction.
+            wakes: Whether gateways have something to do although nothing was sent.
+        """
 
         @wraps(work)
         def noticing(tx: Transaction) -> tuple[T, list[Notice]]:
             listing = NoticingTransaction(tx)
             done = work(listing)
-            if any(isinstance(each, Letter) for each in listing.notices):
+            if wakes or any(isinstance(each, Letter) for each in listing.notices):
                 self._wakeups.within(tx, self.config.id)
             return done, listing.notices
 
         found, notices = await self._database.transact(noticing)
-        self._wakeups.publish(self.config.id, [each.message.id for each in notices if isinstance(each, Letter)])
+        sent = [each.message.id for each in notices if isinstance(each, Letter)]
+        if wakes or sent:
+            self._wakeups.publish(self.config.id, sent or [new_id("wake")])
         if notices and self._notify is not None:
             self._notify(notices)
         return found
@@ -623,7 +630,7 @@ class Society:
                 )
             write_lives(tx, member, [moved(role_id, member.life, after, now)], now)
 
-        await self._database.transact(work)
+        await self._transact(work, wakes=after in LIVE)  # messages can wait for it
 
     def _held(self, tx: Transaction, role_id: str) -> Member:
         """A member whose life no other transaction changes before this one ends."""

@@ -208,17 +208,21 @@ class Turns:
     Attributes:
         read: What they read.
         may: Lets the member `coo` end its turns.
+        down: Whether the service of the member `coo` is down.
     """
 
     def __init__(self) -> None:
         self.read: asyncio.Queue[str] = asyncio.Queue()
         self.may = asyncio.Event()
         self.may.set()
+        self.down = False
 
     async def __call__(self, call: ScriptedCall) -> dict[str, Any]:
         self.read.put_nowait(str(call.fields["message"]).splitlines()[1])
         if "You are coo." in call.text:
             await self.may.wait()
+            if self.down:
+                raise ConnectionError
         return {"result": "Done."}
 
 
@@ -254,6 +258,19 @@ async def test_a_message_wakes_a_gateway_that_does_not_poll(tmp_path: Path, engi
 
 
 @on_every_kind
+async def test_a_member_that_is_resumed_gets_what_waited(tmp_path: Path, engine: Engine, url: str | None) -> None:
+    home, turns = made(engine, tmp_path / "home"), Turns()
+    async with agent_in(home, turns, url) as agent:
+        await agent.society.send("root", "cro", "Waits.")
+        await agent.society.suspend("cro")
+        async with Gateway(agent, poll=HOUR):
+            await agent.society.send("root", "coo", "First.")
+            assert await bounded(turns.read.get()) == "First."
+            await agent.society.resume("cro")
+            assert await bounded(turns.read.get()) == "Waits."
+
+
+@on_every_kind
 async def test_an_event_wakes_a_gateway_that_does_not_poll(tmp_path: Path, engine: Engine, url: str | None) -> None:
     home = made(engine, tmp_path / "home")
     async with agent_in(home, Turns(), url) as agent, Gateway(agent, poll=HOUR):
@@ -277,6 +294,20 @@ async def test_a_turn_does_not_keep_other_members_waiting(tmp_path: Path, engine
         assert await bounded(turns.read.get()) == "Fast."
         turns.may.set()
         assert await bounded(turns.read.get()) == "Second."
+
+
+async def test_a_member_whose_service_is_down_is_not_tried_again_for_each_message_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns = Turns()
+    turns.down = True
+    async with agent_in(made("sqlite", tmp_path / "home"), turns, None) as agent, Gateway(agent, poll=HOUR):
+        await agent.society.send("root", "coo", "Fails.")
+        assert await bounded(turns.read.get()) == "Fails."
+        for number in range(3):
+            await agent.society.send("root", "cro", f"Message {number}.")
+            assert await bounded(turns.read.get()) == f"Message {number}."
+    assert len([each for each in warnings_of(caplog) if "is delivered again later" in each]) == 1
 
 
 @on_every_kind
