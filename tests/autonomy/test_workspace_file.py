@@ -356,7 +356,10 @@ async def test_what_a_changed_definition_takes_away_its_descendants_lose_too(tmp
 async def test_a_member_that_is_not_named_any_more_stays_and_a_terminated_one_too(tmp_path: Path) -> None:
     async with opened(workspace(role("a"), role("b")), tmp_path) as agent:
         await agent.society.terminate("b")
-    assert set(await stored(workspace(role("b", soul="You are new.")), tmp_path)) == {"a"}
+    async with opened(workspace(role("b", soul="You are new.")), tmp_path) as agent:
+        assert [each.id for each in await agent.society.members.list_roles("w")] == ["a"]
+        ended = await agent.society.members.member("w", "b")
+        assert (ended.life.status, ended.spec.soul) == (RoleStatus.TERMINATED, "You are.")
 
 
 async def test_a_configuration_cannot_take_the_id_of_a_spawned_member(tmp_path: Path) -> None:
