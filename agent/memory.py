@@ -29,7 +29,7 @@ from ..memory.entries import (
     Source,
     as_passages,
 )
-from ..memory.entries.entry import MAX_ENTRY_CHARACTERS, check_tags
+from ..memory.entries.entry import CLASSIFICATIONS, MAX_ENTRY_CHARACTERS, check_tags
 from ..memory.entries.files import follow_files
 from ..memory.entries.host_source import HostSource
 from ..memory.entries.recall import RECALL
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 MAX_RECALLED: Final = 100
+_INTERNAL: Final = CLASSIFICATIONS.index("internal")
 _MAX_QUIET: Final = 366 * 86_400
 
 
@@ -517,9 +518,13 @@ class MemoryFunctions:
                 "the text repeats the role of this turn, and a role is never remembered (R7)",
                 remedy="remember only what was said about the person or the matter",
             )
+        member = await self._recalls.member(ctx.scope) if everybody else None
+        # What a member tells everybody can hold all that it may know.
+        level = _INTERNAL if member is None else max(_INTERNAL, member.highest)
         draft = Draft(
             text=text,
             account=None if everybody else ctx.scope.account,
+            classification=CLASSIFICATIONS[level],
             source=Source(by="model", thread=ctx.scope.thread, turn=turn),
             untrusted=tuple(sorted(ctx.gate.marks)),
             key=ctx.path,

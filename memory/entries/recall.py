@@ -86,10 +86,17 @@ class Recall:
         Args:
             scope: The ids that it runs under.
         """
-        found = None
-        if self.readers is not None and scope.account is not None:
-            found = await self.readers(scope.account)
-        return found or Reader(workspace=scope.workspace, account=scope.account)
+        return await self.member(scope) or Reader(workspace=scope.workspace, account=scope.account)
+
+    async def member(self, scope: Scope) -> Reader | None:
+        """The member that reads, if the account is one's.
+
+        Args:
+            scope: The ids that it runs under.
+        """
+        if self.readers is None or scope.account is None:
+            return None
+        return await self.readers(scope.account)
 
     async def find(self, reader: Reader, text: str) -> list[dict[str, Any]]:
         """The ids, versions and marks of the entries that fit a text best, as JSON. One that is too long ends the list.

@@ -11,12 +11,12 @@ import pytest
 
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
-from worldagent import Memory, WorldAgent
+from worldagent import Memory, Policy, Rule, WorldAgent
 from worldagent.autonomy import AgentMemory, Gateway, MemoryFiles
 from worldagent.autonomy.memory import Values
 from worldagent.core.errors import InvalidArgument, UnknownEntry
 from worldagent.memory.entries import Change, Classification, Episode, Insight, Reader
-from worldagent.society import ClearanceProfile, WorkspaceConfig, WorkspacePolicy
+from worldagent.society import AuthorityConfig, ClearanceProfile, WorkspaceConfig, WorkspacePolicy
 from worldagent.society.reading import reader_of
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -368,6 +368,30 @@ async def test_what_a_turn_recalled_drops_out_once_the_clearance_no_longer_admit
         await agent.society.members.remove("novel", "cro")
         await agent.society.join(spec_of("cro"))
         assert "The harbour price." not in texts(await recall.read(await reader(agent, "cro"), found))
+
+
+@pytest.mark.requirement("A11")
+async def test_what_a_member_tells_everybody_is_classified_as_high_as_what_it_may_know(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        told = ("remember", {"text": "The harbour price is 7.", "everybody": True})
+        return {"result": "Done."} if call.steps else {"result": "", **calls(told)}
+
+    config = WorkspaceConfig(id="novel", owner="charles")
+    policy = Policy(
+        rules=(Rule(decision="approve", function="remember", times=9, after="message:*", arguments={"text": "*"}),)
+    )
+    given: dict[str, Any] = {"society": config, "memory": Memory(workspace_writes=True), "policy": policy}
+    async with scripted_agent(tmp_path, ScriptedLM(reply), **given) as agent:
+        able: dict[str, Any] = {"operator_ids": ("remember",), "authority": AuthorityConfig(autonomous=("remember",))}
+        await agent.society.join(
+            spec_of("cro", clearance=ClearanceProfile(domains={"revenue": "confidential"}), **able)
+        )
+        await agent.society.join(spec_of("bdr"))
+        await agent.society.send("root", "cro", "Tell all.")
+        await Gateway(agent).deliver()
+        [entry] = await agent.memory.list()
+        assert (entry.text, entry.classification) == ("The harbour price is 7.", "confidential")
+        assert await AgentMemory(agent, "bdr").recall("harbour") == ()
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
