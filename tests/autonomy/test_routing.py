@@ -23,8 +23,11 @@ from worldagent.society import (
     RoleLifecycle,
     RoleSpec,
     RoleStatus,
+    RoleTemplate,
     Route,
     RoutingDecision,
+    SocietyFunctions,
+    TaskBrief,
     TrustProfile,
     WorkspaceConfig,
 )
@@ -443,3 +446,13 @@ def test_goals_that_are_active_or_at_risk_are_those_of_a_prompt() -> None:
     assert role.goal_context() == ("- Goal a (at risk)\n  - Qualify leads: 142 of 200 leads, 71%\n- Goal c")
     assert AutonomousRole(crm().spec).goal_context() == ""
     assert role.handle(event()) == AutonomousRole(crm().spec).handle(event())
+
+
+@pytest.mark.requirement("A5")
+def test_nothing_that_a_model_can_call_or_write_has_goals() -> None:
+    functions = SocietyFunctions(WorkspaceConfig(id="novel", owner="charles")).functions
+    taken = {name for each in functions for name in each.input_schema["properties"]}
+    assert {"to", "template", "brief"} <= taken
+    assert not [name for name in taken if "goal" in name]
+    for kind in (RoleTemplate, TaskBrief):  # what a model designs, and what it gives to a new member
+        assert not [each.name for each in dataclasses.fields(kind) if "goal" in each.name]
