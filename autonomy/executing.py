@@ -159,7 +159,9 @@ class EventRunner:
         name, params = str(given.get("template_id")), thawed(given.get("params", {}))
         brief, task = thawed(given.get("brief")), f"event.{part_of(posted.event.id)}.spawn"
         try:
-            await self._society.spawn(posted.member, name, params, brief, message_id=task, marks=posted.untrusted)
+            await self._society.spawn(
+                posted.member, name, params, brief, message_id=task, marks=posted.untrusted, by_event=True
+            )
         except WorldAgentError as error:
             if _is_passing(error):
                 raise

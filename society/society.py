@@ -304,6 +304,7 @@ class Society:
         *,
         message_id: str | None = None,
         marks: Sequence[str] = (),
+        by_event: bool = False,
     ) -> str:
         """Make a member of a template, with its contacts and its first task; returns its id (C1, C7, A9).
 
@@ -320,6 +321,7 @@ class Society:
             brief: What its first task is, also as JSON. Without one it is made of the template if the policy says so.
             message_id: The id of the first message. A second call with the same id returns the same member.
             marks: The untrusted content that the spawner had read.
+            by_event: Whether an event led to it, so that a new chain begins, and no message that the spawner handles.
 
         Raises:
             BriefInvalid: There is no brief, and the policy requires one; or it names the member itself.
@@ -364,7 +366,7 @@ class Society:
             message = RoleMessage(
                 id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
             )
-            self._send(tx, message, marks)
+            self._send(tx, message, marks, begins=by_event)
             close_recommendations(tx, self.config.id, spawner, template_id)
             if parent is not None:
                 add_memory_due(tx, member, "inherit", params.values())
@@ -807,7 +809,13 @@ class Society:
         return self._wakeups.listen(self.config.id)
 
     def _send(
-        self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = (), *, after: Letter | None = None
+        self,
+        tx: Transaction,
+        message: RoleMessage,
+        marks: Sequence[str] = (),
+        *,
+        after: Letter | None = None,
+        begins: bool = False,
     ) -> Letter:
         there = letter_of(tx, self.config.id, message.id)
         if there is not None:
@@ -820,7 +828,7 @@ class Society:
         done = self._done(tx, message)
         if receiver is None:
             raise self._stranger(tx, message.from_id, message.to_id)
-        handling = after or handled_by(tx, self.config.id, message.from_id)
+        handling = None if begins else after or handled_by(tx, self.config.id, message.from_id)
         sending = _Sending(message, sender, receiver, handling, self._clock.now())
         replied = self._replied(tx, sending)
         testing = self._check_lives(tx, sending)
