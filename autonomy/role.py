@@ -21,6 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..core import new_id
 from ..core.checks import check_text
 from ..core.errors import InvalidArgument, ToolNotAllowed
 from ..core.files import read_limited
@@ -31,6 +32,7 @@ from ..society import (
     Event,
     Objective,
     RoleLifecycle,
+    RoleMessage,
     RoleSpec,
     RoleStatus,
     Route,
@@ -39,6 +41,7 @@ from ..society import (
 )
 from ..society.brief import Language
 from ..society.roles import Authority, MemoryPolicy, active, goals_text
+from ..society.transport import REPLY_SECONDS
 from .designing import design_role
 from .memory import AgentMemory, MemoryFiles, Values
 from .responding import Operator, respond
@@ -270,6 +273,51 @@ class AutonomousRole:
             HostError, OutputInvalid: The model failed, or designed no valid template.
         """
         return await design_role(self._opened, self.role_id, intent, llm=self.llm)
+
+    # --- what it says to others ---------------------------------------------------------------------------------------
+
+    async def request_role(
+        self, target_id: str, message: str, payload: Mapping[str, Any] | None = None, *, seconds: float = REPLY_SECONDS
+    ) -> RoleMessage:
+        """Send a request to a member or a person, and wait for the reply (000 4.4, A4).
+
+        It is for code outside of turns. In a turn, the function `request_role` pauses the turn instead.
+
+        Args:
+            target_id: Who is asked. It must be a contact.
+            message: What is asked.
+            payload: What comes with it; `reason` says why it writes, in a first message.
+            seconds: How long to wait.
+
+        Raises:
+            UnknownContact, MessageInvalid, MailboxFull, ChainTooLong: As for `Society.send`.
+            PauseExpired: No reply came in time. The request stays where it is.
+            InvalidArgument: It has no agent.
+        """
+        asked = RoleMessage(
+            id=new_id("msg"),
+            type="request",
+            from_id=self.role_id,
+            to_id=target_id,
+            content=message,
+            payload={} if payload is None else payload,
+        )
+        return await self._opened.society.request(self.role_id, target_id, asked, seconds=seconds)
+
+    async def notify_role(self, target_id: str, message: str, payload: Mapping[str, Any] | None = None) -> RoleMessage:
+        """Send a message to a member or a person, and do not wait (000 4.4, A4).
+
+        Args:
+            target_id: Who gets it. It must be a contact.
+            message: The text.
+            payload: What comes with it; `reason` says why it writes, in a first message.
+
+        Raises:
+            UnknownContact, MessageInvalid, MailboxFull, ChainTooLong: As for `Society.send`.
+            InvalidArgument: It has no agent.
+        """
+        letter = await self._opened.society.send(self.role_id, target_id, message, payload=payload)
+        return letter.message
 
     def build_system_prompt(self) -> str:
         """The static text that models get for it: its soul. It is for inspection, and no way to a model (A14)."""
