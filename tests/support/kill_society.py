@@ -20,12 +20,14 @@ from support.agents import calls, open_pauses
 from support.databases import Engine, copied, made, removed, rows_of, storage_of
 from support.kill_points import AFTER, WITHIN, Killer, Passed, Point, armed, points_of, some
 from support.processes import add, be_program, forked_result, lines, started
+from support.role_specs import spec_of
 from support.society_tables import problems_of
 from worldagent import Policy, Rule, Settings, WorldAgent, tool
 from worldagent.agent import Thread
-from worldagent.autonomy import Gateway
+from worldagent.autonomy import AgentMemory, Gateway
 from worldagent.core.pauses import Approve, Happened, RunAgain
 from worldagent.harness import ToolContext
+from worldagent.memory.entries import Insight
 from worldagent.society import (
     SEND_RULES,
     AuthorityConfig,
@@ -33,6 +35,7 @@ from worldagent.society import (
     Event,
     InterfaceSpec,
     RoleSpec,
+    RoleStatus,
     RoleTemplate,
     Route,
     TaskBrief,
@@ -56,6 +59,9 @@ _BRIEF: Final = {
 _AUTHORITY: Final = AuthorityConfig(autonomous=("note",))
 _LAW: Final = InterfaceSpec(services="Checks contracts.", input_format="The contract.", output_format="A list.")
 
+_STEPS: Final = "SELECT member, status, reason FROM wa_member_step ORDER BY number"
+_INSIGHTS: Final = "SELECT owner, text FROM wa_entry WHERE kind='insight'"
+
 Step = Callable[[WorldAgent, Path, bool], Awaitable[object]]
 """Works in a home, and answers what is asked of a person or not."""
 
@@ -75,6 +81,7 @@ _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("developer-dana", "A page with the menu."): [],
     ("developer-dana", "Begin."): [],
     ("developer-dana", "Then tell me."): [_send("root", "Built.", "status_report")],
+    ("cro", "analyst was terminated"): [],
     ("cro", "Go."): [_send("bdr", "Find a lawyer.")],
     ("bdr", "Find a lawyer."): [_send("cro", **_ASK)],
     ("cro", "required_capability"): [_send("root", **_ASK)],
@@ -235,6 +242,28 @@ async def _turn(agent: WorldAgent, home: Path, answers: bool) -> None:
     await _deliver(agent, home, answers)
 
 
+async def _learned(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """The CRO has an analyst that leaves it what it learned, and waits for an answer of the analyst."""
+    await join(agent)
+    await agent.society.join(spec_of("analyst", "cro", memory_policy="merge_to_parent"))
+    insights = [
+        Insight(id=name, role_id="analyst", text=f"Lesson {name}.", confidence=0.9, tags=tags)
+        for name, tags in (("own", ()), ("given", ("inherited",)))
+    ]
+    await AgentMemory(agent, "analyst").store_insights(insights)
+    await agent.society.send("cro", "analyst", "How many?", kind="request", message_id="asked")
+
+
+async def _end(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """Terminate the analyst, and deliver until nothing is left of it."""
+    analyst = await agent.society.members.member("novel", "analyst")
+    if analyst.life.status is not RoleStatus.TERMINATED:
+        await agent.society.terminate("analyst")
+    await _deliver(agent, home, answers)
+    while await agent.society.memory_due():
+        await Gateway(agent).deliver()
+
+
 async def _spawn(agent: WorldAgent, home: Path, answers: bool) -> None:
     helpers = [Collaborator(id=each, role=each.upper(), note="Ask it.") for each in ("cro", "legal")]
     brief = replace(TaskBrief.from_json(_BRIEF), collaborators=tuple(helpers))
@@ -318,6 +347,7 @@ CASES: Final = {
     "deliver": Case(_deliver, _told, ("Society.send", "Society.settle", "Society.ended")),
     "ask": Case(_deliver, _counted, ("a person's answer", "Society.ended")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
+    "end": Case(_end, _learned, ("Society.terminate", "Society.memory_done", "Entries.add")),
     "events": Case(_handle, _staffed, ("Events.post", "Events.decide", "Events.pause", "Events.finish")),
 }
 
@@ -366,6 +396,9 @@ def _outcome(home: Path) -> dict[str, list[str]]:
         "contacts": sorted(map(str, map(list, contacts))),
         "left": sorted(map(str, map(list, left))),
         "turns": sorted(map(str, map(list, open_turns))),
+        "steps": [str([*row]) for row in rows_of(home, _STEPS)],
+        "insights": sorted(str([*row]) for row in rows_of(home, _INSIGHTS)),
+        "due": [str([*row]) for row in rows_of(home, "SELECT member, work FROM wa_memory_due")],
     }
 
 
