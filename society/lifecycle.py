@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ..core.errors import LifecycleError
+from .brief import Language
 from .roles import RoleLifecycle, RoleStatus
 
 NEXT: Final[Mapping[RoleStatus, tuple[RoleStatus, ...]]] = {
@@ -20,6 +21,20 @@ NEXT: Final[Mapping[RoleStatus, tuple[RoleStatus, ...]]] = {
 """The states that can follow each state."""
 
 _ORDER: Final = tuple(RoleStatus)
+
+NOTICES: Final[Mapping[Language, Mapping[str, str]]] = {
+    "en": {
+        "terminated": "From the system: {member} was terminated and does not answer.",
+        "approved": "From the system: the owner approved {member}, which begins with its task.",
+        "rejected": "From the system: the owner did not approve {member}. {reason}",
+    },
+    "zh": {
+        "terminated": "系统通知：{member} 已终止，不会回答。",
+        "approved": "系统通知：所有者已批准 {member}，它开始执行任务。",
+        "rejected": "系统通知：所有者未批准 {member}。{reason}",
+    },
+}
+"""What members are notified of about the life of another one."""
 
 PARENT_TERMINATED: Final = "parent_terminated"
 TASK_COMPLETE: Final = "task_complete"
@@ -108,6 +123,7 @@ __all__ = [
     "HUMAN_DECISION",
     "LIFETIME_OVER",
     "NEXT",
+    "NOTICES",
     "NOT_APPROVED",
     "PARENT_TERMINATED",
     "TASK_COMPLETE",

@@ -44,6 +44,7 @@ from .lifecycle import (
     HUMAN_DECISION,
     LIFETIME_OVER,
     NOT_APPROVED,
+    NOTICES,
     PARENT_TERMINATED,
     TASK_COMPLETE,
     LifeStep,
@@ -409,7 +410,7 @@ class Society:
             member, now = self._draft(tx, role_id), self._clock.now()
             tested = moved(member.id, member.life, RoleStatus.TESTING, now)
             write_lives(tx, member, [tested, moved(member.id, tested, RoleStatus.ACTIVE, now)], now)
-            self._tell_spawner(tx, member, f"{member.id} was approved and begins with its task.")
+            self._tell_spawner(tx, member, "approved")
             return member.id
 
         return await self._transact(work)
@@ -429,7 +430,7 @@ class Society:
 
         def work(tx: Transaction) -> str:
             member = self._draft(tx, role_id)
-            self._tell_spawner(tx, member, f"{member.id} was not approved.{f' Reason: {reason}' if reason else ''}")
+            self._tell_spawner(tx, member, "rejected", reason)
             self._terminate(tx, member.id, NOT_APPROVED)
             return member.id
 
@@ -444,15 +445,16 @@ class Society:
             )
         return member
 
-    def _tell_spawner(self, tx: Transaction, member: Member, text: str) -> None:
+    def _tell_spawner(self, tx: Transaction, member: Member, notice: str, reason: str = "") -> None:
         """Tell the one that gave a member its task, in the member's name, what the owner decided."""
         for task in waiting_for(tx, self.config.id, member.id, 1):
+            text = NOTICES[self._language(tx, task.message.from_id)][notice]
             message = RoleMessage(
                 id=f"{task.message.id}.approval",
                 type="notification",
                 from_id=member.id,
                 to_id=task.message.from_id,
-                content=text,
+                content=text.format(member=member.id, reason=reason).strip(),
             )
             chain, now = min(task.chain + 1, self.config.policy.message_chain), self._clock.now()
             with suppress(MailboxFull):
@@ -663,8 +665,9 @@ class Society:
                 # Not sent as others are: the member may be suspended, and the one that waits must get it.
                 chain = min(letter.chain + 1, self.config.policy.message_chain)
                 marks, now = letter.marks, self._clock.now()
+                language = self._language(tx, letter.message.from_id)
                 with suppress(MailboxFull):
-                    post(tx, self.config.id, _ended(letter), chain=chain, opening=None, marks=marks, now=now)
+                    post(tx, self.config.id, _ended(letter, language), chain=chain, opening=None, marks=marks, now=now)
             mark_answered(tx, self.config.id, letter.message.id)
 
     def _lives(self, tx: Transaction, id_: str) -> bool:
@@ -1428,9 +1431,9 @@ def _is_first_task(member: Member, message: RoleMessage) -> bool:
     return given and member.life.status is RoleStatus.DRAFT
 
 
-def _ended(letter: Letter) -> RoleMessage:
+def _ended(letter: Letter, language: Language) -> RoleMessage:
     """The answer to a request to a member that is terminated, made by the system."""
-    text = f"{letter.message.to_id} was terminated and does not answer."
+    text = NOTICES[language]["terminated"].format(member=letter.message.to_id)
     if letter.message.message_type == "introduction_request":
         return _reply(letter, {MESSAGE_TYPE: "introduction_response", "declined": text})
     if letter.message.message_type == "collaboration_request":

@@ -176,7 +176,10 @@ async def test_a_spawn_that_is_not_approved_leaves_its_id_free(database: Databas
     life = (await society.members.member("w", "bdr-apac")).life
     assert (life.status.value, life.termination_reason) == ("terminated", "not_approved")
     [told] = await society.waiting()
-    assert (told.message.to_id, told.message.content) == ("cro", "bdr-apac was not approved. Reason: Too early.")
+    assert (told.message.to_id, told.message.content) == (
+        "cro",
+        "From the system: the owner did not approve bdr-apac. Too early.",
+    )
     assert await database.read(lambda tx: problems(tx.execute)) == []
     assert await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m2") == "pending:bdr-apac"
     await society.approve_spawn("bdr-apac")
