@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...core.errors import WorkspaceInvalid
-    from ...society import AuthorityConfig, RoleSpec, RoleTemplate, TrustProfile, WorkspaceConfig
+    from ...society import AuthorityConfig, RoleSpec, RoleTemplate, WorkspaceConfig
+    from ..service.society import TrustRecord
 
 _OUTCOMES: Final = ("EPISODE", "CAPABILITY", "OUTCOME", "FEEDBACK")
 
@@ -99,18 +100,17 @@ async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None
 
       worldagent workspace outcomes cro
     """
-    from ...core.checks import to_json
+    from ..service.society import outcomes_answer
     from .society import open_society
 
     async with open_society(options) as society:
-        trust = (await society.members.member(options.workspace, member)).trust
-        found = await society.outcomes.list(member)
+        answer = await outcomes_answer(society, member)
     rows = [
         (each.episode_id, each.capability, "succeeded" if each.succeeded else "failed", each.feedback or "")
-        for each in found
+        for each in answer.outcomes
     ]
     shown = table(_OUTCOMES, rows) if rows else f"{member} has done nothing yet"
-    output.result({"outcomes": to_json(found), "trust": to_json(trust)}, f"{shown}\n\n{_trust(trust)}")
+    output.result(answer.model_dump(mode="json", exclude={"contract"}), f"{shown}\n\n{_trust(answer.trust)}")
 
 
 @app.command("feedback")
@@ -127,17 +127,18 @@ async def feedback(options: ThreadsOptions, output: Output, episode: str, feedba
 
       worldagent workspace feedback event.lead-7 good
     """
-    from ...core.checks import check_choice, to_json
+    from ...core.checks import check_choice
+    from ..service.society import feedback_answer
     from .society import open_society
 
     check_choice("feedback", feedback, ("good", "bad", "none"))
     given: Literal["good", "bad"] | None = "good" if feedback == "good" else "bad" if feedback == "bad" else None
     async with open_society(options) as society:
-        trust = await society.outcomes.rate(episode, given)
-    output.result({"trust": to_json(trust)}, _trust(trust))
+        answer = await feedback_answer(society, episode, given)
+    output.result(answer.model_dump(mode="json", exclude={"contract"}), _trust(answer.trust))
 
 
-def _trust(trust: TrustProfile) -> str:
+def _trust(trust: TrustRecord) -> str:
     scores = [f"{name} {score:.2f}" for name, score in sorted(trust.scores.items())]
     return f"trust: {', '.join([*scores, f'anything else {trust.default:.2f}'])}"
 

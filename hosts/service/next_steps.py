@@ -95,6 +95,7 @@ _UNQUOTED: Final[Mapping[type[Exception], str]] = {
     errors.KeyReused: "the key was used on this thread for another call",
     errors.UnknownContact: "the receiver or one that the message introduces is not a contact of the person",
     errors.UnknownEntry: "the caller sees no entry of the workspace with this id",
+    errors.UnknownEpisode: "the workspace has no outcome of an episode with this id",
     errors.UnknownMember: "the workspace has no member with this id",
     errors.UnknownMessage: "the thread has no such message",
     errors.UnknownPause: "the thread has no such pause",

@@ -20,7 +20,7 @@ from ...society.graph import as_mermaid, graph_of
 from ...society.mail import MAX_WAITING, State
 from ...society.members import unknown_member
 from ...society.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
-from ...society.roles import ROOT, USER
+from ...society.roles import ROOT, USER, Feedback
 from .arguments import JsonObject, WorkspaceArguments
 from .call import Call, Refused
 from .members import society_of
@@ -110,6 +110,21 @@ class SocietyWithdrawArguments(WorkspaceArguments):
     contact: Label = Field(description="the contact that it loses", examples=["legal"])
 
 
+class SocietyOutcomesArguments(WorkspaceArguments):
+    """Arguments of `society_outcomes`."""
+
+    member: MemberId
+
+
+class SocietyFeedbackArguments(WorkspaceArguments):
+    """Arguments of `society_feedback`."""
+
+    episode: Label = Field(
+        description="the id of what a member did, from `society_outcomes`", examples=["event.lead-7"]
+    )
+    feedback: Feedback | None = Field(description="what the person thinks of it; null takes it back", examples=["good"])
+
+
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
@@ -175,6 +190,24 @@ class MailRecord(Wire):
     untrusted: list[str] = Field(description="the untrusted functions and senders whose content its sender had read")
 
 
+class OutcomeRecord(Wire):
+    """Something that a member did."""
+
+    episode_id: str
+    capability: str
+    succeeded: bool
+    at: str = Field(description="when it ended")
+    turn_id: str = Field(description="the turn in which it was done; empty for none")
+    feedback: Feedback | None = Field(default=None, description="what a person said of it")
+
+
+class TrustRecord(Wire):
+    """How far a member is trusted, from 0 to 1."""
+
+    scores: dict[str, float] = Field(description="by capability")
+    default: float = Field(description="with anything else")
+
+
 class SocietyMembersAnswer(Answer):
     """Answer of `society_members`."""
 
@@ -231,6 +264,19 @@ class SocietyRejectAnswer(Answer):
     rejected: str = Field(description="the id of the member, which is free again")
 
 
+class SocietyOutcomesAnswer(Answer):
+    """Answer of `society_outcomes`."""
+
+    outcomes: list[OutcomeRecord] = Field(description="the oldest first")
+    trust: TrustRecord
+
+
+class SocietyFeedbackAnswer(Answer):
+    """Answer of `society_feedback`."""
+
+    trust: TrustRecord = Field(description="of the member, after it")
+
+
 class SocietyWithdrawAnswer(Answer):
     """Answer of `society_withdraw`."""
 
@@ -277,6 +323,28 @@ async def spawns_answer(society: Society) -> SocietySpawnsAnswer:
         for each in await society.spawns()
     ]
     return SocietySpawnsAnswer(spawns=records)
+
+
+async def outcomes_answer(society: Society, member: str) -> SocietyOutcomesAnswer:
+    """What a member did, and how far it is trusted since.
+
+    Raises:
+        UnknownMember: There is no such member.
+    """
+    trust = (await society.members.member(society.config.id, member)).trust
+    found = [to_json(each) for each in await society.outcomes.list(member)]
+    shown = [{name: value for name, value in each.items() if name != "role_id"} for each in found]
+    return SocietyOutcomesAnswer.model_validate({"outcomes": shown, "trust": to_json(trust)})
+
+
+async def feedback_answer(society: Society, episode: str, feedback: Feedback | None) -> SocietyFeedbackAnswer:
+    """Rate what a member did.
+
+    Raises:
+        UnknownEpisode: The workspace has no outcome of this episode.
+    """
+    trust = await society.outcomes.rate(episode, feedback)
+    return SocietyFeedbackAnswer.model_validate({"trust": to_json(trust)})
 
 
 def inbox_answer(letters: Sequence[Letter]) -> SocietyInboxAnswer:
@@ -439,6 +507,30 @@ async def society_withdraw(call: Call[SocietyWithdrawArguments], agent: WorldAge
     society = agent.society
     check_owner(call, society)
     return await withdraw_answer(society, call.given.member, call.given.contact)
+
+
+async def society_outcomes(call: Call[SocietyOutcomesArguments], agent: WorldAgent) -> SocietyOutcomesAnswer:
+    """List what a member did.
+
+    Raises:
+        Refused, InvalidArgument: As for `society_members`.
+        UnknownMember: There is no such member.
+    """
+    society = agent.society
+    check_owner(call, society)
+    return await outcomes_answer(society, call.given.member)
+
+
+async def society_feedback(call: Call[SocietyFeedbackArguments], agent: WorldAgent) -> SocietyFeedbackAnswer:
+    """Rate what a member did.
+
+    Raises:
+        Refused, InvalidArgument: As for `society_members`.
+        UnknownEpisode: The workspace has no outcome of this episode.
+    """
+    society, given = agent.society, call.given
+    check_owner(call, society)
+    return await feedback_answer(society, given.episode, given.feedback)
 
 
 def is_owner(call: Call[Any], society: Society) -> bool:

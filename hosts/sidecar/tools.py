@@ -317,6 +317,17 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "The last events of the workspace, what was decided about them, and what came of it, for the owner and "
         "operators.",
     ),
+    "society_outcomes": _tool(
+        "List what a member did",
+        society.society_outcomes,
+        "List what a member did, the oldest first, and how far it is trusted with each capability since.",
+    ),
+    "society_feedback": _tool(
+        "Rate what a member did",
+        society.society_feedback,
+        "Say whether what a member did was good or bad. It counts in place of the outcome, and its trust changes.",
+        effect="changes",
+    ),
 }
 
 

@@ -365,6 +365,7 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "society_send", {"to": "root", "text": "Hi", "message_type": content}
     yield "society_contacts", {"member": content[:200]}
     yield "society_withdraw", {"member": content[:200], "contact": content[:200]}
+    yield "society_feedback", {"episode": content[:200], "feedback": "good"}
     yield "resume", {"on_role_change": content, "role": role}
     yield "resume", {"answers": {"p": {"approve": {label: content}}}, "role": role}
     yield "thread_role_set", {"role": role, "ttl": content}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from support.sidecar_served import agents, caller_of, served, tokens
 from support.sidecars import until
 from worldagent import Policy, WorldAgent
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.society import SEND_RULES, Contact, Participant, WorkspaceConfig
+from worldagent.society import SEND_RULES, Contact, Outcome, Participant, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 __all__ = ["home", "run"]  # fixtures
@@ -51,6 +52,8 @@ async def peopled(place: Path) -> None:
         await society.members.add_person("novel", Participant(id="ana", type="human", name="Ana"))
         for draft in ("sdr", "ae"):
             await society.members.queue_spawn(spec_of(draft, "cro"))
+        done = Outcome(episode_id="e1", role_id="cro", capability="mail", succeeded=True, at=datetime.now(UTC))
+        await society.outcomes.record(done)
         for person in ("ana", "user"):
             await society.contacts.add("cro", Contact(id=person, role="a person"))
             await society.send("cro", person, f"Hello {person}.")
@@ -76,6 +79,11 @@ async def test_the_owner_sees_members_and_contacts_as_the_command_line_shows_the
             answer = await owner(tool, **arguments)
             assert answer.pop("contract") == 1
             assert answer == await as_json(run, "society", *words, "--workspace", "novel")
+        rated = (await owner("society_feedback", episode="e1", feedback="bad"))["trust"]
+        assert rated["scores"] == {"mail": 0.15}
+        answer = await owner("society_outcomes", member="cro")
+        assert (answer.pop("contract"), answer["trust"], answer["outcomes"][0]["feedback"]) == (1, rated, "bad")
+        assert answer == await as_json(run, "workspace", "outcomes", "cro", "--workspace", "novel")
         assert [each["id"] for each in (await owner("society_contacts"))["contacts"]] == ["root", "cro"]
         graph = await owner("society_graph")
         assert graph["mermaid"].startswith("flowchart LR\n")
@@ -133,6 +141,8 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "society_spawns": {},
         "society_approve": {"member": "sdr"},
         "society_reject": {"member": "sdr"},
+        "society_outcomes": {"member": "cro"},
+        "society_feedback": {"episode": "e1", "feedback": "good"},
     }
     async with (
         served(sidecar) as url,
@@ -172,6 +182,8 @@ async def test_refusals_say_what_to_do_and_quote_nothing(tmp_path: Path) -> None
         ("society_contacts", {"member": SECRET}, "unknown_member", "no member with this id"),
         ("society_withdraw", {"member": SECRET, "contact": "cro"}, "unknown_member", "no member with this id"),
         ("society_approve", {"member": SECRET}, "unknown_member", "no member with this id"),
+        ("society_outcomes", {"member": SECRET}, "unknown_member", "no member with this id"),
+        ("society_feedback", {"episode": SECRET, "feedback": "bad"}, "unknown_episode", "no outcome of an episode"),
         ("society_reject", {"member": SECRET}, "unknown_member", "no member with this id"),
         ("society_inbox", {"limit": 0}, "invalid_argument", "limit: Input should be greater than or equal to 1"),
     ]
@@ -197,6 +209,8 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "society_spawns": {},
         "society_approve": {"member": "sdr"},
         "society_reject": {"member": "sdr"},
+        "society_outcomes": {"member": "cro"},
+        "society_feedback": {"episode": "e1", "feedback": "good"},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,
