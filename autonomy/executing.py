@@ -119,7 +119,7 @@ class EventRunner:
         reason = f"no live member is responsible for {event.domain!r}"
         if member is None and posted.named:
             reason = f"{posted.member!r} is not in the workspace any more"
-        if member is not None:
+        if member is not None and (posted.named or member.life.status in LIVE):
             role = self._roles.get(member.id)
             try:
                 return route(member, event, roster) if role is None else role.handle(event, roster)

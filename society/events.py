@@ -21,10 +21,10 @@ from ..core.errors import InvalidArgument, KeyReused, MailboxFull
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
-from .members import LIVE, first_of_domain, members_of, participant, read_as, unknown_member
+from .members import LIVE, Member, first_of_domain, members_of, participant, read_as, unknown_member
 from .messages import RoleMessage
 from .outcomes import Outcome, record_outcome
-from .roles import ROOT, USER
+from .roles import ROOT, USER, RoleStatus
 from .wakeups import DatabaseWakeups, Wakeups
 from .workspace import Event, RoutingDecision, WorkspaceConfig
 
@@ -454,6 +454,8 @@ class Events:
             content=text[:_MAX_TEXT],
             payload={"event": whole if len(canonical_json(whole)) <= _MAX_TOLD else about},
         )
+        member = members_of(tx, self._workspace, [posted.member]).get(posted.member)
+        testing = member is not None and member.life.status is RoleStatus.TESTING
         post_mail(
             tx,
             self._workspace,
@@ -462,15 +464,17 @@ class Events:
             opening=None,
             marks=posted.untrusted,
             now=self._clock.now(),
+            recorded=testing,  # it reaches no one (A7)
         )
-        self._acquaint(tx, target, posted.member)
+        if member is not None and not testing:
+            self._acquaint(tx, target, member)
 
-    def _acquaint(self, tx: Transaction, target: str, member_id: str) -> None:
+    def _acquaint(self, tx: Transaction, target: str, member: Member) -> None:
         """Make a member a contact of the one that its message goes to, as a first message does (C5)."""
-        now, member = self._clock.now(), members_of(tx, self._workspace, [member_id]).get(member_id)
-        if member is None or contact_of(tx, self._workspace, target, member_id, now) is not None:
+        now = self._clock.now()
+        if contact_of(tx, self._workspace, target, member.id, now) is not None:
             return
-        contact = Contact(id=member_id, role=member.name, introduced_by=FIRST_MESSAGE, interface=member.interface)
+        contact = Contact(id=member.id, role=member.name, introduced_by=FIRST_MESSAGE, interface=member.interface)
         add_contact(tx, self._workspace, target, contact, now)
 
 

@@ -375,15 +375,31 @@ async def test_the_code_of_a_role_chooses_and_its_error_loses_no_event(tmp_path:
         assert "could not decide (KeyError)" in (await agent.society.inbox())[-1].message.content
 
 
-async def test_an_event_of_a_member_that_is_suspended_goes_to_the_next(tmp_path: Path) -> None:
+async def test_an_event_of_a_member_that_is_suspended_goes_to_the_next_or_to_the_owner(tmp_path: Path) -> None:
     desk = Desk()
     async with desk.agent(tmp_path) as agent:
         for id_ in ("cro", "cfo"):
             await agent.society.join(cro(role_id=id_))
         await agent.society.events.post(event())
-        await agent.society.members.remove("novel", "cro")
+        await agent.society.suspend("cro")
         await handled(agent)
         assert desk.done == [("cfo", "Ada")]
+        await agent.society.events.post(event("e2"))
+        await agent.society.events.post(event("e3"), to="cfo")
+        await agent.society.suspend("cfo")
+        await handled(agent)
+        assert ((await found(agent, "e2")).result, (await found(agent, "e3")).result) == ("escalated", "ignored")
+
+
+@pytest.mark.requirement("A7")
+async def test_what_a_member_in_testing_escalates_is_recorded_alone(tmp_path: Path) -> None:
+    async with Desk().agent(tmp_path) as agent:
+        await agent.society.join(cro(), status=RoleStatus.TESTING)
+        await agent.society.events.post(event(type_="deal.sign"))
+        await handled(agent)
+        assert ((await found(agent)).result, await agent.society.inbox()) == ("escalated", [])
+        [letter] = await agent.society.recorded("cro")
+        assert letter.message.content == "deal.sign: 'sign' is forbidden for 'cro'"
 
 
 async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(tmp_path: Path) -> None:
