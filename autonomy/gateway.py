@@ -41,6 +41,9 @@ from .workers import EarlierMessage, MemberRequest, enlist_member
 if TYPE_CHECKING:
     from .role import AutonomousRole
 
+MAX_HEADS: Final = 100
+"""How many mailboxes a gateway looks at, besides those whose turns run or wait."""
+
 MAX_EARLIER: Final = 20
 """How many earlier messages a member is shown with a new one."""
 
@@ -166,12 +169,13 @@ class Gateway:
     async def _begin_turns(self) -> None:
         """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
         await self._upkeep.run()
+        most = MAX_HEADS + len(self._running) + len(self._held)
         now = self._agent.clock.monotonic()
         if now - self._polled >= self._poll:
             self._polled = now
             self._held.clear()
         # Before the replies: one that a turn waits for is over then, and starts no turn of its own.
-        heads = {self._key_of(each.message.to_id): each for each in await self._society.waiting()}
+        heads = {self._key_of(each.message.to_id): each for each in await self._society.waiting(most)}
         todo: dict[str, Callable[[], Awaitable[bool]]] = {}
         for scope, found in (await self._replies()).items():
             todo[thread_key(scope)] = partial(self._resumed, scope, found, heads.pop(thread_key(scope), None))

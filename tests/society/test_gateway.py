@@ -502,6 +502,27 @@ async def test_a_gateway_delivers_in_the_background_until_it_is_left(tmp_path: P
             await asyncio.wait_for(asked.wait(), 20)
 
 
+async def test_mailboxes_that_wait_for_people_keep_no_other_from_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldagent.autonomy.gateway.MAX_HEADS", 2)
+    asked = asyncio.Event()
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "Go." in call.text:
+            asked.set()
+            return {"result": "Done."}
+        return calls(("deploy", {"where": "here"}))
+
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=APPROVED, tools=[deploy]) as agent:
+        await enlisted(agent, *"abcde")
+        for member in "abcd":
+            await agent.society.send("root", member, "Deploy.")
+        await agent.society.send("root", "e", "Go.")
+        async with Gateway(agent, poll=0.05):
+            await asyncio.wait_for(asked.wait(), 60)
+
+
 async def test_an_agent_refuses_a_society_of_another_workspace(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="'other'"):
         scripted_agent(tmp_path, ScriptedLM(Members()), society=WorkspaceConfig(id="other", owner="c"))
