@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ..agent.turns import Turn
     from ..memory.entries import Insight, Passage
     from ..role_resolution import Role
-    from ..society import RoleTemplateDraft, SpawnRecommendation
+    from ..society import RoleTemplateDraft, SpawnRecommendation, TaskBrief
 
 _SOUL_FILE: Final = re.compile(r"\S+\.md")
 
@@ -248,6 +248,22 @@ class AutonomousRole:
         found = await self.agent_memory.reflect()
         await recommend(self._opened, self.role_id)
         return found
+
+    async def spawn(
+        self, template_id: str, params: Mapping[str, str], brief: TaskBrief | Mapping[str, Any] | None = None
+    ) -> str:
+        """Make a child of a template; returns its id, after `pending:` if the owner approves it first (000 4.9).
+
+        Args:
+            template_id: The template.
+            params: The parameters of the template.
+            brief: What its first task is, also as JSON; see `Society.spawn`.
+
+        Raises:
+            BriefInvalid, ParamsInvalid, UnknownTemplate, DraftRequired, SpawnForbidden: As for `Society.spawn`.
+            UnknownMember, UnknownContact, RoleExists, RolesFull, InvalidArgument: As for `Society.spawn`.
+        """
+        return await self._opened.society.spawn(self.role_id, template_id, params, brief)
 
     async def spawn_recommendations(self) -> tuple[SpawnRecommendation, ...]:
         """The children that its episodes speak for and that were not made yet, the oldest first (A15).

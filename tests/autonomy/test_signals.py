@@ -207,7 +207,7 @@ async def test_a_recommendation_is_posted_once_and_waits_for_the_owner(tmp_path:
         assert posted.event.payload["suggested_params"] == {"territory": "APAC"}
         await Gateway(agent).deliver()
         assert [each.id for each in await agent.society.members.list_roles("novel")] == ["cro"]
-        assert await agent.society.spawn("cro", "bdr", EXPECTED.suggested_params, BRIEF) == "bdr-apac"
+        assert await cro.spawn("bdr", EXPECTED.suggested_params, BRIEF) == "bdr-apac"
         assert await cro.spawn_recommendations() == ()
         await cro.reflect()
         assert await cro.spawn_recommendations() == ()  # its child is there
