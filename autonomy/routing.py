@@ -184,8 +184,10 @@ def _of_another_domain(spec: RoleSpec, event: Event, roster: Roster | None) -> R
 def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
     """The order to make a member (A9). Whether the template allows it is for the gateway, which has the templates."""
     target, by = spec.reports_to or owner, {owner, USER, spec.reports_to} - {""}
-    if not event.source_verified or event.source not in by:
-        return _escalation(target, event, f"{event.source!r} is not known to be one that {spec.role_id!r} reports to")
+    if event.source not in by:
+        return _escalation(target, event, f"{event.source!r} is not one that {spec.role_id!r} reports to")
+    if not event.source_verified:
+        return _escalation(target, event, f"it is not verified that the event is from {event.source!r}")
     given = {name: event.payload[name] for name in _DIRECTIVE_FIELDS if name in event.payload}
     if not isinstance(given.get("template_id"), str) or not isinstance(given.setdefault("params", _NONE), Mapping):
         return _escalation(target, event, "the payload has no `template_id`, or `params` is not an object")

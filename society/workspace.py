@@ -223,6 +223,18 @@ class RoleTemplate:
         object.__setattr__(self, "routes", items("routes", self.routes, Route))
         if self.language is not None:
             check_choice("language", self.language, get_args(Language))
+        self._check_fixed()
+
+    def _check_fixed(self) -> None:
+        """Refuse parameters in what a person alone decides: nothing would fill them in (A9)."""
+        events = [each.event for each in self.routes]
+        for name, given in (("domains", self.domains), ("operator_ids", self.operator_ids), ("routes", events)):
+            for each in given:
+                if any(f"{{{parameter}}}" in each for parameter in self.parameters):
+                    raise InvalidArgument(
+                        f"`{name}` of the template {self.template_id!r} has a parameter: {each[:60]!r}",
+                        remedy="write what all its members have; parameters are for `name_pattern` and `soul_template`",
+                    )
 
     def _check_pattern(self, name: str, pattern: str) -> None:
         """Refuse braces that are not one of the parameters: no attribute or item of one can be named (A9)."""

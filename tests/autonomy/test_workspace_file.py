@@ -205,6 +205,7 @@ TEMPLATE = "role_templates:\n  t:\n    name_pattern: T\n    soul_template: You a
         (BASE + "  - {role_id: b, soul: You.}\npolicy: {max_roles: 1}", 8, "there are 2 roles", "raise `max_roles`"),
         (BASE + TEMPLATE + "    allowed_spawners: [cto]", 11, "allows the spawner 'cto'", "the roles are: cro"),
         (BASE + TEMPLATE + "    parameters: [a]\n    template_id: t", 12, "has no key 'template_id'", "the keys are"),
+        (BASE + TEMPLATE + "    parameters: [a]\n    domains: ['{a}']", 12, "has a parameter: '{a}'", "parameters are for"),
         ("a: *b", 1, "anchors and aliases are not allowed", "write plain YAML"),
     ],
 )  # fmt: skip
@@ -397,7 +398,7 @@ async def test_the_file_of_the_design_and_its_directive_make_the_member(tmp_path
         assert (bdr.spec.reports_to, bdr.spec.authority.of("send_outreach")) == ("cro", "needs_approval")
         assert bdr.spec.soul.startswith("You are a BDR covering APAC.")
         assert [each.id for each in await agent.society.members.list_roles("vibe-team")] == ["cro", "bdr-apac"]
-        assert "not known to be one that 'cro' reports to" in (await agent.society.inbox())[0].message.content
+        assert "it is not verified that the event is from 'charles'" in (await agent.society.inbox())[0].message.content
 
 
 ODD: st.SearchStrategy[Any] = st.sampled_from(

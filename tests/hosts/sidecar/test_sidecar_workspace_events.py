@@ -108,8 +108,8 @@ async def test_only_the_owner_and_operators_post_and_see_events(tmp_path: Path) 
 
         await until(over)
         told = {each["id"]: each["decision"]["reason"] for each in (await owner("event_list"))["events"]}
-        assert "is not known to be one" in told["d1"]
-        assert "is not known to be one" in told["d2"]
+        assert told["d1"] == "it is not verified that the event is from 'charles'"
+        assert "is not one that" in told["d2"]
         assert told["d3"] == "the payload has no `template_id`, or `params` is not an object"
 
 
