@@ -93,7 +93,7 @@ class EventRunner:
                     return True
                 return await self._executed(decided)
             except WorldAgentError as error:  # such as a database that is down, or a full mailbox: it is tried again
-                _LOG.warning("the event %s is handled again later: %s", posted.event.id, error.code)
+                _LOG.warning("the event %s is handled again later: %s; %s", posted.event.id, error.code, error.remedy)
                 return False
 
     # --- deciding -----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class EventRunner:
             if _is_passing(error):
                 raise
             refused = isinstance(error, CallRefused | PauseExpired) or await thread.state() is None
-            return await self._ended(posted, "refused" if refused else "failed", error.code)
+            return await self._ended(posted, "refused" if refused else "failed", error.code, told=error.remedy or "")
         if turn.status == "stopped":
             return False
         if turn.status == "paused":

@@ -223,7 +223,7 @@ class Events:
                 self._check_same(there, event, to)
                 return there
             if to is not None and to not in members_of(tx, self._workspace, [to]):
-                raise unknown_member(to)
+                raise unknown_member(to, self._workspace)
             if waiting >= MAX_EVENTS:
                 raise MailboxFull(
                     f"the workspace has {waiting:,} open events, and it holds no more", remedy="post the event later"

@@ -166,7 +166,7 @@ class Members:
         """
         found = await self._database.read(lambda tx: members_of(tx, workspace, [role_id]))
         if not found:
-            raise unknown_member(role_id)
+            raise unknown_member(role_id, workspace)
         return found[role_id]
 
     async def list_roles(self, workspace: str) -> list[Participant]:
@@ -411,10 +411,11 @@ def redefine_member(tx: Transaction, member: Member) -> None:
         tx.execute(_DOMAIN, (spec.workspace, domain, place, member.id))
 
 
-def unknown_member(role_id: object) -> UnknownMember:
+def unknown_member(role_id: object, workspace: str) -> UnknownMember:
     """The error that there is no such member."""
     return UnknownMember(
-        f"there is no member {str(role_id)[:60]!r} in this workspace", remedy="list the members for their ids"
+        f"there is no member {str(role_id)[:60]!r} in the workspace {workspace!r}",
+        remedy="list the members for their ids",
     )
 
 

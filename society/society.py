@@ -229,7 +229,9 @@ class Society:
                 remedy="add it to its own workspace",
             )
         if status not in (RoleStatus.DRAFT, *LIVE):
-            raise InvalidArgument(f"{spec.role_id!r} cannot begin as {status!r}", remedy="begin with draft or active")
+            raise InvalidArgument(
+                f"{spec.role_id!r} cannot begin as {status!r}", remedy="begin with draft, testing or active"
+            )
         member = new_member(spec, name, interface, RoleStatus(status), self._clock.now(), self.config.policy)
 
         def work(tx: Transaction) -> None:
@@ -346,7 +348,7 @@ class Society:
             hold_members(tx, self.config.id)  # so that the spawner is not terminated meanwhile
             parent = members_of(tx, self.config.id, [spawner]).get(spawner)
             if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
-                raise unknown_member(spawner)  # one that was removed while its turn ran
+                raise unknown_member(spawner, self.config.id)  # one that was removed while its turn ran
             if parent is not None and parent.life.status is not RoleStatus.ACTIVE:
                 raise SpawnForbidden(
                     f"{spawner!r} is {parent.life.status.value} and makes no members",
@@ -641,7 +643,7 @@ class Society:
         hold_members(tx, self.config.id)
         found = members_of(tx, self.config.id, [role_id]).get(role_id)
         if found is None:
-            raise unknown_member(role_id)
+            raise unknown_member(role_id, self.config.id)
         return found
 
     def _terminate(self, tx: Transaction, role_id: str, reason: str) -> tuple[str, ...]:

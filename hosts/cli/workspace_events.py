@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,7 +81,8 @@ async def events(options: ThreadsOptions, output: Output, state: str | None, lim
     """
     async with _open(options) as society:
         found = await society.events.list(state=state, limit=limit)
-    output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "there are no events")
+    none = f"there are no events in the workspace {options.workspace!r}"
+    output.result({"events": [each.to_json() for each in found]}, _text(found) if found else none)
 
 
 @option_group
@@ -110,7 +112,8 @@ async def run(options: RunOptions, output: Output) -> int:
     from ...autonomy import Gateway
 
     async with _agent(options, output) as agent:
-        events, now = agent.society.events, agent.clock.now()
+        society, now = agent.society, agent.clock.now()
+        events = society.events
         read = [] if options.lines is None else [*_read(options.lines, now, verified=options.verified)]
         ids = {(await events.post(each)).event.id for each in read}
         ids |= {each.event.id for each in await events.list(limit=_ALL) if each.state != "done"}
@@ -118,14 +121,18 @@ async def run(options: RunOptions, output: Output) -> int:
         while await gateway.deliver():
             pass
         found = [each for each in await events.list(limit=_ALL) if each.event.id in ids]
-        waiting = await agent.society.waiting()
+        waiting = await society.waiting()
     left = sum(each.state in ("waiting", "decided") for each in found)
     if left:
         output.note(f"{left} events could not be handled yet: run the command again")
     if waiting:
         output.note(f"{len(waiting)} members have a message that waits")
-    output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "there are no events")
-    return PAUSED if any(each.state == "paused" for each in found) else DONE
+    paused = sum(each.state == "paused" for each in found)
+    if paused:
+        listing = f"worldagent approvals list --workspace {shlex.quote(society.config.id)}"
+        output.note(f"{paused} events wait for a person: answer with `{listing}`, then run the command again")
+    output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "no event waits")
+    return PAUSED if paused else DONE
 
 
 _ALL: Final = 1_000_000

@@ -298,7 +298,7 @@ async def contacts_answer(society: Society, member: str) -> SocietyContactsAnswe
         UnknownMember: There is none with this id.
     """
     if await society.members.get(society.config.id, member) is None:
-        raise unknown_member(member)
+        raise unknown_member(member, society.config.id)
     found = [to_json(each) for each in await society.contacts.list(member)]
     shown = [{name: value for name, value in each.items() if name != "marks"} for each in found]
     return SocietyContactsAnswer.model_validate({"contacts": shown})
@@ -364,7 +364,7 @@ async def withdraw_answer(society: Society, member: str, contact: str) -> Societ
         UnknownMember: There is no such member.
     """
     if await society.members.get(society.config.id, member) is None:
-        raise unknown_member(member)
+        raise unknown_member(member, society.config.id)
     known = await society.contacts.get(member, contact) is not None
     await society.contacts.withdraw(member, contact)
     return SocietyWithdrawAnswer(withdrawn=known and await society.contacts.get(member, contact) is None)

@@ -205,7 +205,7 @@ TEMPLATE = "role_templates:\n  t:\n    name_pattern: T\n    soul_template: You a
         (BASE + "  - {role_id: b, soul: You.}\npolicy: {max_roles: 1}", 8, "there are 2 roles", "raise `max_roles`"),
         (BASE + TEMPLATE + "    allowed_spawners: [cto]", 11, "allows the spawner 'cto'", "the roles are: cro"),
         (BASE + TEMPLATE + "    parameters: [a]\n    template_id: t", 12, "has no key 'template_id'", "the keys are"),
-        (BASE + TEMPLATE + "    parameters: [a]\n    domains: ['{a}']", 12, "has a parameter: '{a}'", "parameters are for"),
+        (BASE + TEMPLATE + "    parameters: [a]\n    domains: ['{a}']", 12, "a parameter: '{a}'", "write what all"),
         ("a: *b", 1, "anchors and aliases are not allowed", "write plain YAML"),
     ],
 )  # fmt: skip

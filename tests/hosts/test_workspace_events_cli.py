@@ -42,7 +42,7 @@ def line(**more: Any) -> str:
 
 
 async def test_an_event_is_posted_and_listed(run: Run, home: Path) -> None:
-    assert (await run("workspace", "events")).stdout == "there are no events\n"
+    assert (await run("workspace", "events")).stdout == "there are no events in the workspace 'default'\n"
     await staffed(home)
     words = ("workspace", "emit", "lead.created", "--domain", "revenue", "--payload", '{"lead": "Ada"}', "--id", "e1")
     [posted] = (await as_json(run, *words))["events"]
@@ -93,7 +93,7 @@ async def test_a_line_that_is_no_event_posts_none_of_the_file(run: Run, home: Pa
     (home / "events.jsonl").write_text(f"{line()}\n{line(id='e2', domain='')}\n")
     error = await refusal(run, "workspace", "emit", "--events", str(home / "events.jsonl"))
     assert error["message"] == "line 2 of --events: the event lacks `domain`"
-    assert (await run("workspace", "events")).stdout == "there are no events\n"
+    assert (await run("workspace", "events")).stdout == "there are no events in the workspace 'default'\n"
 
 
 async def test_an_id_with_other_content_is_refused(run: Run, home: Path) -> None:
@@ -111,6 +111,19 @@ async def test_a_workspace_runs_until_nothing_is_left(run: Run, home: Path, monk
     [posted] = (await as_json(run, *words))["events"]
     assert (posted["member"], posted["state"], posted["result"]) == ("clerk", "done", "escalated")
     assert posted["decision"]["reason"] == "'clerk' has no operator for 'order.placed'"
+
+
+async def test_a_run_names_the_command_that_lists_what_waits(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")  # no model is asked
+    routes = "operator_ids: [packer]\n    routes: [{event: order.placed, operator: packer}]"
+    (home / "team.yaml").write_text(_TEAM.replace("authority: {autonomous: [order.placed]}", routes))
+    (home / "events.jsonl").write_text(line(domain="orders", type="order.placed", payload={}))
+    words = ("workspace", "run", str(home / "team.yaml"), "--events", str(home / "events.jsonl"), "--lm", "openai/x")
+    shown = await run(*words, "--worker", "packer=You pack.")
+    assert (shown.exit_code, "paused" in shown.stdout) == (3, True)
+    assert "answer with `worldagent approvals list --workspace shop`" in shown.stderr
 
 
 async def test_a_run_needs_a_workspace(run: Run, home: Path) -> None:

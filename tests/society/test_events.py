@@ -411,6 +411,8 @@ async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(t
         await handled(agent)
         posted = await found(agent)
         assert (posted.result, posted.code) == ("refused", ParamsInvalid.code)
+        told = [each.message.content for each in await agent.society.inbox()]
+        assert f"qualify for lead.created: refused ({ParamsInvalid.code}): the fields are: lead" in told
         assert desk.done == [("cro", "Ada")]
 
 
@@ -427,10 +429,13 @@ async def test_a_run_that_fails_is_an_episode_and_the_owner_is_told(tmp_path: Pa
         [episode] = await AgentMemory(agent, "cro").episodes()
         [outcome] = await agent.society.outcomes.list("cro")
         assert (episode.succeeded, outcome.succeeded) == (False, False)
-        assert (await agent.society.inbox())[0].message.content == "qualify for lead.created: failed (task_failed)"
+        told = (await agent.society.inbox())[0].message.content
+        assert told.startswith("qualify for lead.created: failed (task_failed): fix your code; ")
 
 
-async def test_an_event_is_handled_once_the_model_of_its_operator_is_back(tmp_path: Path) -> None:
+async def test_an_event_is_handled_once_the_model_of_its_operator_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     answers: list[Any] = [ModelUnavailable("the model is down", remedy="wait")]
 
     def reply(call: ScriptedCall) -> dict[str, Any]:
@@ -442,6 +447,7 @@ async def test_an_event_is_handled_once_the_model_of_its_operator_is_back(tmp_pa
         await agent.society.join(cro())
         await agent.society.events.post(event(type_="note.taken"))
         assert await Gateway(agent).deliver() == 0
+        assert caplog.messages[0].startswith("the event e1 is handled again later: model_unavailable; try again later")
         assert (await found(agent)).state == "decided"
         await handled(agent)
         assert (await found(agent)).result == "done"
