@@ -15,7 +15,6 @@ class Cro(AutonomousRole):
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -40,7 +39,7 @@ from ..society import (
     TrustProfile,
 )
 from ..society.brief import Language
-from ..society.roles import Authority, MemoryPolicy, active, goals_text
+from ..society.roles import SOUL_FILE, Authority, MemoryPolicy, active, goals_text
 from ..society.transport import REPLY_SECONDS
 from .designing import design_role
 from .memory import AgentMemory, MemoryFiles, Values
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
     from ..role_resolution import Role
     from ..society import RoleTemplateDraft, SpawnRecommendation, TaskBrief
 
-_SOUL_FILE: Final = re.compile(r"\S+\.md")
-
 
 def read_soul(soul: str, folder: Path | None = None) -> str:
     """The text of a soul, which is given as it is or as the path of a `.md` file (A14).
@@ -68,7 +65,7 @@ def read_soul(soul: str, folder: Path | None = None) -> str:
     Raises:
         InvalidArgument: The file cannot be read, or it is empty or too long.
     """
-    if not isinstance(soul, str) or not _SOUL_FILE.fullmatch(soul):
+    if not isinstance(soul, str) or not SOUL_FILE.fullmatch(soul):
         return soul
     data = read_limited((folder or Path()) / soul, LONGEST)
     text, failure = "", data if isinstance(data, str) else ""

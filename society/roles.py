@@ -51,6 +51,9 @@ ROOT: Final = "root"
 """The reserved id of the World Agent."""
 
 RESERVED: Final = (USER, ROOT)
+SOUL_FILE: Final = re.compile(r"\S+\.md")
+"""A soul that is the path of a file."""
+
 _MEMBER_ID: Final = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
 
 
@@ -426,7 +429,7 @@ class RoleSpec:
     def __post_init__(self) -> None:
         check_member_id(self.role_id)
         check_id("workspace", self.workspace)
-        check_text("soul", self.soul)
+        check_soul("soul", self.soul)
         for name in ("reports_to", "parent_role_id", "created_by"):
             if getattr(self, name) != "":
                 check_id(name, getattr(self, name))
@@ -461,6 +464,20 @@ def check_member_id(value: object) -> None:
         )
     if value in RESERVED:
         raise InvalidArgument(f"the role_id {value!r} is reserved", remedy="use another id")
+
+
+def check_soul(name: str, value: object) -> None:
+    """Refuse a soul that is not a text, or that is the path of a file, which would be read as the soul itself.
+
+    Raises:
+        InvalidArgument: It is.
+    """
+    check_text(name, value)
+    if isinstance(value, str) and SOUL_FILE.fullmatch(value):
+        raise InvalidArgument(
+            f"`{name}` is the path {value[:200]!r}, and must be the text",
+            remedy=f"pass Path({value[:200]!r}).read_text()",
+        )
 
 
 def check_kind(name: str, value: object, kind: type, *, optional: bool = False) -> None:

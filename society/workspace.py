@@ -23,7 +23,17 @@ from ..core.checks import (
 from ..core.errors import InvalidArgument
 from ..core.validation import check_integer
 from .brief import InterfaceSpec, Language
-from .roles import RESERVED, AuthorityConfig, ClearanceProfile, Participant, RoleSpec, Route, check_kind, check_ttl
+from .roles import (
+    RESERVED,
+    AuthorityConfig,
+    ClearanceProfile,
+    Participant,
+    RoleSpec,
+    Route,
+    check_kind,
+    check_soul,
+    check_ttl,
+)
 from .signals import commonest_at, measure, within_days
 
 if TYPE_CHECKING:
@@ -208,7 +218,7 @@ class RoleTemplate:
     def __post_init__(self) -> None:
         check_id("template_id", self.template_id)
         check_text("name_pattern", self.name_pattern, most=200)
-        check_text("soul_template", self.soul_template)
+        check_soul("soul_template", self.soul_template)
         for name in ("domains", "operator_ids", "parameters", "allowed_spawners"):
             object.__setattr__(self, name, ids(name, getattr(self, name)))
         for name in ("name_pattern", "soul_template"):

@@ -432,6 +432,8 @@ def test_a_soul_is_a_text_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert made == ["You are the CRO.\n", "Read notes.md"]
     with pytest.raises(InvalidArgument, match=r"the soul 'souls/none.md' cannot be read: No such file"):
         AutonomousRole(role_id="cro", workspace="w", soul="souls/none.md")
+    with pytest.raises(InvalidArgument, match=r"`soul` is the path 'souls/cro.md', and must be the text"):
+        spec_of("cro", soul="souls/cro.md")
 
 
 @pytest.mark.requirement("A5")
