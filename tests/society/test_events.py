@@ -156,6 +156,7 @@ def thread_of(agent: WorldAgent, id_: str = "e1", member: str = "cro") -> Thread
 
 
 @pytest.mark.requirement("A12")
+@pytest.mark.on_every_database
 async def test_an_event_is_posted_once(tmp_path: Path) -> None:
     async with Desk().agent(tmp_path) as agent:
         await agent.society.join(cro())
@@ -171,6 +172,7 @@ async def test_an_event_is_posted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("A2")
+@pytest.mark.on_every_database
 async def test_an_event_goes_to_the_first_live_member_of_its_domain_or_to_a_named_one(tmp_path: Path) -> None:
     async with Desk().agent(tmp_path) as agent:
         for id_ in ("cro", "cfo"):
@@ -198,6 +200,7 @@ def test_an_event_that_is_incomplete_or_invalid_is_refused(given: Any, problem: 
         read_event(given, now=NOW)
 
 
+@pytest.mark.on_every_database
 async def test_a_workspace_holds_so_many_open_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "MAX_EVENTS", 2)
     async with Desk().agent(tmp_path) as agent:
@@ -214,6 +217,7 @@ async def test_a_workspace_holds_so_many_open_events(tmp_path: Path, monkeypatch
 
 @pytest.mark.requirement("A12")
 @pytest.mark.requirement("A8")
+@pytest.mark.on_every_database
 async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path) -> None:
     desk = Desk()
     async with desk.agent(tmp_path) as agent:
@@ -253,6 +257,7 @@ async def test_a_worker_is_an_operator_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("A12")
+@pytest.mark.on_every_database
 async def test_what_needs_approval_runs_once_the_owner_approves(tmp_path: Path) -> None:
     desk = Desk()
     async with desk.agent(tmp_path) as agent:
@@ -314,6 +319,7 @@ async def test_an_event_of_no_member_is_escalated_to_the_owner(tmp_path: Path) -
 
 
 @pytest.mark.requirement("A2")
+@pytest.mark.on_every_database
 async def test_a_forward_goes_to_the_member_of_the_domain(tmp_path: Path) -> None:
     desk = Desk()
     async with desk.agent(tmp_path) as agent:
@@ -337,6 +343,7 @@ class Passes(AutonomousRole):
 
 
 @pytest.mark.requirement("A2")
+@pytest.mark.on_every_database
 async def test_the_third_forward_is_an_escalation_to_the_owner(tmp_path: Path) -> None:
     async with Desk().agent(tmp_path) as agent:
         roles = []
@@ -375,6 +382,7 @@ async def test_the_code_of_a_role_chooses_and_its_error_loses_no_event(tmp_path:
         assert "could not decide (KeyError)" in (await agent.society.inbox())[-1].message.content
 
 
+@pytest.mark.on_every_database
 async def test_an_event_of_a_member_that_is_suspended_goes_to_the_next_or_to_the_owner(tmp_path: Path) -> None:
     desk = Desk()
     async with desk.agent(tmp_path) as agent:
@@ -484,6 +492,19 @@ async def test_a_run_that_expects_an_answer_too_late_is_refused(tmp_path: Path) 
         await handled(agent)
         assert ((await found(agent)).result, (await found(agent)).code) == ("refused", "pause_expired")
         assert desk.done == []
+
+
+@pytest.mark.requirement("A8")
+async def test_an_event_with_text_of_strangers_is_not_acted_on_without_a_person(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro(trust=TrustProfile(default=0.9)))
+        await agent.society.events.post(replace(event(), metadata={"untrusted": ["mail"]}))
+        await handled(agent)
+        [pause] = await open_pauses(thread_of(agent))
+        assert ("untrusted results of: mail" in pause.reason, desk.done) == (True, [])
+        with pytest.raises(InvalidArgument, match="must be a list of names"):
+            await agent.society.events.post(replace(event("e2"), metadata={"untrusted": "mail"}))
 
 
 # --- making members ---------------------------------------------------------------------------------------------------
