@@ -162,6 +162,7 @@ def proposal(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("A10")
+@pytest.mark.on_every_database(soak=True)
 async def test_a_designed_template_is_a_draft_within_what_its_author_may_do(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda call: proposal())
     clearance = ClearanceProfile(default="confidential")

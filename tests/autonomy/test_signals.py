@@ -195,6 +195,7 @@ EXPECTED = SpawnRecommendation(
 )
 
 
+@pytest.mark.on_every_database(soak=True)
 async def test_a_recommendation_is_posted_once_and_waits_for_the_owner(tmp_path: Path) -> None:
     async with society(tmp_path) as agent:
         cro = role(agent)

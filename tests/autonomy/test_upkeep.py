@@ -115,6 +115,7 @@ def test_a_child_inherits_what_is_relevant_at_seven_tenths(insights: list[Insigh
 
 @pytest.mark.requirement("A11", "A9")
 @pytest.mark.parametrize("approval", [False, True])
+@pytest.mark.on_every_database(soak=True)
 async def test_a_spawned_member_inherits_once_it_is_active(tmp_path: Path, approval: bool) -> None:
     async with society(tmp_path, policy={"spawn_requires_approval": approval}) as agent:
         insights = [
