@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ...agent import WorldAgent
-    from ...society import Event, PostedEvent, Society
+    from ...society import Event, PostedEvent, Society, WorkspaceConfig
 
 _EVENT: Final = "The event"
 _COLUMNS: Final = ("EVENT", "TYPE", "MEMBER", "DECISION", "STATE", "WHY")
@@ -138,6 +138,13 @@ async def run(options: RunOptions, output: Output) -> int:
 _ALL: Final = 1_000_000
 
 
+def _absent(agent: WorldAgent, config: WorkspaceConfig) -> list[str]:
+    """The operators of a workspace's file that the agent does not have."""
+    named = {each for role in config.roles for each in role.operator_ids}
+    named |= {each for template in config.role_templates.values() for each in template.operator_ids}
+    return sorted(named - {each.name for each in agent.functions})
+
+
 @asynccontextmanager
 async def _agent(options: RunOptions, output: Output) -> AsyncGenerator[WorldAgent]:
     """The agent of a run, open, with the society of its file."""
@@ -156,6 +163,12 @@ async def _agent(options: RunOptions, output: Output) -> AsyncGenerator[WorldAge
         if config is not None and society.config != config:
             raise bad_usage(
                 f"{str(options.file)!r} is not the workspace of --app", remedy="omit FILE, or load it in the app"
+            )
+        absent = _absent(agent, society.config)
+        if absent:  # each event that needs one would be over, and is not handled again
+            raise bad_usage(
+                f"the agent has no operator {', '.join(map(repr, absent))}",
+                remedy="give --app with an agent that has these functions and workers, or --worker",
             )
         yield agent
 

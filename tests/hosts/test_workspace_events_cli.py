@@ -126,6 +126,18 @@ async def test_a_run_names_the_command_that_lists_what_waits(
     assert "answer with `worldagent approvals list --workspace shop`" in shown.stderr
 
 
+async def test_a_run_without_the_operators_handles_no_event(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")  # no model is asked
+    (home / "team.yaml").write_text(_TEAM + "    operator_ids: [packer]\n")
+    (home / "events.jsonl").write_text(line(domain="orders", type="order.placed"))
+    words = ("workspace", "run", str(home / "team.yaml"), "--events", str(home / "events.jsonl"), "--lm", "openai/x")
+    error = await refusal(run, *words)
+    assert error["message"] == "the agent has no operator 'packer'"
+    assert (await as_json(run, "workspace", "events", "--workspace", "shop"))["events"] == []
+
+
 async def test_a_run_needs_a_workspace(run: Run, home: Path) -> None:
     assert (await refusal(run, "workspace", "run"))["message"] == "there is no workspace"
     error = await refusal(run, "workspace", "run", "--app", "support.hat_shop:agent")
