@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
@@ -108,7 +108,7 @@ class Gateway:
         """
         await self._upkeep.run()
         replies = await self._replies()
-        heads = {_thread(letter.message.to_id): letter for letter in await self._society.waiting()}
+        heads = {_thread(letter.message.to_id): letter async for letter in self._heads()}
         resumed = [self._resumed(scope, found, heads.pop(scope.thread or "", None)) for scope, found in replies.items()]
         delivered = [self._delivered(letter) for letter in heads.values()]
         events, *done = await asyncio.gather(self._events.run(), *resumed, *delivered)
@@ -117,10 +117,12 @@ class Gateway:
     async def _replies(self) -> dict[Scope, dict[str, Reply]]:
         """The threads with a turn that waits for a reply (A4) and can be resumed, with the replies to its pauses.
 
-        One whose time is over gets none.
+        One whose time is over gets none. That of a suspended member waits until it is resumed.
         """
         found: dict[Scope, dict[str, Reply]] = {}
         for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
+            if not await self._society.receives((wait.scope.account or "").removeprefix(_ACCOUNT) or ROOT):
+                continue
             late = wait.expires is not None and wait.expires <= self._agent.clock.now()
             letter = None if late else await self._society.reply_to(wait.message_id)
             if letter is not None:
@@ -188,6 +190,14 @@ class Gateway:
         for thread in todo.keys() - self._running.keys() - owned:
             self._running[thread] = task = asyncio.ensure_future(todo[thread]())
             task.add_done_callback(partial(self._over, thread))
+
+    async def _heads(self) -> AsyncGenerator[Letter]:
+        """The oldest message of each mailbox."""
+        last: Letter | None = None
+        while page := await self._society.waiting(MAX_HEADS, after=last):
+            for letter in page:
+                yield letter
+            last = page[-1]
 
     def _key_of(self, member: str) -> str:
         return thread_key(self._thread_of(member, None, ()).scope)

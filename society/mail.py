@@ -12,11 +12,11 @@ from pydantic import Json
 
 from ..core import canonical_json
 from ..core.errors import MailboxFull
-from ..storage import Moment, Row, Transaction, read_row
+from ..storage import Moment, Row, Transaction, portions, read_row
 from .delivery import Introduction
-from .messages import RoleMessage, envelope_of
+from .messages import Envelope, RoleMessage, envelope_of
 from .notices import note
-from .roles import USER
+from .roles import ROOT, USER
 
 State = Literal["waiting", "handling", "handled", "recorded"]
 """A message waits, its receiver handles it in a turn or a person reads it, or that is over.
@@ -90,21 +90,28 @@ _COUNT: Final = "UPDATE wa_mailbox SET waiting=?, last=? WHERE workspace=? AND m
 _INSERT: Final = f"INSERT INTO wa_mail({_COLUMNS}) VALUES({', '.join('?' * 15)})"
 _STATE: Final = "UPDATE wa_mail SET state=? WHERE workspace=? AND id=?"
 _OPEN: Final = "state IN ('waiting', 'handling')"
-_HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS m WHERE workspace=? AND {_OPEN} AND place = (
-                      SELECT MIN(place) FROM wa_mail AS o
-                      WHERE o.workspace=m.workspace AND o.receiver=m.receiver AND o.{_OPEN})
-                    AND receiver <> '{USER}' AND receiver NOT IN (SELECT id FROM wa_person AS p WHERE p.workspace=?)
-                    AND NOT EXISTS (SELECT 1 FROM wa_member AS w WHERE w.workspace=m.workspace AND w.id=m.receiver
-                                    AND w.status NOT IN ('active', 'testing'))
-                    ORDER BY sent, id LIMIT ?"""
+_HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id IN (
+                      SELECT (SELECT id FROM wa_mail AS o WHERE o.workspace=b.workspace AND o.receiver=b.member
+                              AND {_OPEN.replace("state", "o.state")} ORDER BY o.place LIMIT 1)
+                      FROM wa_mailbox AS b WHERE b.workspace=? AND b.waiting > 0 AND b.member <> '{USER}'
+                      AND NOT EXISTS (SELECT 1 FROM wa_person AS p WHERE p.workspace=b.workspace AND p.id=b.member)
+                      AND NOT EXISTS (SELECT 1 FROM wa_member AS w WHERE w.workspace=b.workspace AND w.id=b.member
+                                      AND w.status NOT IN ('active', 'testing')))
+                    AND (sent > ? OR (sent = ? AND id > ?)) ORDER BY sent, id LIMIT ?"""
 _OF: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND {_OPEN} ORDER BY place LIMIT ?"
 _RECORDED: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND sender=? AND state='recorded'
                        ORDER BY sent, id"""
-_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_mail
-                   WHERE (workspace=? AND receiver=? AND state <> 'recorded') OR (workspace=? AND sender=?)
+_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id IN (
+                     SELECT id FROM (SELECT id FROM wa_mail WHERE workspace=? AND receiver=? AND state <> 'recorded'
+                                     ORDER BY sent DESC, id DESC LIMIT ?) AS received UNION ALL
+                     SELECT id FROM (SELECT id FROM wa_mail WHERE workspace=? AND sender=?
+                                     ORDER BY sent DESC, id DESC LIMIT ?) AS given)
                    ORDER BY sent DESC, id DESC LIMIT ?"""
+_TASK: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id = (
+                     SELECT task FROM wa_mailbox WHERE workspace=? AND member=?)"""
+_TASKED: Final = "UPDATE wa_mailbox SET task=? WHERE workspace=? AND member=?"
 _HANDLING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state='handling'"
-_UNANSWERED: Final = """SELECT id FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
+_UNANSWERED: Final = """SELECT id, kind FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
                         ORDER BY place"""
 _REQUESTS: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND kind='request' AND answered=0
                        ORDER BY place"""
@@ -112,7 +119,7 @@ _CLOSE: Final = (
     "UPDATE wa_mail SET state='handled' WHERE workspace=? AND receiver=? AND state IN ('waiting', 'handling')"
 )
 _EMPTY: Final = "UPDATE wa_mailbox SET waiting=0 WHERE workspace=? AND member=?"
-_ANSWERED: Final = "UPDATE wa_mail SET answered=1 WHERE workspace=? AND id=?"
+_ANSWERED: Final = "UPDATE wa_mail SET answered=1 WHERE workspace=? AND id IN ({})"
 _ASKED: Final = """WITH RECURSIVE asked(id) AS (
                      SELECT id FROM wa_mail WHERE workspace=? AND id=? UNION
                      SELECT m.id FROM wa_mail AS m JOIN asked AS a ON m.answers=a.id
@@ -156,9 +163,18 @@ def handled_by(tx: Transaction, workspace: str, member: str) -> Letter | None:
     return _letter(rows[0]) if rows else None
 
 
-def heads(tx: Transaction, workspace: str, most: int) -> list[Letter]:
-    """The oldest message that is not handled yet of each member that receives messages, the oldest first."""
-    return [_letter(row) for row in tx.execute(_HEADS, (workspace, workspace, most))]
+def heads(tx: Transaction, workspace: str, most: int, after: Letter | None = None) -> list[Letter]:
+    """The oldest message that is not handled yet of each member that receives messages, the oldest first.
+
+    Args:
+        tx: The transaction.
+        workspace: The workspace.
+        most: The most to return.
+        after: Only those that were sent after this one.
+    """
+    sent = 0.0 if after is None or after.message.timestamp is None else after.message.timestamp.timestamp()
+    place = (sent, sent, "" if after is None else after.message.id)
+    return [_letter(row) for row in tx.execute(_HEADS, (workspace, workspace, *place, most))]
 
 
 def waiting_for(tx: Transaction, workspace: str, receiver: str, most: int) -> list[Letter]:
@@ -173,12 +189,19 @@ def recorded_of(tx: Transaction, workspace: str, sender: str) -> list[Letter]:
 
 def letters_of(tx: Transaction, workspace: str, member: str, most: int) -> list[Letter]:
     """The last messages that a member received and sent, the oldest first."""
-    return [_letter(row) for row in reversed(tx.execute(_LAST, (workspace, member, workspace, member, most)))]
+    half = (workspace, member, most)
+    return [_letter(row) for row in reversed(tx.execute(_LAST, (workspace, *half, *half, most)))]
 
 
-def unanswered(tx: Transaction, workspace: str, sender: str, receiver: str) -> list[str]:
-    """The ids of the messages from a sender to which a receiver has not replied, the oldest first."""
-    return [id_ for (id_,) in tx.execute(_UNANSWERED, (workspace, sender, receiver))]
+def task_of(tx: Transaction, workspace: str, member: str) -> Letter | None:
+    """The message with the last task that a member was given; None if it was given none."""
+    rows = tx.execute(_TASK, (workspace, workspace, member))
+    return _letter(rows[0]) if rows else None
+
+
+def unanswered(tx: Transaction, workspace: str, sender: str, receiver: str) -> dict[str, Envelope]:
+    """The ids and kinds of the messages from a sender to which a receiver has not replied, the oldest first."""
+    return dict(tx.execute(_UNANSWERED, (workspace, sender, receiver)))
 
 
 def answering(tx: Transaction, workspace: str, message_id: str, kind: str) -> list[Letter]:
@@ -191,9 +214,10 @@ def asked_with(tx: Transaction, workspace: str, message_id: str) -> set[str]:
     return {id_ for (id_,) in tx.execute(_ASKED, (workspace, message_id, workspace, workspace))}
 
 
-def mark_answered(tx: Transaction, workspace: str, message_id: str) -> None:
-    """Note that a message was replied to."""
-    tx.execute(_ANSWERED, (workspace, message_id))
+def mark_answered(tx: Transaction, workspace: str, *message_ids: str) -> None:
+    """Note that messages were replied to."""
+    for marks, some in portions(message_ids):
+        tx.execute(_ANSWERED.format(marks), (workspace, *some))
 
 
 def post(
@@ -222,6 +246,8 @@ def post(
             *(canonical_json([*marks]), now.timestamp(), "recorded" if recorded else "waiting", int(recorded)),
         ),
     )
+    if message.message_type == "task_assignment" and not recorded:
+        tx.execute(_TASKED, (message.id, workspace, message.to_id))
     posted = letter_of(tx, workspace, message.id)
     assert posted is not None
     note(tx, posted)
@@ -246,6 +272,12 @@ def mailbox_full(receiver: str, waiting: int) -> MailboxFull:
     )
 
 
+_ANSWERS: Final = f"""SELECT {_COLUMNS} FROM wa_mail AS a WHERE workspace=? AND sender=? AND {_OPEN} AND EXISTS (
+                        SELECT 1 FROM wa_mail AS q WHERE q.workspace=a.workspace AND q.id=a.answers
+                        AND q.kind='request')"""
+_KEEP: Final = "UPDATE wa_mail SET sender=?, content=?, payload=? WHERE workspace=? AND id=?"
+_KEEP_QUESTION: Final = """UPDATE wa_mail SET receiver=?, content=?, payload='{}', prepared=NULL, state='handled',
+                           answered=1 WHERE workspace=? AND id=?"""
 _PREPARE: Final = "UPDATE wa_mail SET prepared=? WHERE workspace=? AND id=? AND prepared IS NULL"
 _PREPARED: Final = "SELECT prepared FROM wa_mail WHERE workspace=? AND id=? AND prepared IS NOT NULL"
 _OPENING: Final = ("role", "duties", "reason")
@@ -266,6 +298,22 @@ def prepare(
     """Store what the turn of a message is given with its marks, unless that was done, and return what is stored."""
     tx.execute(_PREPARE, (canonical_json([text, [*marks]]), workspace, message_id))
     return prepared_of(tx, workspace, message_id) or (text, tuple(marks))
+
+
+def keep_answers(tx: Transaction, workspace: str, member: str) -> None:
+    """Let those that wait for an answer of a member get one, before all that it sent is removed.
+
+    An answer that is not handled yet becomes one of the World Agent. Of the question its id stays, for the turn that
+    waits: it asks again when it resumes.
+    """
+    for letter in (_letter(row) for row in tx.execute(_ANSWERS, (workspace, member))):
+        message = letter.message
+        content, payload = message.content, canonical_json(message.to_json()["payload"])
+        if message.id != f"{message.correlation_id}.reply":
+            content, payload = f"From the system: {member} was removed, and its answer with it.", "{}"
+        tx.execute(_KEEP, (ROOT, content, payload, workspace, message.id))
+        instead = USER if message.to_id == ROOT else ROOT
+        tx.execute(_KEEP_QUESTION, (instead, "removed", workspace, message.correlation_id))
 
 
 def set_state(tx: Transaction, workspace: str, message_id: str, state: State) -> None:

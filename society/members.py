@@ -17,6 +17,7 @@ from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
 from .lifecycle import ends_at
+from .mail import keep_answers
 from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile
 from .workspace import WorkspacePolicy
 
@@ -240,6 +241,7 @@ class Members:
     async def remove(self, workspace: str, role_id: str) -> None:
         """Remove a member with its contacts, all messages from and to it, and the contacts that others have of it.
 
+        Those that wait for an answer of it are told that it was removed.
         Its turns, memory and role stay: `agent.upkeep.remove_member` removes all. Removing again has no effect.
         """
 
@@ -248,6 +250,7 @@ class Members:
             found = members_of(tx, workspace, [role_id]).get(role_id)
             if found is not None and found.life.status is not RoleStatus.TERMINATED:
                 tx.execute(_COUNT, (count - 1, last, workspace))
+            keep_answers(tx, workspace, role_id)
             tx.execute(_UNCOUNT, (role_id, workspace, workspace, role_id))
             for statement in _OF_MEMBER:
                 tx.execute(statement, (workspace, role_id))

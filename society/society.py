@@ -81,6 +81,7 @@ from .mail import (
     prepared_of,
     recorded_of,
     set_state,
+    task_of,
     unanswered,
     waiting_for,
 )
@@ -836,7 +837,7 @@ class Society:
         handling = None if begins else after or handled_by(tx, self.config.id, message.from_id)
         sending = _Sending(message, sender, receiver, handling, self._clock.now())
         replied = self._replied(tx, sending)
-        testing = self._check_lives(tx, sending)
+        testing = self._check_lives(tx, sending, replied)
         contact = contact_of(tx, self.config.id, message.from_id, message.to_id, sending.now)
         if contact is None and not replied and self.config.policy.discovery != "open":
             raise self._stranger(tx, message.from_id, message.to_id)
@@ -844,7 +845,7 @@ class Society:
         chain = self._chain(sending)
         message, introduced = self._introduced(tx, sending, replied, marks)
         if replied and not message.correlation_id:
-            message = replace(message, correlation_id=self._first_question(tx, replied))
+            message = replace(message, correlation_id=_first_question(replied))
         asked = self._question(tx, message, chain, marks, sending.now) if introduced and not testing else None
         if asked is not None:
             return asked
@@ -869,7 +870,7 @@ class Society:
         self,
         tx: Transaction,
         message: RoleMessage,
-        replied: Sequence[str],
+        replied: Mapping[str, Envelope],
         questions: Sequence[Letter],
         *,
         by_person: bool,
@@ -878,7 +879,8 @@ class Society:
 
         A request for an introduction waits for its own kind of answer until the turn of it is over. A person has none.
         """
-        for answered in replied:
+        mark_answered(tx, self.config.id, *(each for each, kind in replied.items() if kind != "request"))
+        for answered in (each for each, kind in replied.items() if kind == "request"):
             final = message.message_type == "introduction_response" or (by_person and self._is_request(tx, answered))
             if final or not self._waits(tx, answered, questions):
                 mark_answered(tx, self.config.id, answered)
@@ -891,11 +893,6 @@ class Society:
         question = is_question(letter) and message_id not in [each.message.id for each in answered]
         return question or self._is_request(tx, message_id)
 
-    def _first_question(self, tx: Transaction, replied: Sequence[str]) -> str:
-        """Which of several messages a reply is to: the oldest that wants an answer, or else the oldest."""
-        letters = (letter_of(tx, self.config.id, each) for each in replied)
-        return next((each.message.id for each in letters if each and each.message.type == "request"), replied[0])
-
     def _check_answers(self, tx: Transaction, message: RoleMessage) -> None:
         """Refuse an answer to a message of others. That a request is a referral is checked with its path."""
         if not message.correlation_id or message.message_type == "introduction_request":
@@ -907,33 +904,40 @@ class Society:
                 remedy="leave `answers` out, or give the id of a message that you answer",
             )
 
-    def _replied(self, tx: Transaction, sending: _Sending) -> list[str]:
-        """The ids of the messages that this one replies to: a reply is always allowed (C5.6)."""
+    def _replied(self, tx: Transaction, sending: _Sending) -> dict[str, Envelope]:
+        """The messages that this one replies to, by their ids: a reply is always allowed (C5.6)."""
         message = sending.message
-        open_ones = unanswered(tx, self.config.id, message.to_id, message.from_id)
+        found = unanswered(tx, self.config.id, message.to_id, message.from_id)
         if message.correlation_id:
-            return [each for each in open_ones if each == message.correlation_id]
+            return {each: found[each] for each in (message.correlation_id,) if each in found}
         if message.type == "request":  # a question of one's own answers nothing
-            return []
+            return {}
+        requests = [each for each, kind in found.items() if kind == "request"]
         if message.message_type == "introduction_response":
-            open_ones = [each for each in open_ones if self._is_request(tx, each)]
+            open_ones = [each for each in requests if self._is_request(tx, each)]
         else:
-            own = [each for each in open_ones if each.endswith(f".{message.from_id}")]  # as the ids of questions end
+            own = [each for each in requests if each.endswith(f".{message.from_id}")]  # as the ids of questions end
             questions = [each for each in own if is_question(letter_of(tx, self.config.id, each))]
-            others = [each for each in open_ones if each not in questions]
+            others = [each for each in found if each not in {*questions}] if questions else [*found]
             open_ones = questions if CONSENT in message.payload else others or questions
-        return open_ones[:1] if message.type == "response" else open_ones
+        return {each: found[each] for each in (open_ones[:1] if message.type == "response" else open_ones)}
 
     def _is_request(self, tx: Transaction, message_id: str) -> bool:
         letter = letter_of(tx, self.config.id, message_id)
         return letter is not None and letter.message.message_type == "introduction_request"
 
-    def _check_lives(self, tx: Transaction, sending: _Sending) -> bool:
-        """Refuse a sender or receiver that takes part in nothing; return whether the sender is in testing."""
+    def _check_lives(self, tx: Transaction, sending: _Sending, replied: Mapping[str, Envelope]) -> bool:
+        """Refuse a sender or receiver that takes part in nothing; return whether the sender is in testing.
+
+        What a suspended member asked can be answered: its turn may wait for that, and does not ask again.
+        """
         hold_mailbox(tx, self.config.id, sending.message.to_id)  # so that the receiver is not terminated meanwhile
         found = members_of(tx, self.config.id, [sending.message.from_id, sending.message.to_id])
         for member in found.values():
-            if member.life.status not in LIVE and not _is_first_task(member, sending.message):
+            if member.life.status in LIVE or _is_first_task(member, sending.message):
+                continue
+            answers = member.id == sending.message.to_id and "request" in replied.values()
+            if member.life.status is not RoleStatus.SUSPENDED or not answers:
                 raise MessageInvalid(
                     f"{member.id!r} is {member.life.status.value} and takes part in no conversation",
                     remedy="ask who made it, or the user",
@@ -983,7 +987,7 @@ class Society:
     # --- introductions ------------------------------------------------------------------------------------------------
 
     def _introduced(
-        self, tx: Transaction, sending: _Sending, replied: Sequence[str], marks: Sequence[str]
+        self, tx: Transaction, sending: _Sending, replied: Mapping[str, Envelope], marks: Sequence[str]
     ) -> tuple[RoleMessage, tuple[Contact, ...]]:
         """Check a request or answer about an introduction; returns it with the contact that an answer brings (C3)."""
         message = sending.message
@@ -991,7 +995,7 @@ class Society:
             return self._referral(tx, sending), ()
         if message.message_type != "introduction_response":
             return message, ()
-        asked = [each for each in replied if self._is_request(tx, each)]
+        asked = [each for each, kind in replied.items() if kind == "request" and self._is_request(tx, each)]
         if not asked:
             raise MessageInvalid(
                 f"{message.to_id!r} has no open introduction_request to {message.from_id!r}",
@@ -1039,13 +1043,15 @@ class Society:
                 raise MessageInvalid(f"{who!r} does not agree to the introduction", remedy="answer with `declined`")
         return None
 
-    def _answered_questions(self, tx: Transaction, message: RoleMessage, replied: Sequence[str]) -> list[Letter]:
+    def _answered_questions(
+        self, tx: Transaction, message: RoleMessage, replied: Mapping[str, Envelope]
+    ) -> list[Letter]:
         """The questions for consent that a message answers.
 
         Raises:
             MessageInvalid: It is a collaboration_response to one, and does not say yes or no.
         """
-        found = [letter_of(tx, self.config.id, each) for each in replied]
+        found = [letter_of(tx, self.config.id, each) for each, kind in replied.items() if kind == "request"]
         questions = [each for each in found if each is not None and is_question(each)]
         said = message.payload.get(CONSENT)
         if questions and message.type == "response" and not isinstance(said, bool):
@@ -1260,7 +1266,9 @@ class Society:
         """Notify the sender of a message, unless the system sent it: then no notification leads to another."""
         sender = letter.message.from_id
         member = members_of(tx, self.config.id, [sender]).get(sender)
-        there = member.life.status in LIVE if member else participant(tx, self.config.id, sender, self.config.owner)
+        there = (
+            participant(tx, self.config.id, sender, self.config.owner) if member is None else self._lives(tx, sender)
+        )
         if not there or is_failure(letter) or is_question(letter):
             return
         with suppress(*_REFUSALS):  # a mailbox that is full
@@ -1285,13 +1293,14 @@ class Society:
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
-    async def waiting(self, most: int = 100) -> list[Letter]:
+    async def waiting(self, most: int = 100, *, after: Letter | None = None) -> list[Letter]:
         """The oldest message of each mailbox of a member that is not handled yet, the oldest first.
 
         Args:
             most: The most to return.
+            after: Only those that were sent after this one.
         """
-        return await self._database.read(lambda tx: heads(tx, self.config.id, most))
+        return await self._database.read(lambda tx: heads(tx, self.config.id, most, after))
 
     async def inbox(self, person: str = USER, *, limit: int = 100) -> list[Letter]:
         """The messages that a person has not marked as read, the oldest first.
@@ -1325,8 +1334,23 @@ class Society:
         return await self._database.read(lambda tx: letters_of(tx, self.config.id, self._alias(member), most))
 
     async def read(self, message_id: str) -> None:
-        """Mark a message of a person as read."""
-        await self._database.transact(lambda tx: set_state(tx, self.config.id, message_id, "handled"))
+        """Mark a message of a person as read.
+
+        Raises:
+            InvalidArgument: It is a message to a member, which its turn handles.
+        """
+
+        def work(tx: Transaction) -> None:
+            letter = letter_of(tx, self.config.id, message_id)
+            receiver = None if letter is None else letter.message.to_id
+            if receiver == ROOT or (receiver is not None and members_of(tx, self.config.id, [receiver])):
+                raise InvalidArgument(
+                    f"the message {message_id[:60]!r} is to {receiver!r}, which is no person",
+                    remedy="mark messages of people as read; a gateway delivers the others",
+                )
+            set_state(tx, self.config.id, message_id, "handled")
+
+        await self._database.transact(work)
 
     async def task_of(self, member: str) -> str:
         """The brief of the last task that a member was given, as it reads it; empty if it was given none."""
@@ -1335,10 +1359,7 @@ class Society:
 
     async def last_task(self, member: str) -> Letter | None:
         """The message with the last task that a member was given; None if it was given none."""
-        rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, member, _TASKS))
-        received = [each for each in rows if each.message.to_id == member]
-        tasks = [each for each in received if each.message.message_type == "task_assignment"]
-        return tasks[-1] if tasks else None
+        return await self._database.read(lambda tx: task_of(tx, self.config.id, member))
 
     async def brief_in(self, task: Letter) -> str:
         """The brief of a message with a task, as its receiver reads it."""
@@ -1396,7 +1417,6 @@ class Society:
         )
 
 
-_TASKS: Final = 1000
 _MAX_SHOWN: Final = 20
 _REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)
 _NONE_KNOWN: Final = "I know of none."
@@ -1406,6 +1426,11 @@ _NOT_AGREED: Final = "The introduction was not agreed to."
 def _type_of(payload: Mapping[str, Any]) -> MessageType | None:
     kind = payload.get(MESSAGE_TYPE)
     return kind if isinstance(kind, str) else None  # type: ignore[return-value] # `RoleMessage` refuses unknown ones
+
+
+def _first_question(replied: Mapping[str, Envelope]) -> str:
+    """Which of several messages a reply is to: the oldest that wants an answer, or else the oldest."""
+    return next((each for each, kind in replied.items() if kind == "request"), next(iter(replied)))
 
 
 def _told_by(member: str, marks: Sequence[str]) -> tuple[str, ...]:

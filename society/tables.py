@@ -99,12 +99,14 @@ SOCIETY: Final = Schema(
                  marks TEXT NOT NULL,
                  PRIMARY KEY(workspace, owner, id))""",
             "CREATE INDEX wa_contact_id ON wa_contact(workspace, id)",
-            # One row a receiver, held while a message is added: it numbers and counts those that wait.
+            # One row a receiver, held while a message is added: it numbers and counts those that wait, and has its last
+            # task.
             """CREATE TABLE wa_mailbox(
                  workspace TEXT NOT NULL,
                  member TEXT NOT NULL,
                  waiting BIGINT NOT NULL,
                  last BIGINT NOT NULL,
+                 task TEXT NOT NULL DEFAULT '',
                  PRIMARY KEY(workspace, member))""",
             """CREATE TABLE wa_mail(
                  workspace TEXT NOT NULL,
@@ -138,6 +140,8 @@ SOCIETY: Final = Schema(
             "CREATE UNIQUE INDEX wa_outcome_place ON wa_outcome(workspace, member, place)",
             "CREATE INDEX wa_outcome_turn ON wa_outcome(workspace, turn) WHERE turn <> ''",
             "CREATE INDEX wa_mail_receiver ON wa_mail(workspace, receiver, state, place)",
+            "CREATE INDEX wa_mail_received ON wa_mail(workspace, receiver, sent, id)",
+            "CREATE INDEX wa_mail_sent ON wa_mail(workspace, sender, sent, id)",
             "CREATE INDEX wa_mail_pair ON wa_mail(workspace, sender, receiver, answered)",
             "CREATE INDEX wa_mail_answers ON wa_mail(workspace, answers) WHERE answers <> ''",
             # One row a workspace, held while one of its events changes: it numbers and counts those that are open.

@@ -15,7 +15,15 @@ from worldagent import Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, t
 from worldagent.autonomy import Gateway
 from worldagent.core.errors import InvalidArgument
 from worldagent.harness import CallContext
-from worldagent.society import SEND_RULES, AuthorityConfig, Contact, RoleSpec, RoleTemplate, WorkspaceConfig
+from worldagent.society import (
+    SEND_RULES,
+    AuthorityConfig,
+    Contact,
+    RoleSpec,
+    RoleTemplate,
+    WorkspaceConfig,
+    WorkspacePolicy,
+)
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 BRIEF = {
@@ -641,3 +649,56 @@ async def test_a_child_asks_for_what_its_parent_must_ask_for(tmp_path: Path) -> 
         assert await Gateway(agent).deliver() == 0
         [pause] = await agent.thread(f"member {child}", account=f"member:{child}").pauses()
         assert (pause.kind, pause.function) == ("approval", "send_message")
+
+
+@pytest.mark.requirement("A12")
+async def test_members_that_wait_for_a_person_hold_up_no_other(tmp_path: Path) -> None:
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "You are last." not in call.text:
+            return {"result": "", **calls(("deploy", {"where": "here"}))}
+        if "Hello again." in call.text:
+            greeted.set()
+        return {"result": "Fine."}
+
+    greeted = asyncio.Event()
+    society = replace(config(), policy=WorkspacePolicy(max_roles=200))
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=society, tools=[deploy]) as agent:
+        for number in range(100):
+            await agent.society.join(able(f"m{number}", "deploy"))
+            await agent.society.send("root", f"m{number}", "Deploy it.")
+        await agent.society.join(able("last"))
+        await agent.society.send("root", "last", "Hello.")
+        assert await Gateway(agent).deliver() == 1
+        await agent.society.send("root", "last", "Hello again.")
+        async with Gateway(agent):
+            await asyncio.wait_for(greeted.wait(), 30)
+
+
+@pytest.mark.requirement("A4")
+@pytest.mark.parametrize("replies", [False, True])
+async def test_who_waits_for_a_member_that_is_removed_is_told(tmp_path: Path, replies: bool) -> None:
+    told: list[str] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if call.steps:
+            told.append(call.text)
+            return {"result": "Done."}
+        asks = {"to": "coo", "content": "How many?", "reason": "A report.", "seconds": 3600}
+        return {"result": "", **calls(("request_role", asks))}
+
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=APPROVED, tools=[deploy]) as agent:
+        await enlisted(agent, "cro", "coo")
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.society.send("root", "cro", "Report.")
+        await Gateway(agent).deliver()
+        if replies:
+            await agent.society.send("coo", "cro", "Seven.")
+        await agent.upkeep.remove_member("coo")
+        await all_delivered(agent)
+    said = (
+        "From the system: coo was removed, and its answer with it."
+        if replies
+        else "From the system: coo was terminated and does not answer."
+    )
+    assert f"[Message from World Agent (root)]\n{said}" in told[-1]
+    assert "Seven." not in told[-1]

@@ -160,6 +160,26 @@ async def test_messages_to_a_suspended_member_wait_or_are_refused(society: Socie
     assert await passed(society, "bdr") == ["suspended", "active"]
 
 
+@pytest.mark.requirement("A4")
+async def test_what_a_suspended_member_asked_is_answered_and_waits_for_it(society: Society) -> None:
+    await society.send("cro", "bdr", "How many?", kind="request")
+    await society.suspend("cro")
+    reply = await society.send("bdr", "cro", "Seven.")
+    assert [each.message.id for each in await society.inbox("cro")] == [reply.message.id]
+    with pytest.raises(MessageInvalid, match="'cro' is suspended"):
+        await society.send("bdr", "cro", "And eight.")
+    assert reply.message.id not in [each.message.id for each in await society.waiting()]
+    await society.resume("cro")
+    assert reply.message.id in [each.message.id for each in await society.waiting()]
+
+
+async def test_a_message_to_a_member_is_not_marked_as_read(society: Society) -> None:
+    letter = await society.send("cro", "bdr", "Hello.")
+    with pytest.raises(InvalidArgument, match="is to 'bdr', which is no person"):
+        await society.read(letter.message.id)
+    assert [each.message.id for each in await society.waiting()] == [letter.message.id]
+
+
 async def test_a_member_is_not_introduced_while_it_receives_nothing(society: Society) -> None:
     ask = {"message_type": "introduction_request", "reason": "A page.", "required_capability": "intern"}
     await society.suspend("intern")
