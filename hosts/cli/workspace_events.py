@@ -110,17 +110,19 @@ async def run(options: RunOptions, output: Output) -> int:
       worldagent workspace run --app team:agent
     """
     from ...autonomy import Gateway
+    from ...society.events import MAX_EVENTS
 
     async with _agent(options, output) as agent:
         society, now = agent.society, agent.clock.now()
         events = society.events
         read = [] if options.lines is None else [*_read(options.lines, now, verified=options.verified)]
-        ids = {(await events.post(each)).event.id for each in read}
-        ids |= {each.event.id for each in await events.list(limit=_ALL) if each.state != "done"}
+        ids = {(await events.post(each)).event.id: None for each in read}
+        for state in ("waiting", "decided", "paused"):
+            ids |= {each.event.id: None for each in await events.list(state=state, limit=MAX_EVENTS)}
         gateway = Gateway(agent)
         while await gateway.deliver():
             pass
-        found = [each for each in await events.list(limit=_ALL) if each.event.id in ids]
+        found = [each for each in [await events.get(id_) for id_ in ids] if each is not None]
         waiting = await society.waiting()
     left = sum(each.state in ("waiting", "decided") for each in found)
     if left:
@@ -133,9 +135,6 @@ async def run(options: RunOptions, output: Output) -> int:
         output.note(f"{paused} events wait for a person: answer with `{listing}`, then run the command again")
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "no event waits")
     return PAUSED if paused else DONE
-
-
-_ALL: Final = 1_000_000
 
 
 def _absent(agent: WorldAgent, config: WorkspaceConfig) -> list[str]:
