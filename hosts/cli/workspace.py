@@ -39,8 +39,9 @@ def _workspace() -> None:
 async def check(output: Output, files: list[Path], json: bool) -> int | None:
     """Check files of workspaces.
 
-    It prints all problems with file and line, and the exit code is then 2. A template that grants what its spawner
-    lacks is a warning, since its members get the narrower of the two.
+    It prints the problems with file and line, and the exit code is then 2. Wrong keys and values come first: correct
+    them and check again for the rest. A template that grants what its spawner lacks is a warning, since its members get
+    the narrower of the two.
 
     [bold]Example[/bold]
 

@@ -39,7 +39,7 @@ class NewEvent(ThreadsOptions):
     payload: str | None = option("JSON|@FILE|-", "What is known of it.", _EVENT)
     id: str | None = option("ID", "Its id, which makes it one however often it is posted. Default: a new one.", _EVENT)
     source: str = option("SOURCE", "Where it comes from. user is the owner.", _EVENT, default="user")
-    to: str | None = option("MEMBER", "The member that gets it, whatever its domain is.", _EVENT)
+    to: str | None = option("MEMBER", "The member that gets it first. It forwards what is not of its domains.", _EVENT)
     lines: str | None = option("FILE|-", f"{_LINES} Instead of TYPE.", _EVENT, "--events")
     verified: bool = flag("--verified", f"{_VERIFIED} An event of user always is.", _EVENT)
 
