@@ -20,6 +20,7 @@ from ..memory.entries import Episode
 from ..society import Event, Outcome, PostedEvent, RoutingDecision
 from ..society.events import EventResult, part_of
 from ..society.members import LIVE
+from ..society.reading import account_of
 from .memory import AgentMemory
 from .routing import SPAWN, Roster, route
 
@@ -220,7 +221,7 @@ class EventRunner:
     def thread(self, posted: PostedEvent) -> Thread:
         """The thread in which an event's operator runs."""
         # Each event has a thread of its own, so that one that waits for a person holds up neither events nor messages.
-        thread = self._agent.thread(posted.thread, account=f"member:{posted.member}")
+        thread = self._agent.thread(posted.thread, account=account_of(posted.member))
         return as_member(thread, posted.member, marks=posted.untrusted)
 
     @property

@@ -31,7 +31,8 @@ from ..core.errors import (
 from ..harness.journal import Reply
 from ..memory import thread_key
 from ..society import Letter, Society
-from ..society.functions import as_shown
+from ..society.contacts import as_shown
+from ..society.reading import account_of, member_of
 from ..society.roles import ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .executing import EventRunner
@@ -46,9 +47,6 @@ MAX_HEADS: Final = 100
 
 MAX_EARLIER: Final = 20
 """How many earlier messages a member is shown with a new one."""
-
-_ACCOUNT: Final = "member:"
-"""Stands before the id of a member in the name of its account."""
 
 _LOG: Final = logging.getLogger("worldagent.gateway")
 
@@ -121,7 +119,7 @@ class Gateway:
         """
         found: dict[Scope, dict[str, Reply]] = {}
         for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
-            if not await self._society.receives((wait.scope.account or "").removeprefix(_ACCOUNT) or ROOT):
+            if not await self._society.receives(member_of(wait.scope.account) or ROOT):
                 continue
             late = wait.expires is not None and wait.expires <= self._agent.clock.now()
             letter = None if late else await self._society.reply_to(wait.message_id)
@@ -140,8 +138,9 @@ class Gateway:
         thread = self._agent.thread(scope.thread or "", account=scope.account, channel=scope.channel)
         try:
             async with self._slots:
-                if scope.account is not None and scope.account.startswith(_ACCOUNT):
-                    await self.enlist(scope.account.removeprefix(_ACCOUNT))
+                member = member_of(scope.account)
+                if member is not None:
+                    await self.enlist(member)
                 with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
                     await asyncio.shield(thread.resume(answers))
         except WorldAgentError as error:  # its message is delivered again, and reports it
@@ -287,7 +286,7 @@ class Gateway:
 
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
         # A member has an account of its own, and with it its memory, its usage and its stored role.
-        account = None if receiver == ROOT else f"{_ACCOUNT}{receiver}"
+        account = None if receiver == ROOT else account_of(receiver)
         thread = self._agent.thread(_thread(receiver), account=account)
         return (
             thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)

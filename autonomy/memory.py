@@ -507,7 +507,7 @@ def _kind_of(one: Episode | Insight) -> tuple[str, Classification, tuple[str, ..
 
 def _member_of(entry: Entry) -> str:
     """The member that an entry is of; the World Agent for one of the workspace."""
-    return ROOT if entry.account is None else member_of(entry.account) or ROOT
+    return member_of(entry.account) or ROOT
 
 
 def _fact_of(insight: Insight) -> Fact:

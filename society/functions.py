@@ -249,4 +249,4 @@ def _id_of(ctx: CallContext) -> str:
     return f"msg_{digest(ctx.path)}"
 
 
-__all__ = ["FUNCTIONS", "SEND_RULES", "SocietyFunctions", "as_shown", "prompts"]
+__all__ = ["FUNCTIONS", "SEND_RULES", "SocietyFunctions", "prompts"]

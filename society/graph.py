@@ -26,7 +26,7 @@ async def graph_of(society: Society) -> dict[str, Any]:
     contacts = [
         {
             "owner": owner,
-            **{name: value for name, value in to_json(contact).items() if name not in ("interface", "marks")},
+            **{name: value for name, value in to_json(contact).items() if name not in _LEFT_OUT},
         }
         for owner, contact in await society.contacts.every()
     ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..core.errors import UnknownMember
 from ..memory.entries import Reader
 from .roles import ClearanceProfile
-from .society import Society
+
+if TYPE_CHECKING:
+    from .society import Society
 
 _ACCOUNT: Final = "member:"
 """Stands before the id of a member in the name of its account."""
@@ -18,10 +20,9 @@ def account_of(role_id: str) -> str:
     return f"{_ACCOUNT}{role_id}"
 
 
-def member_of(account: str) -> str | None:
-    """The member whose account this is; None if it is none of a member."""
-    role_id = account.removeprefix(_ACCOUNT)
-    return None if role_id == account else role_id
+def member_of(account: str | None) -> str | None:
+    """The member whose account this is; None for another account, and for none."""
+    return account.removeprefix(_ACCOUNT) if account is not None and account.startswith(_ACCOUNT) else None
 
 
 async def reader_of(society: Society, account: str) -> Reader | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 from ...core.errors import InvalidArgument, UnknownMember
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
     from ...society import Society
-
-_ACCOUNT: Final = "member:"
 
 
 def society_of(agent: WorldAgent) -> Society | None:
@@ -28,12 +27,27 @@ async def enlist_member(agent: WorldAgent, account: str | None) -> None:
         agent: An open agent.
         account: The account of the turn.
     """
-    if account is None or not account.startswith(_ACCOUNT) or society_of(agent) is None:
+    if account is None or society_of(agent) is None:
         return
-    from ...autonomy import Gateway
+    from ...autonomy import Gateway  # only agents with a society load it
+    from ...society.reading import member_of
 
-    with suppress(UnknownMember):
-        await Gateway(agent).enlist(account.removeprefix(_ACCOUNT))
+    member = member_of(account)
+    if member is not None:
+        with suppress(UnknownMember):
+            await Gateway(agent).enlist(member)
 
 
-__all__ = ["enlist_member", "society_of"]
+@asynccontextmanager
+async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
+    """Deliver the messages of an open agent's society inside the block; an agent without one is left alone."""
+    if society_of(agent) is None:
+        yield
+        return
+    from ...autonomy import Gateway  # only agents with a society load it
+
+    async with Gateway(agent):
+        yield
+
+
+__all__ = ["delivering", "enlist_member", "society_of"]

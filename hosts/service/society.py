@@ -6,8 +6,7 @@ is the owner; a call of an operator without an account is the owner, too. Only t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -23,7 +22,6 @@ from ...society.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
 from ...society.roles import ROOT, USER, Feedback
 from .arguments import JsonObject, WorkspaceArguments
 from .call import Call, Refused
-from .members import society_of
 from .records import Answer
 from .validation import Label, Wire
 
@@ -567,15 +565,3 @@ async def _person(call: Call[Any], society: Society) -> str:
         "the account of the call is not a person of the workspace",
         remedy="name the account of the owner or of a person that was added, or as an operator name no account",
     )
-
-
-@asynccontextmanager
-async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
-    """Deliver the messages of an open agent's society inside the block; an agent without one is left alone."""
-    if society_of(agent) is None:
-        yield
-        return
-    from ...autonomy import Gateway  # only agents with a society load it
-
-    async with Gateway(agent):
-        yield

@@ -26,7 +26,7 @@ from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
 from ..service.call import Refused
-from ..service.society import delivering
+from ..service.members import delivering
 from ..serving import check_limits
 
 _log = logging.getLogger("worldagent.sidecar")
