@@ -12,7 +12,7 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from ..graphs import Composed
     from .agent import WorldAgent
-    from .memory import AgentMemory, Memory
+    from .memory import Memory, WorkspaceMemory
     from .roles import Roles, StoredRoles
     from .settings import UNSET, Settings
     from .thread import Thread
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNSET",
-    "AgentMemory",
     "Composed",
     "Memory",
     "Notifier",
@@ -35,6 +34,7 @@ __all__ = [
     "Turn",
     "TurnStream",
     "TurnUsage",
+    "WorkspaceMemory",
     "WorldAgent",
 ]
 
@@ -43,7 +43,7 @@ __getattr__ = lazy(
     {
         "..graphs": "Composed",
         ".agent": "WorldAgent",
-        ".memory": "AgentMemory Memory",
+        ".memory": "WorkspaceMemory Memory",
         ".roles": "Roles StoredRoles",
         ".settings": "UNSET Settings",
         ".thread": "Thread",

@@ -73,7 +73,7 @@ from .choices import (
     society_functions,
 )
 from .following import EventFollower
-from .memory import AgentMemory, Memory, MemoryFunctions, open_memory
+from .memory import Memory, MemoryFunctions, WorkspaceMemory, open_memory
 from .recording import Recorder
 from .roles import RoleRequests, Roles, StoredRoles
 from .runtime import RunnerParts, TurnRunner, call_without_turn, trace_messages
@@ -462,7 +462,7 @@ class WorldAgent:
         return self._society_functions.society
 
     @property
-    def memory(self) -> AgentMemory:
+    def memory(self) -> WorkspaceMemory:
         """Add, search, edit and forget memory entries.
 
         Raises:
@@ -476,7 +476,7 @@ class WorldAgent:
                 "this agent has no memory, or its profile switches it off",
                 remedy="create it with memory=Memory(), and without long_term_memory: false in its profile",
             )
-        return AgentMemory(recall.source, self.workspace, parts)
+        return WorkspaceMemory(recall.source, self.workspace, parts)
 
     @property
     def attachments(self) -> Attachments:

@@ -143,7 +143,7 @@ async def _with_vectors(
     return entries
 
 
-class AgentMemory:
+class WorkspaceMemory:
     """The memory entries of a workspace: `agent.memory`.
 
     Each call can name an account: then it is about the entries of this account and of the workspace. Without one it is

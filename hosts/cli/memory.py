@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
     from ...agent import WorldAgent
-    from ...agent.memory import AgentMemory
+    from ...agent.memory import WorkspaceMemory
     from ...memory.entries import Entry
 
 _COLUMNS: Final = ("ID", "OF", "CHANGED", "TEXT")
@@ -340,16 +340,16 @@ async def _distil(agent: WorldAgent, options: DistilOptions, output: Output) -> 
 
 
 @asynccontextmanager
-async def _open(options: ThreadsOptions) -> AsyncGenerator[AgentMemory]:
+async def _open(options: ThreadsOptions) -> AsyncGenerator[WorkspaceMemory]:
     from contextlib import aclosing
 
-    from ...agent.memory import AgentMemory
+    from ...agent.memory import WorkspaceMemory
     from ...agent.stores import Stores
     from ...core import check_id
 
     check_id("workspace", options.workspace)
     async with aclosing(await Stores.open(storage_of(options.home))) as stores:
-        yield AgentMemory(stores.entries, options.workspace)
+        yield WorkspaceMemory(stores.entries, options.workspace)
 
 
 def _table(found: list[Entry] | tuple[Entry, ...]) -> str:

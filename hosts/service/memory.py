@@ -22,7 +22,7 @@ from .records import Answer
 from .validation import Label, Printable, Wire
 
 if TYPE_CHECKING:
-    from ...agent.memory import AgentMemory
+    from ...agent.memory import WorkspaceMemory
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ async def memory_distil(call: Call[MemoryDistilArguments], agent: WorldAgent) ->
     return MemoryDistilAnswer(entries=[_record(call, entry) for entry in made])
 
 
-async def _seen(call: Call[Any], memory: AgentMemory, entry_id: str) -> Entry:
+async def _seen(call: Call[Any], memory: WorkspaceMemory, entry_id: str) -> Entry:
     """The entry with an id. One of another account is refused as if there were none."""
     entry = await memory.get(entry_id, account=call.caller.account)
     if entry is None:
