@@ -11,6 +11,7 @@ from .command import command
 from .exits import USAGE
 from .options import JSON_RESULT, ThreadsOptions, argument
 from .output import Output, table
+from .society import open_society
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,7 +103,6 @@ async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None
       worldagent workspace outcomes cro
     """
     from ..service.society import outcomes_answer
-    from .society import open_society
 
     async with open_society(options) as society:
         answer = await outcomes_answer(society, member)
@@ -130,7 +130,6 @@ async def feedback(options: ThreadsOptions, output: Output, episode: str, feedba
     """
     from ...core.checks import check_choice
     from ..service.society import feedback_answer
-    from .society import open_society
 
     check_choice("feedback", feedback, ("good", "bad", "none"))
     given: Literal["good", "bad"] | None = "good" if feedback == "good" else "bad" if feedback == "bad" else None

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from .command import bad_usage, command, storage_of
+from .command import bad_usage, command
 from .exits import DONE, PAUSED
 from .options import WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
 from .output import Output, table
+from .society import open_society
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
     from datetime import datetime
 
     from ...agent import WorldAgent
-    from ...society import Event, PostedEvent, Society, WorkspaceConfig
+    from ...society import Event, PostedEvent, WorkspaceConfig
 
 _EVENT: Final = "The event"
 _COLUMNS: Final = ("EVENT", "TYPE", "MEMBER", "DECISION", "STATE", "WHY")
@@ -57,7 +58,7 @@ async def emit(options: NewEvent, output: Output) -> None:
     """
     from ...core import SystemClock
 
-    async with _open(options) as society:
+    async with open_society(options) as society:
         now = SystemClock().now()
         if options.lines is None:
             posted = [await society.events.post(_event(options, now), to=options.to)]
@@ -79,7 +80,7 @@ async def events(options: ThreadsOptions, output: Output, state: str | None, lim
 
       worldagent workspace events --state paused
     """
-    async with _open(options) as society:
+    async with open_society(options) as society:
         found = await society.events.list(state=state, limit=limit)
     none = f"there are no events in the workspace {options.workspace!r}"
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else none)
@@ -170,18 +171,6 @@ async def _agent(options: RunOptions, output: Output) -> AsyncGenerator[WorldAge
                 remedy="give --app with an agent that has these functions and workers, or --worker",
             )
         yield agent
-
-
-@asynccontextmanager
-async def _open(options: ThreadsOptions) -> AsyncGenerator[Society]:
-    from contextlib import aclosing
-
-    from ...agent.stores import Stores
-    from ...society import Society, WorkspaceConfig
-
-    config = WorkspaceConfig(id=options.workspace, owner="user")
-    async with aclosing(await Stores.open(storage_of(options.home))) as stores:
-        yield Society(config, stores.database, stores.clock)
 
 
 # --- reading events ---------------------------------------------------------------------------------------------------
