@@ -156,6 +156,8 @@ def _in_own_domain(
     operator, trigger = run_by(found) if match is None else match(event)
     if not operator:
         return _escalation(target, event, f"{spec.role_id!r} has no operator for {event.type!r}")
+    if operator == SPAWN:
+        return _escalation(target, event, f"{event.type!r} makes no member: only a {DIRECTIVE_SPAWN} does")
     if operator not in spec.operator_ids:
         return _escalation(target, event, f"{operator!r} is not an operator of {spec.role_id!r}")
     monitoring = monitoring_of(trust.trust_for(capability))

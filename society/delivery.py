@@ -80,7 +80,7 @@ def delivered(
     """
     form = _FORMS[language]
     lines = [form.from_user if from_user else (form.from_role if role else form.from_id).format(
-        role=_in_line(role), id=_in_line(message.from_id)
+        role=_in_brackets(role), id=_in_line(message.from_id)
     )]  # fmt: skip
     if introduction is not None:
         told = {name: _in_line(getattr(introduction, name)) for name in ("role", "duties", "reason")}
@@ -114,6 +114,11 @@ def _as_text(value: object) -> str:
 def _in_line(text: str) -> str:
     """A text in one line."""
     return " ".join(text.split())
+
+
+def _in_brackets(name: str) -> str:
+    """A name in one line that does not end the brackets it stands in: a param of a template can be part of it."""
+    return _in_line("".join(" " if each in "[]【】［］" else each for each in name))  # wide brackets
 
 
 def _is_forged(line: str) -> bool:

@@ -102,6 +102,7 @@ _COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, 
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
+_IDS: Final = "SELECT id FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
 _CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
 _OF_DOMAIN: Final = f"""SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status IN ('active', 'testing')
                         AND id IN (SELECT member FROM wa_member_domain WHERE workspace=? AND domain=?) ORDER BY place"""
@@ -174,6 +175,10 @@ class Members:
         """All members that are not terminated, in the order in which they were registered."""
         rows = await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))
         return [_member(row).as_participant() for row in rows]
+
+    async def ids(self, workspace: str) -> list[str]:
+        """The ids of all members that are not terminated, in the order of registration."""
+        return [id_ for (id_,) in await self._database.read(lambda tx: tx.execute(_IDS, (workspace,)))]
 
     async def members(self, workspace: str) -> list[Member]:
         """All members that are not terminated, with all that is stored of them, in the order of registration."""

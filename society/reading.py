@@ -43,8 +43,7 @@ async def reader_of(society: Society, account: str) -> Reader | None:
         return Reader(workspace=workspace, account=account, clearance="public")
     clearance, others = member.spec.clearance or ClearanceProfile(), tuple[str, ...]()
     if society.config.policy.memory_isolation == "shared_read":
-        every = await society.members.list_roles(workspace)
-        others = tuple(account_of(each.id) for each in every if each.id != role_id)
+        others = tuple(account_of(each) for each in await society.members.ids(workspace) if each != role_id)
     return Reader(
         workspace=workspace, account=account, clearance=clearance.default, domains=clearance.domains, others=others
     )

@@ -352,6 +352,14 @@ def test_a_directive_that_the_gateway_does_not_verify_is_never_obeyed(given: dic
     assert (made.action, made.operator_id, made.target_role_id) == ("escalate", None, "charles")
 
 
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize("authority", [AuthorityConfig(autonomous=("lead.created",)), AuthorityConfig()])
+def test_no_route_leads_to_a_spawn(authority: AuthorityConfig) -> None:
+    spawner = crm(operator_ids=("role.spawn",), authority=authority, routes=(Route(event="*", operator="role.spawn"),))
+    made = route(dataclasses.replace(spawner, trust=TrustProfile(default=1.0)), event(), Roster(owner="charles"))
+    assert (made.action, made.operator_id) == ("escalate", None)
+
+
 def test_the_hook_of_a_class_decides_what_runs_and_no_more() -> None:
     class Crm(AutonomousRole):
         role_id, workspace, soul = "crm", "novel", "You are the CRM."
