@@ -125,3 +125,48 @@ async def test_options_that_do_not_fit(run: Run, home: Path, words: tuple[str, .
         _, told = await asyncio.wait_for(process.communicate(), BOUND)
     assert process.returncode == 2
     assert problem in told.decode()
+
+
+_TEAM = """
+from pathlib import Path
+from worldagent import Policy, Rule, Storage, WorldAgent, tool
+from worldagent.society import AuthorityConfig, RoleSpec, Route, WorkspaceConfig
+from worldagent.testing import ScriptedLM
+
+@tool(risk="write")
+async def qualify(lead: str) -> str:
+    return lead
+
+CRO = RoleSpec(
+    role_id="cro", workspace="shop", soul="You are the CRO.", domains=("revenue",), reports_to="",
+    operator_ids=("qualify",), authority=AuthorityConfig(autonomous=("qualify",)),
+    routes=(Route(event="lead.*", operator="qualify", capability="qualify"),),
+)
+
+def agent():
+    return WorldAgent(
+        "shop", lm=ScriptedLM([]), storage=Storage(home=Path("data")), tools=[qualify],
+        policy=Policy(rules=(Rule(decision="approve", function="qualify"),)),
+        society=WorkspaceConfig(id="shop", owner="charles", roles=(CRO,)),
+    )
+"""
+
+
+@pytest.mark.requirement("A12")
+async def test_a_worker_handles_the_events_of_members(run: Run, home: Path) -> None:
+    (home / "app.py").write_text(_TEAM)
+    stored = ("--workspace", "shop", "--home", str(home / "data"), "--json")
+    async with started(home, "worker", "--app", "app:agent") as process:
+        assert process.stderr is not None
+        told = await asyncio.wait_for(process.stderr.readline(), BOUND)
+        assert b"messages and events of members" in told
+        words = ("workspace", "emit", "lead.created", "--domain", "revenue", "--payload", '{"lead": "Ada"}')
+        assert (await run(*words, *stored)).exit_code == 0
+        async with asyncio.timeout(BOUND):
+            while True:
+                [posted] = json.loads((await run("workspace", "events", *stored)).stdout)["events"]
+                if posted["state"] == "done":
+                    break
+        assert (posted["member"], posted["result"]) == ("cro", "done")
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), BOUND)
