@@ -214,7 +214,7 @@ async def check_over(stores: Stores, key: str) -> None:
         state = "was interrupted" if status == "running" else f"is {status}"
         raise ThreadPaused(
             f"the turn {turn!r} of thread {key!r} {state} and can be resumed",
-            remedy="resume it, or cancel it as well: upkeep.remove(..., cancel=True), `threads rm --cancel`",
+            remedy="resume it, or cancel it as well: cancel=True in code, --cancel on the command line",
         )
 
 

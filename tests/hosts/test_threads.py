@@ -263,7 +263,8 @@ async def test_removal_needs_confirmation_and_an_ended_turn(home: Path, run: Run
     )
     done = await run("threads", "rm", "t1", "--yes", *SHOP)
     assert done.exit_code == 1
-    assert "is paused and can be resumed\nremedy: resume it, or cancel it as well: " in done.stderr
+    assert "is paused and can be resumed\n" in done.stderr
+    assert "remedy: resume it, or cancel it as well: cancel=True in code, --cancel on" in done.stderr
     assert await threads(run) == ["t1"]
     done = await run("threads", "rm", "t1", "--yes", "--cancel", *SHOP)
     assert (done.exit_code, done.stdout) == (0, "")
