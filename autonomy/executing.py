@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .role import AutonomousRole
 
 _MAX_PAYLOAD: Final = 50_000  # characters of a payload that an episode keeps
+_MAX_PAUSED: Final = 100  # events that one look takes of those that wait for people
 _MAX_TAG: Final = 60
 _MAX_TAGS: Final = 20
 
@@ -73,8 +74,8 @@ class EventRunner:
 
     async def _answered(self) -> list[PostedEvent]:
         """The events that waited for a person and no longer do. Each look takes some of those that wait."""
-        paused = await self._society.events.paused(self._looked_at)
-        self._looked_at = paused[-1].place if paused else 0
+        paused = await self._society.events.paused(self._looked_at, _MAX_PAUSED)
+        self._looked_at = paused[-1].place if len(paused) == _MAX_PAUSED else 0
         return [each for each in paused if await self._goes_on(each)]
 
     async def _goes_on(self, posted: PostedEvent) -> bool:

@@ -115,7 +115,7 @@ class Gateway:
     async def _replies(self) -> dict[Scope, dict[str, Reply]]:
         """The threads with a turn that waits for a reply (A4) and can be resumed, with the replies to its pauses.
 
-        One whose time is over gets none. That of a suspended member waits until it is resumed.
+        One whose time is over gets none.
         """
         found: dict[Scope, dict[str, Reply]] = {}
         for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
@@ -293,7 +293,7 @@ class Gateway:
         )
 
     async def enlist(self, member_id: str) -> None:
-        """Give a member its worker, as it is defined now; a member that is not live loses it.
+        """Give a member its worker, as it is defined now; a draft and one that is terminated lose it.
 
         Args:
             member_id: The member.

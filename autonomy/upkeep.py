@@ -15,8 +15,8 @@ from ..core import digest
 from ..core.errors import UnknownMember, WorldAgentError
 from ..memory.entries import Insight
 from ..society import Member, MemoryDue, Society
-from ..society.members import LIVE
 from ..society.reading import account_of
+from ..society.roles import RoleStatus
 from .memory import MAX_LISTED, AgentMemory
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ class MemberUpkeep:
         return done
 
     async def _take_workers(self) -> None:
-        """Take their workers from members that were suspended or terminated, also by another process."""
+        """Take their workers from members that were terminated, also by another process."""
         while steps := await self._society.steps_since(self._seen):
             self._seen = steps[-1].number
             last = {each.member: each.status for each in steps}
-            for member in (each for each, status in last.items() if status not in LIVE):
+            for member in (each for each, status in last.items() if status is RoleStatus.TERMINATED):
                 try:
                     await self._enlist(member)
                 except UnknownMember:  # it was removed since

@@ -105,7 +105,9 @@ def enlist(agent: WorldAgent, worker: Worker, *, trust: Callable[[Function], flo
 
 
 def enlist_member(agent: WorldAgent, member: Member) -> None:
-    """Give a member its worker, as it is defined now; a member that is not live loses it.
+    """Give a member its worker, as it is defined now; a draft and one that is terminated lose it.
+
+    A suspended member keeps it, so that it finishes what it is in the middle of.
 
     Args:
         agent: An open agent with a society.
@@ -116,7 +118,7 @@ def enlist_member(agent: WorldAgent, member: Member) -> None:
     """
     trusted = _TRUST.setdefault(agent, {})
     trusted[member.id] = member.trust  # read at each call, so that what is stored later changes the turns that run now
-    if member.life.status in LIVE:
+    if member.life.status in (*LIVE, RoleStatus.SUSPENDED):
         enlist(agent, worker_of(member, agent.society.config), trust=partial(_trust_of, trusted, member.id))
         return
     known = agent.parts.engine.services.registry.workers.get(member.id)

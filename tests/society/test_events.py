@@ -577,3 +577,20 @@ async def test_a_member_in_testing_makes_no_members(tmp_path: Path) -> None:
         posted = await found(agent)
         assert (posted.state, posted.result, posted.code) == ("done", "failed", SpawnForbidden.code)
         assert [each.id for each in await agent.society.members.list_roles("novel")] == ["cro"]
+
+
+@pytest.mark.requirement("A7")
+async def test_a_suspended_member_finishes_what_waited_for_an_approval(tmp_path: Path) -> None:
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event(type_="deal.price"))
+        await handled(agent)
+        await agent.society.suspend("cro")
+        gateway = Gateway(agent)
+        assert await gateway.deliver() == 0
+        [pause] = await open_pauses(thread_of(agent))
+        await thread_of(agent).resume({pause.id: Approve()})
+        assert await gateway.deliver() == 1
+        posted = await found(agent)
+        assert (posted.state, posted.result, desk.done) == ("done", "done", [("cro", "price for Ada")])
