@@ -124,7 +124,10 @@ class EventRunner:
         if member is not None and (posted.named or member.life.status in LIVE):
             role = self._roles.get(member.id)
             try:
-                return route(member, event, roster) if role is None else role.handle(event, roster)
+                made = route(member, event, roster) if role is None else role.handle(event, roster)
+                if not isinstance(made, RoutingDecision):
+                    raise TypeError(f"handle() returned {type(made).__name__}, not a RoutingDecision")
+                return made
             except Exception as error:  # not named: code of a role can raise anything, and no event is lost by it
                 _LOG.exception("the role %r could not decide about the event %s", member.id, event.id)
                 reason = f"the code of {member.id!r} could not decide ({type(error).__name__})"

@@ -337,7 +337,7 @@ class Society:
         """
         check_id("the template", template_id)
         spawner, task = self._alias(spawner), message_id or new_id("msg")
-        given = TaskBrief.from_json(brief) if isinstance(brief, Mapping) else brief
+        given = brief if brief is None or isinstance(brief, TaskBrief) else TaskBrief.from_json(brief)
         if given is None and self.config.policy.brief == "required":
             TaskBrief()  # raises, and names the fields
 

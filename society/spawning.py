@@ -121,6 +121,8 @@ def makes(template: RoleTemplate, role_id: str) -> bool:
 
 
 def _check_params(template: RoleTemplate, params: Mapping[str, str]) -> None:
+    if not isinstance(params, Mapping):
+        raise ParamsInvalid("`params` must be an object with a text for each parameter", remedy="pass a mapping")
     missing = [name for name in template.parameters if name not in params]
     extra = [str(name)[:60] for name in params if name not in template.parameters]
     problem = f"lack {', '.join(map(repr, missing))}" if missing else ""

@@ -11,7 +11,7 @@ from support.agents import answering, open_pauses, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Thread
-from worldagent.autonomy import AutonomousRole, Gateway
+from worldagent.autonomy import AutonomousRole, Gateway, Roster
 from worldagent.autonomy.memory import AgentMemory
 from worldagent.core.errors import (
     CallRefused,
@@ -382,6 +382,19 @@ async def test_the_code_of_a_role_chooses_and_its_error_loses_no_event(tmp_path:
         assert "could not decide (KeyError)" in (await agent.society.inbox())[-1].message.content
 
 
+async def test_code_of_a_role_that_decides_nothing_loses_no_event(tmp_path: Path) -> None:
+    class Forgets(AutonomousRole):
+        def handle(self, event: Event, roster: Roster | None = None) -> RoutingDecision:
+            return None  # type: ignore[return-value] # what a forgotten return gives
+
+    async with Desk().agent(tmp_path) as agent:
+        await agent.society.join(cro())
+        await agent.society.events.post(event())
+        await handled(agent, Forgets(cro()))
+        assert (await found(agent)).result == "escalated"
+        assert "could not decide (TypeError)" in (await agent.society.inbox())[-1].message.content
+
+
 @pytest.mark.on_every_database
 async def test_an_event_of_a_member_that_is_suspended_goes_to_the_next_or_to_the_owner(tmp_path: Path) -> None:
     desk = Desk()
@@ -530,6 +543,7 @@ async def test_a_directive_makes_a_member(tmp_path: Path) -> None:
         ({"template_id": "bdr", "params": {"territory": "APAC"}}, {"role_id": "cfo"}, "spawn_forbidden"),
         ({"template_id": "bdr", "params": {"territory": "APAC"}}, {"max_roles": 1}, "roles_full"),
         ({"template_id": "bdr", "params": {"territory": "APAC"}}, {"brief": "required"}, "brief_invalid"),
+        ({"template_id": "bdr", "params": {"territory": "APAC"}, "brief": "Find leads."}, {}, "brief_invalid"),
     ],
 )
 async def test_a_directive_that_cannot_be_followed_fails_and_the_owner_is_told(
