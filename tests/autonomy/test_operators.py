@@ -186,7 +186,7 @@ async def test_a_designed_template_is_a_draft_within_what_its_author_may_do(tmp_
         assert ("APAC leads need a local." in shown, "Someone for APAC leads." in shown) == (True, True)
         assert await agent.society.drafts.list() == (draft,)
         names = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
-        brief = dict.fromkeys(names, "none")
+        brief: dict[str, str] = dict.fromkeys(names, "none")
         with pytest.raises(DraftRequired, match="'bdr' is a draft"):
             await agent.society.spawn("user", "bdr", {"territory": "APAC"}, brief)
         await agent.society.drafts.approve(draft.id)

@@ -622,9 +622,9 @@ async def test_a_member_never_runs_as_a_worker_or_function_of_the_host_with_its_
         return what
 
     given: dict[str, Any] = {"workers": [Worker("cro", "You are of the host.", "helps", tools=("deploy",))]}
-    given = given if own == "worker" else {"tools": [deploy, cro]}
+    given = {"tools": [deploy]} | (given if own == "worker" else {"tools": [deploy, cro]})
     script, told = Obedient(), list[str]()
-    agent = scripted_agent(tmp_path, ScriptedLM(script), society=config(), **({"tools": [deploy]} | given))
+    agent = scripted_agent(tmp_path, ScriptedLM(script), society=config(), **given)
     async with agent:
         await agent.society.join(able("cro"))
         await agent.society.contacts.add("user", Contact(id="cro", role="CRO"))

@@ -60,7 +60,7 @@ async def test_an_event_is_posted_handled_and_listed(tmp_path: Path) -> None:
 
         async def over() -> bool:
             [listed] = (await owner("event_list"))["events"]
-            return listed["result"] == "done" and listed["decision"]["action"] == "delegate"
+            return bool(listed["result"] == "done" and listed["decision"]["action"] == "delegate")
 
         await until(over)
         assert (await owner("event_post", **LEAD))["event"]["state"] == "done"
@@ -71,10 +71,11 @@ async def test_an_event_is_posted_handled_and_listed(tmp_path: Path) -> None:
 async def test_an_operator_approves_what_waits_over_the_wire(tmp_path: Path) -> None:
     sidecar = Sidecar(made(tmp_path), tokens=KNOWN)
     async with served(sidecar) as url, caller_of(url, "auto", "operator") as operator:
-        thread = (await operator("event_post", **{**LEAD, "type": "deal.price"}))["event"]["thread"]
+        asks: dict[str, Any] = {**LEAD, "type": "deal.price"}
+        thread = (await operator("event_post", **asks))["event"]["thread"]
 
         async def waits() -> bool:
-            return (await operator("event_list"))["events"][0]["state"] == "paused"
+            return bool((await operator("event_list"))["events"][0]["state"] == "paused")
 
         await until(waits)
         [pause] = (await operator("pauses", thread=thread))["pauses"]
@@ -83,7 +84,7 @@ async def test_an_operator_approves_what_waits_over_the_wire(tmp_path: Path) -> 
         assert turn["status"] == "done"
 
         async def over() -> bool:
-            return (await operator("event_list"))["events"][0]["result"] == "done"
+            return bool((await operator("event_list"))["events"][0]["result"] == "done")
 
         await until(over)
 
@@ -101,7 +102,8 @@ async def test_only_the_owner_and_operators_post_and_see_events(tmp_path: Path) 
         spawn: dict[str, Any] = {**LEAD, "type": "directive.spawn"}
         # Members obey the owner, and neither a source that the arguments name nor another account.
         for event, more in (("d1", {"source": "charles"}), ("d2", {"account": "ana"}), ("d3", {})):
-            await operator("event_post", **{**spawn, "event": event, **more})
+            posted: dict[str, Any] = {**spawn, "event": event, **more}
+            await operator("event_post", **posted)
 
         async def over() -> bool:
             return all(each["state"] == "done" for each in (await owner("event_list"))["events"])
