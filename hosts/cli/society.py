@@ -235,6 +235,61 @@ async def export(options: ThreadsOptions, output: Output, id: str, file: Path | 
     output.result({"exported": id, "file": str(file)}, f"the member {id!r} is in {str(file)!r}")
 
 
+@app.command("state")
+@command(
+    id=argument("MEMBER", "The id of the member."),
+    state=argument("testing|active|suspended", "Its new state."),
+)
+async def state(options: ThreadsOptions, output: Output, id: str, state: str) -> None:
+    """Change the state of a member: a draft is tested, a tested one works, an active one is suspended or resumed.
+
+    In testing it receives messages and events, and what it does has no effect. While it is suspended it receives
+    nothing.
+
+    [bold]Example[/bold]
+
+      worldagent society state bdr-apac suspended
+    """
+    from ...core.checks import check_choice
+
+    check_choice("state", state, ("testing", "active", "suspended"))
+    async with open_society(options) as society:
+        if state == "active":
+            before = (await society.members.member(options.workspace, id)).life.status
+            await (society.resume(id) if before == "suspended" else society.activate(id))
+        else:
+            await (society.test(id) if state == "testing" else society.suspend(id))
+    output.result({"member": id, "status": state}, f"{id} is {state}")
+
+
+@app.command("terminate")
+@command(
+    id=argument("MEMBER", "The id of the member."),
+    reason=option("TEXT", "Why.", WHICH, default="human_decision"),
+    yes=flag("--yes", "Terminate it without asking.", WHICH, "-y"),
+)
+def terminate(options: ThreadsOptions, output: Output, id: str, reason: str, yes: bool) -> Work:
+    """End a member and all members below it. What it did and wrote is kept; `society rm` removes that.
+
+    A gateway then does with its memory what its `memory_policy` says.
+
+    [bold]Example[/bold]
+
+      worldagent society terminate bdr-apac --yes
+    """
+    asked = f"End the member {id!r} and all members below it for good?"
+    if not (yes or confirmed(output, asked, problem=f"ending the member {id!r} must be confirmed")):
+        output.note("nothing was changed")
+        raise typer.Exit(FAILED)
+
+    async def work() -> None:
+        async with open_society(options) as society:
+            ended = await society.terminate(id, reason)
+        output.result({"terminated": [*ended]}, f"terminated {', '.join(ended)}")
+
+    return work()
+
+
 @app.command("rm")
 @command(
     id=argument("MEMBER", "The id of the member."),

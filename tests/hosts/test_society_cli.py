@@ -176,3 +176,16 @@ async def test_a_person_approves_and_rejects_drafts(run: Run, home: Path) -> Non
     assert found[0]["template"]["soul_template"] == "You are kind."
     error = await refusal(run, "drafts", "approve", "baker")
     assert error["code"] == "unknown_draft"
+
+
+@pytest.mark.requirement("A7")
+async def test_a_person_changes_the_state_of_members(run: Run, home: Path) -> None:
+    await peopled(home)
+    assert (await run("society", "state", "bdr", "suspended")).stdout == "bdr is suspended\n"
+    assert (await as_json(run, "society", "state", "bdr", "active"))["status"] == "active"
+    assert "'bdr' is active" in str(await refusal(run, "society", "state", "bdr", "testing"))
+    assert "'asleep'" in str(await refusal(run, "society", "state", "bdr", "asleep"))
+    assert "must be confirmed" in str(await refusal(run, "society", "terminate", "cro"))
+    ended = await as_json(run, "society", "terminate", "cro", "--yes", "--reason", "The quarter is over.")
+    assert ended["terminated"] == ["bdr", "cro"]
+    assert (await run("society", "members")).stdout == "there are no members\n"
