@@ -1,7 +1,4 @@
-"""What makes the members of a society act: a gateway delivers their messages as turns (000).
-
-Modules: `designing`, `gateway`, `memory`, `operators`, `responding`, `role`, `routing`, `workers`, `workspace_file`.
-"""
+"""What makes the members of a society act: a gateway delivers their messages as turns (000)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from ..memory.entries import Episode
 from ..memory.entries.recall import RECALL, Passage
 from ..role_resolution import Role
 from ..society import Member, Outcome
-from ..society.ambient import AMBIENT, AUTHORITY, GOALS, LOOK_UP
+from ..society.functions import AMBIENT, AUTHORITY, GOALS, LOOK_UP
 from ..society.members import LIVE
 from ..society.reading import account_of
 from ..society.roles import AUTHORITIES, active, goals_text

@@ -13,8 +13,7 @@ from ..core import digest
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
 from ..society import Member, WorkspaceConfig
-from ..society.ambient import AMBIENT
-from ..society.functions import FUNCTIONS, prompts
+from ..society.functions import AMBIENT, FUNCTIONS, prompts
 from ..society.members import LIVE
 from ..society.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 

@@ -1,9 +1,4 @@
-"""A society of members: who they are, whom they know, and what they send one another. No model and no turn (002).
-
-Modules: `bootstrap`, `brief`, `contacts`, `delivery`, `drafts`, `events`, `functions`, `graph`, `lifecycle`, `lives`,
-`mail`, `members`, `messages`, `nats`, `notices`, `outcomes`, `recommendations`, `roles`, `signals`, `society`,
-`spawning`, `tables`, `transport`, `wakeups`, `workspace`.
-"""
+"""A society of members: who they are, whom they know, and what they send one another. No model and no turn (002)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""The functions by which models write to members and make members. They pass the gate like all others."""
+"""The functions by which models write to members, make members, and look up what they may do.
+
+They pass the gate like all others. Memory is looked into by the function `recall`, which an agent with memory has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from importlib.resources import files
 from typing import Annotated, Any, Final, TypeVar
@@ -10,16 +13,18 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import Field
 
 from ..core import digest
-from ..core.errors import InvalidArgument, MessageInvalid, ParamsInvalid, PauseExpired
+from ..core.errors import CallRefused, InvalidArgument, MessageInvalid, ParamsInvalid, PauseExpired, UnknownMember
 from ..harness import CallContext, Function, flow
 from ..harness.context import wait_for_reply
 from ..harness.gate import Rule
-from .ambient import ambient_functions
+from ..memory.entries.recall import RECALL
 from .brief import Language, TaskBrief, interface_of
 from .contacts import as_shown
 from .drafts import proposed
+from .members import Member
 from .messages import MESSAGE_TYPE, MessageType
 from .notices import emit_notices
+from .roles import goals_text
 from .society import Society
 from .workspace import RoleTemplateDraft, WorkspaceConfig
 
@@ -31,6 +36,12 @@ SPAWN: Final = "spawn_agent"
 CONTACTS: Final = "list_contacts"
 CREATE: Final = "create_role"
 FUNCTIONS: Final = (SEND, REQUEST, SPAWN, CONTACTS, CREATE)
+
+GOALS: Final = "check_goals"
+LOOK_UP: Final = "look_up_role"
+AUTHORITY: Final = "check_authority"
+AMBIENT: Final = (RECALL, GOALS, LOOK_UP, AUTHORITY)
+"""The functions that a member can call while it answers, and no others. None changes anything (000 4.6, A6)."""
 
 SEND_RULES: Final = (
     Rule(
@@ -226,6 +237,51 @@ class SocietyFunctions:
         )
 
 
+def ambient_functions(society: Callable[[CallContext], Society]) -> tuple[Function, ...]:
+    """The functions besides `recall`. Each is about the member that its turn runs for; no argument names another.
+
+    Args:
+        society: Returns the society for a call.
+    """
+
+    async def asking(ctx: CallContext) -> Member:
+        known = society(ctx)
+        try:
+            return await known.members.member(known.config.id, ctx.on_behalf_of)
+        except UnknownMember:
+            pass
+        raise CallRefused("this turn runs for no member of the workspace", remedy="continue without it")
+
+    @flow(name=GOALS, description="Read your goals, and how far they are reached.", offered=False)
+    async def check_goals(ctx: CallContext) -> str:
+        return goals_text((await asking(ctx)).spec.goals) or "You have no goals now."
+
+    @flow(name=LOOK_UP, description="Look up whom you can turn to, and for what.", offered=False)
+    async def look_up_role(ctx: CallContext, domain: str = "") -> list[dict[str, Any]]:
+        """Look up.
+
+        Args:
+            domain: What they are responsible for; empty is all that you know.
+        """
+        member, known = await asking(ctx), society(ctx)
+        found = {each.id: each for each in await known.members.list_roles(known.config.id) if each.id != member.id}
+        if known.config.policy.discovery == "open":
+            shown = [{"id": each.id, "role": each.name} for each in found.values()]
+        else:
+            contacts = await known.contacts.list(member.id)
+            ctx.gate.mark(*(mark for each in contacts for mark in each.marks))
+            shown = [as_shown(each) for each in contacts]
+        domains = {each["id"]: [*found[each["id"]].domains] if each["id"] in found else [] for each in shown}
+        described = [{**each, "domains": domains[each["id"]]} for each in shown]
+        return [each for each in described if not domain or domain in each["domains"]]
+
+    @flow(name=AUTHORITY, description="Look up what you may do with a capability.", offered=False)
+    async def check_authority(ctx: CallContext, capability: str) -> str:
+        return (await asking(ctx)).spec.authority.of(capability)
+
+    return check_goals, look_up_role, check_authority
+
+
 def prompts(config: WorkspaceConfig, language: Language) -> dict[str, str]:
     """The prompts of `send_message` and `spawn_agent` in a language, with the templates of a workspace."""
     known = [
@@ -249,4 +305,4 @@ def _id_of(ctx: CallContext) -> str:
     return f"msg_{digest(ctx.path)}"
 
 
-__all__ = ["FUNCTIONS", "SEND_RULES", "SocietyFunctions", "prompts"]
+__all__ = ["AMBIENT", "AUTHORITY", "FUNCTIONS", "GOALS", "LOOK_UP", "SEND_RULES", "SocietyFunctions", "prompts"]
