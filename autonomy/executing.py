@@ -76,9 +76,9 @@ class EventRunner:
         """The events that waited for a person and no longer do. Each look takes some of those that wait."""
         paused = await self._society.events.paused(self._looked_at, _MAX_PAUSED)
         self._looked_at = paused[-1].place if len(paused) == _MAX_PAUSED else 0
-        return [each for each in paused if await self._goes_on(each)]
+        return [each for each in paused if await self._can_resume(each)]
 
-    async def _goes_on(self, posted: PostedEvent) -> bool:
+    async def _can_resume(self, posted: PostedEvent) -> bool:
         thread = self.thread(posted)
         state = await thread.state()
         if state is None or state.status != "paused" or state.answers:  # an answer whose process was killed
@@ -152,7 +152,7 @@ class EventRunner:
             if _is_passing(error):
                 raise
             refused = isinstance(error, CallRefused | PauseExpired) or await thread.state() is None
-            return await self._ended(posted, "refused" if refused else "failed", error.code, told=error.remedy or "")
+            return await self._ended(posted, "refused" if refused else "failed", error.code, detail=error.remedy or "")
         if turn.status == "stopped":
             return False
         if turn.status == "paused":
@@ -170,10 +170,10 @@ class EventRunner:
         except WorldAgentError as error:
             if _is_passing(error):
                 raise
-            return await self._ended(posted, "failed", error.code, told=error.problem)
+            return await self._ended(posted, "failed", error.code, detail=error.problem)
         return await self._ended(posted, "done")
 
-    async def _ended(self, posted: PostedEvent, result: EventResult, code: str = "", *, told: str = "") -> bool:
+    async def _ended(self, posted: PostedEvent, result: EventResult, code: str = "", *, detail: str = "") -> bool:
         """Note what came of an event, with the outcome of its operator if that ran."""
         decision, event = posted.decision, posted.event
         assert decision is not None
@@ -181,13 +181,13 @@ class EventRunner:
         if decision.operator_id != SPAWN and result in ("done", "failed"):
             outcome = await self._remembered(posted, decision, code, succeeded=result == "done")
         report = f"{decision.operator_id} for {event.type}: {result}{f' ({code})' if code else ''}"
-        is_told = decision.monitoring == "report" or result == "failed"
+        reported = decision.monitoring == "report" or result == "failed"
         await self._society.events.finish(
             event.id,
             result,
             code=code,
             outcome=outcome,
-            report=(f"{report}: {told}" if told else report) if is_told else "",
+            report=(f"{report}: {detail}" if detail else report) if reported else "",
         )
         return True
 

@@ -236,8 +236,8 @@ class AgentMemory:
         made: list[Insight] = []
         for kind, episodes in groups.items():
             if len(episodes) >= MIN_EPISODES:
-                told = [each.text for each in known if _kind_of(each) == kind]
-                made += await self._stored(await self._lessons(episodes[:_READ], told[:_READ]))
+                texts = [each.text for each in known if _kind_of(each) == kind]
+                made += await self._stored(await self._lessons(episodes[:_READ], texts[:_READ]))
         return tuple(made)
 
     async def _lessons(self, episodes: Sequence[Episode], known: Sequence[str]) -> list[Insight]:
@@ -252,10 +252,10 @@ class AgentMemory:
             if left < 0:
                 break
             shown.append((each, text))
-        told = [{"number": str(place), "text": text} for place, (_, text) in enumerate(shown, start=1)]
+        numbered = [{"number": str(place), "text": text} for place, (_, text) in enumerate(shown, start=1)]
         scope = Scope(workspace=self._workspace, account=self._account)
         fields = await ask_model(
-            self._agent.parts, scope, REFLECT, {"known": [*known], "episodes": told}, model=self._llm
+            self._agent.parts, scope, REFLECT, {"known": [*known], "episodes": numbered}, model=self._llm
         )
         found = list[Insight]()
         for place, lesson in enumerate(fields["insights"][:_READ]):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RESPOND: Final = "respond"
 """The capability of the episodes of `respond()`."""
 
-_TOLD: Final = 1900  # characters of the message, and of the answer, in an episode
+_MAX_QUOTED: Final = 1900  # characters of the message, and of the answer, in an episode
 
 
 class RespondRequest(BaseModel):
@@ -168,14 +168,14 @@ async def _record(
     agent: WorldAgent, role_id: str, run: Run, begun: datetime, turn: str, code: str, answer: str | None = None
 ) -> None:
     now = agent.clock.now()
-    shown = f"\nAnswered: {answer[:_TOLD]}" if answer else ""
+    shown = f"\nAnswered: {answer[:_MAX_QUOTED]}" if answer else ""
     episode = Episode(
         id=f"{run.action}.{turn}",
         role_id=role_id,
         action=run.action,
         outcome={"success": not code, **({"code": code} if code else {})},
         at=now,
-        text=f"Asked: {run.said[:_TOLD]}{shown}",
+        text=f"Asked: {run.said[:_MAX_QUOTED]}{shown}",
         seconds=max(0.0, (now - begun).total_seconds()),
     )
     await AgentMemory(agent, role_id).record_episode(episode, turn=turn)

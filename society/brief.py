@@ -159,11 +159,11 @@ class TaskBrief:
 
     def to_text(self, language: Language = "en") -> str:
         """The brief as the child reads it: each field after its name, the further lines of a field indented."""
-        told = [(name, getattr(self, name)) for name in REQUIRED]
-        told += [("priority", self.priority)] if self.priority != "normal" else []
-        told += [("collaborators", f"{each.role} ({each.id}): {each.note}") for each in self.collaborators]
-        told += [("references", each) for each in self.references]
-        return "\n".join(f"{_NAMES[language][name]}: " + "\n  ".join(text.splitlines()) for name, text in told)
+        fields = [(name, getattr(self, name)) for name in REQUIRED]
+        fields += [("priority", self.priority)] if self.priority != "normal" else []
+        fields += [("collaborators", f"{each.role} ({each.id}): {each.note}") for each in self.collaborators]
+        fields += [("references", each) for each in self.references]
+        return "\n".join(f"{_NAMES[language][name]}: " + "\n  ".join(text.splitlines()) for name, text in fields)
 
 
 _NAMES: Final[Mapping[Language, Mapping[str, str]]] = {

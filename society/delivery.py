@@ -83,8 +83,8 @@ def delivered(
         role=_in_brackets(role), id=_in_line(message.from_id)
     )]  # fmt: skip
     if introduction is not None:
-        told = {name: _in_line(getattr(introduction, name)) for name in ("role", "duties", "reason")}
-        lines.append(form.introduced.format(**told))
+        given = {name: _in_line(getattr(introduction, name)) for name in ("role", "duties", "reason")}
+        lines.append(form.introduced.format(**given))
     if message.content:
         lines.append(quoted(message.content))
     lines += _payload_lines(message, language, introduction)
@@ -101,10 +101,10 @@ def quoted(text: str) -> str:
 def _payload_lines(message: RoleMessage, language: Language, introduction: Introduction | None) -> list[str]:
     if message.message_type == "task_assignment":
         return [quoted(TaskBrief.from_json(message.to_json()["payload"]["task_brief"]).to_text(language))]
-    told = {name: value for name, value in message.to_json()["payload"].items() if name != "message_type"}
-    if introduction is not None and told.get("reason") == introduction.reason:
-        del told["reason"]  # the introduction has it
-    return [quoted(f"{_in_line(name)}: {_in_line(_as_text(value))}") for name, value in told.items()]
+    given = {name: value for name, value in message.to_json()["payload"].items() if name != "message_type"}
+    if introduction is not None and given.get("reason") == introduction.reason:
+        del given["reason"]  # the introduction has it
+    return [quoted(f"{_in_line(name)}: {_in_line(_as_text(value))}") for name, value in given.items()]
 
 
 def _as_text(value: object) -> str:

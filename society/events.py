@@ -44,7 +44,7 @@ UNTRUSTED: Final = "untrusted"
 """The key of an event's metadata with the names of the untrusted sources that its payload has text of."""
 
 _MAX_PART: Final = 150
-_MAX_TOLD: Final = 90_000
+_MAX_EVENT_CHARACTERS: Final = 90_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +373,7 @@ class Events:
             result: What came of it.
             code: The code of the error, if it failed or was refused.
             outcome: The outcome of its operator, if that ran.
-            report: What the owner is told of it; empty tells nothing. It is left out if the owner's inbox is full.
+            report: What is sent to the owner; empty sends nothing. It is left out if the owner's inbox is full.
         """
 
         def work(tx: Transaction) -> None:
@@ -386,7 +386,7 @@ class Events:
                 record_outcome(tx, self._workspace, outcome)
             if report:
                 with suppress(MailboxFull):  # the event itself is kept, and says the same
-                    self._tell(tx, posted, USER, "report", report)
+                    self._notify(tx, posted, USER, "report", report)
 
         await self._database.transact(work)
 
@@ -422,7 +422,7 @@ class Events:
         return self._write(tx, replace(posted, state="done", result=result, code=code, ended=ended))
 
     def _escalate(self, tx: Transaction, posted: PostedEvent) -> None:
-        """Tell the one that an event is escalated to. An approval that the owner gives is a pause of the turn."""
+        """Notify the target of an escalation. An approval that the owner gives is a pause of the turn."""
         decision = posted.decision
         assert decision is not None
         target = decision.target_role_id or USER
@@ -435,13 +435,13 @@ class Events:
             return
         text = decision.message or decision.reason
         try:
-            self._tell(tx, posted, target, "escalation", text)
+            self._notify(tx, posted, target, "escalation", text)
         except MailboxFull:
             if target == USER:
                 raise
-            self._tell(tx, posted, USER, "escalation", f"{target!r} has no room for this: {text}")
+            self._notify(tx, posted, USER, "escalation", f"{target!r} has no room for this: {text}")
 
-    def _tell(self, tx: Transaction, posted: PostedEvent, target: str, what: str, text: str) -> None:
+    def _notify(self, tx: Transaction, posted: PostedEvent, target: str, what: str, text: str) -> None:
         """Put a message about an event into a mailbox. It is from its member, so that a reply reaches that."""
         event = posted.event
         about: dict[str, Any] = {name: getattr(event, name) for name in ("id", "type", "source", "domain")}
@@ -452,7 +452,7 @@ class Events:
             from_id=posted.member or ROOT,
             to_id=target,
             content=text[:_MAX_TEXT],
-            payload={"event": whole if len(canonical_json(whole)) <= _MAX_TOLD else about},
+            payload={"event": whole if len(canonical_json(whole)) <= _MAX_EVENT_CHARACTERS else about},
         )
         member = members_of(tx, self._workspace, [posted.member]).get(posted.member)
         testing = member is not None and member.life.status is RoleStatus.TESTING

@@ -237,12 +237,12 @@ def post(
         MailboxFull: As many messages wait there as it holds.
     """
     place = 0 if recorded else _next_place(tx, workspace, message.to_id)
-    told = None if opening is None else canonical_json({name: getattr(opening, name) for name in _OPENING})
+    introduction = None if opening is None else canonical_json({name: getattr(opening, name) for name in _OPENING})
     tx.execute(
         _INSERT,
         (
             *(workspace, message.id, place, message.from_id, message.to_id, message.type, message.content),
-            *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, told),
+            *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, introduction),
             *(canonical_json([*marks]), now.timestamp(), "recorded" if recorded else "waiting", int(recorded)),
         ),
     )

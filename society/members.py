@@ -246,7 +246,7 @@ class Members:
     async def remove(self, workspace: str, role_id: str) -> None:
         """Remove a member with its contacts, all messages from and to it, and the contacts that others have of it.
 
-        Those that wait for an answer of it are told that it was removed.
+        Those that wait for an answer of it are notified that it was removed.
         Its turns, memory and role stay: `agent.upkeep.remove_member` removes all. Removing again has no effect.
         """
 
@@ -447,11 +447,11 @@ class InMemoryRegistry:
         if role_id in (USER, self._owner):
             return Participant(id=USER, type="human", name=self._owner)
         spec = self._specs.get((workspace, role_id))
-        return None if spec is None else _told(spec)
+        return None if spec is None else _participant_of(spec)
 
     async def list_roles(self, workspace: str) -> list[Participant]:
         """All members, in the order in which they were registered."""
-        return [_told(spec) for (place, _), spec in self._specs.items() if place == workspace]
+        return [_participant_of(spec) for (place, _), spec in self._specs.items() if place == workspace]
 
     async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
         """The members with this domain, in the order of registration."""
@@ -477,7 +477,7 @@ class InMemoryRegistry:
         return PENDING + spec.role_id
 
 
-def _told(spec: RoleSpec) -> Participant:
+def _participant_of(spec: RoleSpec) -> Participant:
     return Participant(id=spec.role_id, type="role", name=spec.role_id, domains=spec.domains)
 
 

@@ -16,7 +16,7 @@ from .mail import MAX_WAITING, mailbox_full
 from .messages import RoleMessage
 
 REPLY_SECONDS = 60.0
-"""How long `request` waits for a reply, unless it is told otherwise."""
+"""How long `request` waits for a reply, if its caller does not say."""
 
 
 class RoleTransport(Protocol):

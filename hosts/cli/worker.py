@@ -76,15 +76,15 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
     async with open_shared(options, output, home_roles=home_roles) as agent:
         worker = _worker(agent, options)
         runs: list[Coroutine[None, None, None]] = [] if worker is None else [worker.run()]
-        told = [] if worker is None else [f"submitted turns, as {worker.id}"]
+        work = [] if worker is None else [f"submitted turns, as {worker.id}"]
         if not options.no_schedules:
             schedules = Schedules(agent)
             runs.append(schedules.run())
-            told.append(f"{len(await schedules.list())} schedules")
+            work.append(f"{len(await schedules.list())} schedules")
         if society_of(agent) is not None:
             runs.append(Gateway(agent).run())
-            told.append("messages and events of members")
-        output.note(f"worker of the workspace {agent.workspace!r}: {', '.join(told)}")
+            work.append("messages and events of members")
+        output.note(f"worker of the workspace {agent.workspace!r}: {', '.join(work)}")
         async with AsyncExitStack() as pages:
             if options.port is not None:
                 await _open_pages(pages, options.port, _Report(agent, worker), output)
