@@ -166,6 +166,8 @@ SOCIETY: Final = Schema(
                  PRIMARY KEY(workspace, id))""",
             "CREATE INDEX wa_occurrence_place ON wa_occurrence(workspace, place)",
             "CREATE INDEX wa_occurrence_open ON wa_occurrence(workspace, member, place) WHERE state <> 'done'",
+            # What a gateway looks for at each poll. Without it, SQLite reads all events that are over.
+            "CREATE INDEX wa_occurrence_order ON wa_occurrence(workspace, place) WHERE state <> 'done'",
         ),
     ),
 )
