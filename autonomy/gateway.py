@@ -32,7 +32,7 @@ from ..harness.journal import Reply
 from ..memory import thread_key
 from ..society import Letter, Society
 from ..society.contacts import as_shown
-from ..society.reading import account_of, member_of
+from ..society.reading import account_of, member_of, thread_of
 from ..society.roles import ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .executing import EventRunner
@@ -106,7 +106,7 @@ class Gateway:
         """
         await self._upkeep.run()
         replies = await self._replies()
-        heads = {_thread(letter.message.to_id): letter async for letter in self._heads()}
+        heads = {thread_of(letter.message.to_id): letter async for letter in self._heads()}
         resumed = [self._resumed(scope, found, heads.pop(scope.thread or "", None)) for scope, found in replies.items()]
         delivered = [self._delivered(letter) for letter in heads.values()]
         events, *done = await asyncio.gather(self._events.run(), *resumed, *delivered)
@@ -287,7 +287,7 @@ class Gateway:
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
         # A member has an account of its own, and with it its memory, its usage and its stored role.
         account = None if receiver == ROOT else account_of(receiver)
-        thread = self._agent.thread(_thread(receiver), account=account)
+        thread = self._agent.thread(thread_of(receiver), account=account)
         return (
             thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)
         )
@@ -307,11 +307,6 @@ class Gateway:
     @property
     def _society(self) -> Society:
         return self._agent.society
-
-
-def _thread(member: str) -> str:
-    """The thread of a member."""
-    return f"member {member}"
 
 
 __all__ = ["Gateway"]

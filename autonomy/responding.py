@@ -27,7 +27,7 @@ from ..role_resolution import Role
 from ..society import Member, Outcome
 from ..society.functions import AMBIENT, AUTHORITY, GOALS, LOOK_UP
 from ..society.members import LIVE
-from ..society.reading import account_of
+from ..society.reading import account_of, thread_of
 from ..society.roles import AUTHORITIES, active, goals_text
 from .memory import AgentMemory
 from .workers import enlist, enlist_member, responder_name
@@ -112,7 +112,7 @@ async def respond(
     if worker.params is RespondWithGoals:
         request["goals"] = goals_text(member.spec.goals)
     given = ([context] if context else []) if isinstance(context, str) else context
-    thread = as_member(agent.thread(f"member {role_id}", account=account_of(role_id), channel=channel), role_id)
+    thread = as_member(agent.thread(thread_of(role_id), account=account_of(role_id), channel=channel), role_id)
     params, start = {"worker": worker.name, "request": request}, {"role": role, "key": key, "context": given}
     return await _recorded(agent, role_id, thread, Run(SUBAGENT, params, RESPOND, message), start)
 

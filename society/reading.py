@@ -25,6 +25,11 @@ def member_of(account: str | None) -> str | None:
     return account.removeprefix(_ACCOUNT) if account is not None and account.startswith(_ACCOUNT) else None
 
 
+def thread_of(role_id: str) -> str:
+    """The thread on which a member acts on messages, and answers."""
+    return f"member {role_id}"
+
+
 async def reader_of(society: Society, account: str) -> Reader | None:
     """The reader of a member's turns, with its clearance as it is now; None for an account that is no member's.
 
@@ -49,4 +54,4 @@ async def reader_of(society: Society, account: str) -> Reader | None:
     )
 
 
-__all__ = ["account_of", "member_of", "reader_of"]
+__all__ = ["account_of", "member_of", "reader_of", "thread_of"]

@@ -63,7 +63,7 @@ async def members(options: ThreadsOptions, output: Output) -> None:
     async with open_society(options) as society:
         found = await members_answer(society)
     rows = [(each.id, each.role, each.status, each.parent) for each in found.members]
-    output.result(_object(found), table(_MEMBERS, rows) if rows else "there are no members")
+    output.result(fields_of(found), table(_MEMBERS, rows) if rows else "there are no members")
 
 
 @app.command("contacts")
@@ -80,7 +80,7 @@ async def contacts(options: ThreadsOptions, output: Output, id: str) -> None:
     async with open_society(options) as society:
         found = await contacts_answer(society, id)
     rows = [(each.id, each.role, each.introduced_by, each.note) for each in found.contacts]
-    output.result(_object(found), table(_CONTACTS, rows) if rows else "there are no contacts")
+    output.result(fields_of(found), table(_CONTACTS, rows) if rows else "there are no contacts")
 
 
 @app.command("graph")
@@ -96,7 +96,7 @@ async def graph(options: ThreadsOptions, output: Output) -> None:
 
     async with open_society(options) as society:
         found = await graph_answer(society)
-    output.result(_object(found), found.mermaid)
+    output.result(fields_of(found), found.mermaid)
 
 
 @app.command("inbox")
@@ -115,7 +115,7 @@ async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
         shown = [f"{each.message.id}\n{await society.text_of(each, can_reply=False)}" for each in found]
         for letter in found if read else ():
             await society.read(letter.message.id)
-    output.result(_object(inbox_answer(found)), "\n\n".join(shown) or "there are no messages")
+    output.result(fields_of(inbox_answer(found)), "\n\n".join(shown) or "there are no messages")
 
 
 @app.command("send")
@@ -136,7 +136,7 @@ async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> N
 
     async with open_society(options) as society:
         letter = await society.send("user", to, text)
-    output.result(_object(send_answer(letter)), f"sent as {letter.message.id}")
+    output.result(fields_of(send_answer(letter)), f"sent as {letter.message.id}")
 
 
 @app.command("withdraw")
@@ -158,7 +158,7 @@ async def withdraw(options: ThreadsOptions, output: Output, id: str, contact: st
     async with open_society(options) as society:
         found = await withdraw_answer(society, id, contact)
     shown = "withdrawn" if found.withdrawn else f"{contact!r} is not a contact of {id!r} that can be withdrawn"
-    output.result(_object(found), shown)
+    output.result(fields_of(found), shown)
 
 
 @app.command("spawns")
@@ -175,7 +175,7 @@ async def spawns(options: ThreadsOptions, output: Output) -> None:
     async with open_society(options) as society:
         found = await spawns_answer(society)
     shown = [f"{each.id} ({each.role}), made by {each.parent}\n{each.task}".rstrip() for each in found.spawns]
-    output.result(_object(found), "\n\n".join(shown) or "no member waits for approval")
+    output.result(fields_of(found), "\n\n".join(shown) or "no member waits for approval")
 
 
 @app.command("approve")
@@ -356,6 +356,6 @@ async def open_society(options: ThreadsOptions) -> AsyncGenerator[Society]:
             yield society
 
 
-def _object(answer: Answer) -> dict[str, Any]:
+def fields_of(answer: Answer) -> dict[str, Any]:
     """The fields of the sidecar's answer."""
     return answer.model_dump(mode="json", exclude={"contract"})

@@ -11,7 +11,7 @@ from .command import command
 from .exits import USAGE
 from .options import JSON_RESULT, ThreadsOptions, argument
 from .output import Output, table
-from .society import open_society
+from .society import fields_of, open_society
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -111,7 +111,7 @@ async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None
         for each in answer.outcomes
     ]
     shown = table(_OUTCOMES, rows) if rows else f"{member} has done nothing yet"
-    output.result(answer.model_dump(mode="json", exclude={"contract"}), f"{shown}\n\n{_trust(answer.trust)}")
+    output.result(fields_of(answer), f"{shown}\n\n{_trust(answer.trust)}")
 
 
 @app.command("feedback")
@@ -135,7 +135,7 @@ async def feedback(options: ThreadsOptions, output: Output, episode: str, feedba
     given: Literal["good", "bad"] | None = "good" if feedback == "good" else "bad" if feedback == "bad" else None
     async with open_society(options) as society:
         answer = await feedback_answer(society, episode, given)
-    output.result(answer.model_dump(mode="json", exclude={"contract"}), _trust(answer.trust))
+    output.result(fields_of(answer), _trust(answer.trust))
 
 
 def _trust(trust: TrustRecord) -> str:
