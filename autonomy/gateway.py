@@ -149,6 +149,7 @@ class Gateway:
 
     async def run(self) -> None:
         """Deliver until this is cancelled. Turns that run then are interrupted, as after `async with`."""
+        receiving = asyncio.ensure_future(self._society.events.receive())
         try:
             async with self._society.listen() as watch:
                 while True:
@@ -160,7 +161,7 @@ class Gateway:
                     else:
                         await self._woken(watch)
         finally:
-            await cancelled(*self._running.values())
+            await cancelled(receiving, *self._running.values())
 
     async def _woken(self, watch: Watch) -> None:
         """Wait until something is announced, a turn is over, or it is time to look again."""

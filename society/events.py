@@ -7,6 +7,7 @@ needs no turn is done in the transaction that stores the decision: forwarding, a
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -17,7 +18,7 @@ from pydantic import Json
 
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
 from ..core.checks import check_choice, to_json
-from ..core.errors import InvalidArgument, KeyReused, MailboxFull
+from ..core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
@@ -43,6 +44,7 @@ MAX_FORWARDS: Final = 3
 UNTRUSTED: Final = "untrusted"
 """The key of an event's metadata with the names of the untrusted sources that its payload has text of."""
 
+_LOG: Final = logging.getLogger("worldagent.gateway")
 _MAX_PART: Final = 150
 _MAX_EVENT_CHARACTERS: Final = 90_000
 
@@ -250,6 +252,27 @@ class Events:
                 f"the event {event.id[:60]!r} was posted with other content",
                 remedy="give each event an id of its own",
             )
+
+    async def receive(self) -> None:
+        """Post the events that come over the broker until this is cancelled. Without a broker it returns at once.
+
+        What is no event, or repeats the id of another one, is dropped with a warning.
+        """
+        await self._wakeups.receive_events(self._workspace, self._received)
+
+    async def _received(self, data: bytes) -> bool:
+        try:
+            given = json.loads(data)
+        except ValueError:  # also what is not UTF-8
+            given = None
+        try:
+            await self.post(read_event(given, now=self._clock.now()))
+        except (InvalidArgument, KeyReused) as error:
+            _LOG.warning("an event from the broker is dropped: %s", error)
+        except WorldAgentError as error:  # such as a database that is down, or too many open events
+            _LOG.warning("an event from the broker is posted again later: %s", error.code)
+            return False
+        return True
 
     async def get(self, event_id: str) -> PostedEvent | None:
         """The event with an id; None if there is none."""

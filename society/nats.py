@@ -1,10 +1,14 @@
-"""Wake-ups over NATS JetStream: a stream keeps them, and each goes to one gateway of many. Needs the extra `nats`."""
+"""Wake-ups and events over NATS JetStream: a stream keeps them, and each goes to one gateway of many.
+
+Needs the extra `nats`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -21,8 +25,12 @@ from .wakeups import RETRY_SECONDS, Watch, cancelled
 
 STREAM: Final = "worldagent"
 SUBJECT: Final = "worldagent.society"
+EVENT_STREAM: Final = "worldagent-events"
+EVENT_SUBJECT: Final = "worldagent.events"
+"""Stands before the name of a workspace in the subject to which others publish its events."""
+
 ACK_SECONDS: Final = 30.0
-"""After this time without an acknowledgement another gateway gets the wake-up."""
+"""After this time without an acknowledgement another gateway gets the wake-up or the event."""
 
 _AGE_SECONDS: Final = 86_400.0
 _FETCH_SECONDS: Final = 5.0
@@ -74,6 +82,16 @@ class NatsWakeups:
         finally:
             self._watches.discard(watch)
             await cancelled(receiving)
+
+    async def receive_events(self, workspace: str, post: Callable[[bytes], Awaitable[bool]]) -> None:
+        """See `Wakeups.receive_events`. The stream keeps them while no gateway runs."""
+        self._connect()
+        while True:
+            try:
+                await self._take_events(event_subject(workspace), f"events-{_token(workspace)}", post)
+            except (Error, TimeoutError) as error:  # such as a stream that was removed
+                await self._warn(error)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def aclose(self) -> None:
         """See `Wakeups.aclose`. What is published at the moment gets two seconds."""
@@ -133,7 +151,7 @@ class NatsWakeups:
                 try:
                     await stream.publish(f"{SUBJECT}.{token}", headers=headers)
                 except NoStreamResponseError:
-                    await _make_stream(stream)
+                    await _make_stream(stream, _WAKEUPS)
                     await stream.publish(f"{SUBJECT}.{token}", headers=headers)
         except (Error, TimeoutError) as error:
             await self._warn(error)
@@ -159,7 +177,7 @@ class NatsWakeups:
     async def _take(self, token: str, watch: Watch) -> None:
         """Take one wake-up after the other from the consumer that all gateways of the workspace share."""
         stream = await self._stream()
-        await _make_stream(stream)
+        await _make_stream(stream, _WAKEUPS)
         config = ConsumerConfig(ack_wait=ACK_SECONDS)
         taking = await stream.pull_subscribe(f"{SUBJECT}.{token}", f"gateways-{token}", STREAM, config=config)
         self._failed = False
@@ -171,6 +189,22 @@ class NatsWakeups:
                     [message] = await taking.fetch(1, timeout=_FETCH_SECONDS)
                     await watch.ring().wait()
                     await message.ack()
+        finally:
+            with contextlib.suppress(Error):
+                await taking.unsubscribe()
+
+    async def _take_events(self, subject: str, name: str, post: Callable[[bytes], Awaitable[bool]]) -> None:
+        stream = await self._stream()
+        await _make_stream(stream, _EVENTS)
+        config = ConsumerConfig(ack_wait=ACK_SECONDS)
+        taking = await stream.pull_subscribe(subject, name, EVENT_STREAM, config=config)
+        self._failed = False
+        try:
+            while True:
+                await self._connected.wait()
+                with contextlib.suppress(TimeoutError):
+                    [message] = await taking.fetch(1, timeout=_FETCH_SECONDS)
+                    await (message.ack() if await post(message.data) else message.nak(delay=RETRY_SECONDS))
         finally:
             with contextlib.suppress(Error):
                 await taking.unsubscribe()
@@ -190,20 +224,37 @@ class NatsWakeups:
                 await hearing.unsubscribe()
 
 
-async def _make_stream(stream: JetStreamContext) -> None:
-    """Make the stream, unless it exists. An operator can have made it with more replicas, or another age."""
+_WAKEUPS: Final = StreamConfig(
+    name=STREAM,
+    subjects=[f"{SUBJECT}.*"],
+    retention=RetentionPolicy.WORK_QUEUE,
+    max_age=_AGE_SECONDS,
+    duplicate_window=120,
+)
+_EVENTS: Final = StreamConfig(
+    name=EVENT_STREAM, subjects=[f"{EVENT_SUBJECT}.*"], retention=RetentionPolicy.WORK_QUEUE, duplicate_window=120
+)
+
+
+async def _make_stream(stream: JetStreamContext, config: StreamConfig) -> None:
+    """Make a stream, unless it exists. An operator can have made it with more replicas, or another age."""
+    assert config.name is not None
     try:
-        await stream.stream_info(STREAM)
+        await stream.stream_info(config.name)
     except NotFoundError:
-        await stream.add_stream(
-            StreamConfig(
-                name=STREAM,
-                subjects=[f"{SUBJECT}.*"],
-                retention=RetentionPolicy.WORK_QUEUE,
-                max_age=_AGE_SECONDS,
-                duplicate_window=120,
-            )
-        )
+        await stream.add_stream(config)
+
+
+def event_subject(workspace: str) -> str:
+    """The subject to which others publish the events of a workspace as JSON.
+
+    It ends with the id of the workspace, or with a digest of it if it has other characters than letters, digits, `-`
+    and `_`.
+
+    Args:
+        workspace: The id of the workspace.
+    """
+    return f"{EVENT_SUBJECT}.{workspace if re.fullmatch('[A-Za-z0-9_-]+', workspace) else _token(workspace)}"
 
 
 def _token(workspace: str) -> str:
@@ -211,4 +262,4 @@ def _token(workspace: str) -> str:
     return digest(workspace)
 
 
-__all__ = ["ACK_SECONDS", "STREAM", "SUBJECT", "NatsWakeups"]
+__all__ = ["ACK_SECONDS", "EVENT_STREAM", "EVENT_SUBJECT", "STREAM", "SUBJECT", "NatsWakeups", "event_subject"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 
@@ -67,6 +67,15 @@ class Wakeups(Protocol):
         """
         ...
 
+    async def receive_events(self, workspace: str, post: Callable[[bytes], Awaitable[bool]]) -> None:
+        """Take the events that others publish for a workspace until this is cancelled. Without a broker it returns.
+
+        Args:
+            workspace: The workspace.
+            post: Takes the JSON of an event; returns False if it must come again later.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Close its connections."""
         ...
@@ -111,6 +120,9 @@ class DatabaseWakeups:
             self._watches.remove(place)
             if not self._watches:
                 await self.aclose()
+
+    async def receive_events(self, workspace: str, post: Callable[[bytes], Awaitable[bool]]) -> None:
+        """See `Wakeups.receive_events`: nothing is published to a database."""
 
     async def aclose(self) -> None:
         """See `Wakeups.aclose`."""
