@@ -1,0 +1,53 @@
+"""The page about a week of autonomous roles shows what the commands print, and its picture what was decided."""
+
+import asyncio
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import command
+from support.house import ROOT
+from support.pages import DOCS, blocks, links
+
+pytestmark = [pytest.mark.requirement("A2"), pytest.mark.requirement("A12")]
+
+PAGE = DOCS / "guides" / "autonomous-week.md"
+SCRIPT = DOCS / "pictures" / "make_week.py"
+PICTURE = DOCS / "pictures" / "week.svg"
+REMEDY = "a command prints something else now; run PYTHONPATH=.dev:tests .venv/bin/python -P docs/pictures/make_week.py"
+
+
+def shown(language: str) -> list[str]:
+    """The blocks of the page in a language, with commands that continue on the next line in one."""
+    found = [block.code.replace(" \\\n    ", " ") for block in blocks(language) if block.page == PAGE]
+    assert found
+    return found
+
+
+def run(words: Sequence[str], place: Path, lines: str) -> str:
+    """Run a command, which starts at once."""
+    done = asyncio.run(command(place, *words, stdin=lines.encode(), WORLDAGENT_HOME=".home", COLUMNS="200"))
+    assert done.code in (0, 3), done.told  # 3: something waits for a person
+    return done.out
+
+
+def test_the_page_shows_what_the_commands_of_the_week_print_and_the_picture_what_was_decided(tmp_path: Path) -> None:
+    script: dict[str, Any] = runpy.run_path(str(SCRIPT))
+    week = script["lived"](tmp_path, run)
+    assert [code for code in shown("text") if code not in week.text] == [], REMEDY
+    assert PICTURE.read_text(encoding="utf-8") == script["drawn"](week), REMEDY
+
+
+def test_the_page_shows_parts_of_the_file_of_the_workspace() -> None:
+    file = (ROOT / "examples" / "autonomous_workspace" / "demo.yaml").read_text(encoding="utf-8")
+    assert [code for code in shown("yaml") if code not in file] == []
+
+
+def test_the_picture_has_both_palettes_and_loads_nothing() -> None:
+    assert "../pictures/week.svg" in links(PAGE)
+    picture = PICTURE.read_text(encoding="utf-8")
+    assert picture.count("://") == picture.count("http://www.w3.org/2000/svg") == 1
+    assert "prefers-color-scheme: dark" in picture
