@@ -143,6 +143,8 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "society_reject": {"member": "sdr"},
         "society_outcomes": {"member": "cro"},
         "society_feedback": {"episode": "e1", "feedback": "good"},
+        "event_post": {"event": "e1", "type": "lead.created", "domain": "revenue"},
+        "event_list": {},
     }
     async with (
         served(sidecar) as url,
@@ -211,6 +213,8 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "society_reject": {"member": "sdr"},
         "society_outcomes": {"member": "cro"},
         "society_feedback": {"episode": "e1", "feedback": "good"},
+        "event_post": {"event": "e1", "type": "lead.created", "domain": "revenue"},
+        "event_list": {},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,
