@@ -24,9 +24,9 @@ from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
 from .members import LIVE, Member, first_of_domain, members_of, participant, read_as, unknown_member
 from .messages import RoleMessage
+from .notices import Announcing
 from .outcomes import Outcome, record_outcome
 from .roles import ROOT, USER, RoleStatus
-from .wakeups import DatabaseWakeups, Wakeups
 from .workspace import Event, RoutingDecision, WorkspaceConfig
 
 EventState = Literal["waiting", "decided", "paused", "done"]
@@ -181,22 +181,22 @@ class Events:
     Args:
         config: The workspace.
         database: The database.
+        announcing: Its transactions that announce messages and wake gateways.
         clock: Source of time.
-        wakeups: What wakes gateways. Default: the database.
     """
 
     def __init__(
         self,
         config: WorkspaceConfig,
         database: Database,
+        announcing: Announcing,
         clock: Clock | None = None,
-        wakeups: Wakeups | None = None,
     ) -> None:
         self._workspace = config.id
         self._owner = config.owner
         self._database = database
         self._clock = clock or SystemClock()
-        self._wakeups = wakeups or DatabaseWakeups(database)
+        self._announcing = announcing
 
     async def post(self, event: Event, *, to: str | None = None) -> PostedEvent:
         """Store an event and dispatch it to the first live member of its domain, in the order of registration.
@@ -236,12 +236,9 @@ class Events:
             given = (self._workspace, event.id, last + 1, member, int(to is not None), "waiting", "[]", body)
             tx.execute(_INSERT, (*given, None, None, "", now, None))
             tx.execute(_COUNT, (waiting + 1, last + 1, self._workspace))
-            self._wakeups.within(tx, self._workspace)
             return self._known(tx, event.id)
 
-        posted = await self._database.transact(work)
-        self._wakeups.publish(self._workspace, [f"event {event.id}"])
-        return posted
+        return await self._announcing.transact(work, wakes=True)
 
     @staticmethod
     def _check_same(there: PostedEvent, event: Event, to: str | None) -> None:
@@ -258,7 +255,7 @@ class Events:
 
         What is no event, or repeats the id of another one, is dropped with a warning.
         """
-        await self._wakeups.receive_events(self._workspace, self._received)
+        await self._announcing.wakeups.receive_events(self._workspace, self._received)
 
     async def _received(self, data: bytes) -> bool:
         try:
@@ -328,7 +325,7 @@ class Events:
                 tx.execute(_COUNT, (waiting, last + 1, self._workspace))
                 self._write(tx, replace(posted, member=member, place=last + 1))
 
-        await self._database.transact(work)
+        await self._announcing.transact(work)
 
     async def decide(self, before: PostedEvent, decision: RoutingDecision) -> PostedEvent:
         """Store the decision about an event, and do what needs no turn. A decision is made once.
@@ -365,7 +362,7 @@ class Events:
                 return self._write(tx, decided)
             return self._end(tx, decided, "escalated" if taken.action == "escalate" else "ignored", "")
 
-        return await self._database.transact(work)
+        return await self._announcing.transact(work)
 
     def _bounded(self, posted: PostedEvent, decision: RoutingDecision) -> RoutingDecision:
         """The decision, or an escalation to the owner in place of a forward too many."""
@@ -385,7 +382,7 @@ class Events:
             if posted.state == "decided":
                 self._write(tx, replace(posted, state="paused"))
 
-        await self._database.transact(work)
+        await self._announcing.transact(work)
 
     async def finish(
         self, event_id: str, result: EventResult, *, code: str = "", outcome: Outcome | None = None, report: str = ""
@@ -412,7 +409,7 @@ class Events:
                 with suppress(MailboxFull):  # the event itself is kept, and says the same
                     self._notify(tx, posted, USER, "report", report)
 
-        await self._database.transact(work)
+        await self._announcing.transact(work)
 
     # --- in a transaction ---------------------------------------------------------------------------------------------
 

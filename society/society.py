@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ..core import Clock, SystemClock, check_id, new_id
 from ..core.checks import check_text
@@ -99,7 +98,7 @@ from .members import (
     unknown_member,
 )
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
-from .notices import Notice, NoticingTransaction, Notify, Refusal, note
+from .notices import Announcing, Notify, Refusal, note
 from .outcomes import Outcomes
 from .recommendations import Recommendations, close_recommendations
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
@@ -107,8 +106,6 @@ from .spawning import check_spawner, derived_brief, spec_of
 from .transport import REPLY_SECONDS, no_reply
 from .wakeups import POLL_SECONDS, DatabaseWakeups, Wakeups, Watch, first_of
 from .workspace import RoleTemplate, WorkspaceConfig
-
-T = TypeVar("T")
 
 MAX_HOPS: Final = 8
 """How many members can be asked after one another for one introduction."""
@@ -161,10 +158,10 @@ class Society:
         self.recommendations = Recommendations(database, config.id, clock)
         self.outcomes = Outcomes(database, config.id)
         self._wakeups = wakeups or DatabaseWakeups(database)
-        self.events = Events(config, database, clock, self._wakeups)
+        self._announcing = Announcing(database, config.id, self._wakeups, notify)
+        self.events = Events(config, database, self._announcing, clock)
         self._database = database
         self._clock = clock or SystemClock()
-        self._notify = notify
 
     def notifying(self, notify: Notify) -> Society:
         """The same society, for calls whose messages are reported to another receiver."""
@@ -173,30 +170,6 @@ class Society:
     async def aclose(self) -> None:
         """Close the connections that wake gateways; the database stays open."""
         await self._wakeups.aclose()
-
-    async def _transact(self, work: Callable[[Transaction], T], *, wakes: bool = False) -> T:
-        """Run `work` in a transaction, report what was sent and refused in it, and wake gateways for what was sent.
-
-        Args:
-            work: Reads and writes in the transaction.
-            wakes: Whether gateways have something to do although nothing was sent.
-        """
-
-        @wraps(work)
-        def noticing(tx: Transaction) -> tuple[T, list[Notice]]:
-            listing = NoticingTransaction(tx)
-            done = work(listing)
-            if wakes or any(isinstance(each, Letter) for each in listing.notices):
-                self._wakeups.within(tx, self.config.id)
-            return done, listing.notices
-
-        found, notices = await self._database.transact(noticing)
-        sent = [each.message.id for each in notices if isinstance(each, Letter)]
-        if wakes or sent:
-            self._wakeups.publish(self.config.id, sent or [new_id("wake")])
-        if notices and self._notify is not None:
-            self._notify(notices)
-        return found
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -376,7 +349,7 @@ class Society:
                 add_memory_due(tx, member, "inherit", params.values())
             return self._spawned(tx, spec.role_id)
 
-        return await self._transact(work)
+        return await self._announcing.transact(work)
 
     async def templates(self) -> tuple[RoleTemplate, ...]:
         """All templates: those of the configuration, then those that were added."""
@@ -416,7 +389,7 @@ class Society:
             self._tell_spawner(tx, member, "approved")
             return member.id
 
-        return await self._transact(work)
+        return await self._announcing.transact(work)
 
     async def reject_spawn(self, role_id: str, reason: str = "") -> str:
         """End a member that waits for approval, and tell the one that made it; returns its id, which is free again.
@@ -437,7 +410,7 @@ class Society:
             self._terminate(tx, member.id, NOT_APPROVED)
             return member.id
 
-        return await self._transact(work)
+        return await self._announcing.transact(work)
 
     def _draft(self, tx: Transaction, role_id: str) -> Member:
         member = self._held(tx, role_id.removeprefix(PENDING))
@@ -575,7 +548,7 @@ class Society:
             UnknownMember: There is no such member.
         """
         check_text("reason", reason, most=200)
-        return await self._transact(lambda tx: self._terminate(tx, role_id, reason))
+        return await self._announcing.transact(lambda tx: self._terminate(tx, role_id, reason))
 
     async def receives(self, id_: str) -> bool:
         """Whether one receives messages: a member does while it is active or in testing, and a person always."""
@@ -599,7 +572,7 @@ class Society:
 
         now = self._clock.now()
         found = await self._database.read(lambda tx: expired(tx, self.config.id, now))
-        return await self._transact(work) if found else ()
+        return await self._announcing.transact(work) if found else ()
 
     async def steps(self, role_id: str) -> tuple[LifeStep, ...]:
         """The states that a member reached after its first, the oldest first."""
@@ -637,7 +610,7 @@ class Society:
                 )
             write_lives(tx, member, [moved(role_id, member.life, after, now)], now)
 
-        await self._transact(work, wakes=after in LIVE)  # messages can wait for it
+        await self._announcing.transact(work, wakes=after in LIVE)  # messages can wait for it
 
     def _held(self, tx: Transaction, role_id: str) -> Member:
         """A member whose life no other transaction changes before this one ends."""
@@ -753,7 +726,7 @@ class Society:
                     payload=given,
                     correlation_id=answers,
                 )
-            return await self._transact(lambda tx: self._send(tx, message, marks))
+            return await self._announcing.transact(lambda tx: self._send(tx, message, marks))
         except _REFUSALS as error:
             await self._refused(error, sender, receiver)
             raise
@@ -765,10 +738,10 @@ class Society:
             known = [str(each) if is_id(each) else "" for each in ids]
             return [each if participant(tx, self.config.id, each, self.config.owner) else "" for each in known]
 
-        if self._notify is not None:
+        if self._announcing.notify is not None:
             with suppress(WorldAgentError):  # the refusal itself is what the caller must receive
                 sender, receiver = await self._database.read(work)
-                self._notify([Refusal(code=error.code, sender=sender, receiver=receiver)])
+                self._announcing.notify([Refusal(code=error.code, sender=sender, receiver=receiver)])
 
     async def request(
         self, from_id: str, to_id: str, message: RoleMessage, /, *, seconds: float = REPLY_SECONDS
@@ -1141,7 +1114,7 @@ class Society:
                 set_state(tx, self.config.id, message_id, "handled")
             return done
 
-        return await self._transact(work)
+        return await self._announcing.transact(work)
 
     def _receives(self, tx: Transaction, id_: str) -> bool:
         found = members_of(tx, self.config.id, [id_]).get(id_)
@@ -1250,7 +1223,7 @@ class Society:
                 self._notify_failure(tx, letter, error)
             set_state(tx, self.config.id, message_id, "handled")
 
-        await self._transact(work)
+        await self._announcing.transact(work)
 
     def _why_declined(self, tx: Transaction, origin: Letter, over: Letter) -> tuple[str, tuple[str, ...]]:
         """What the member that was asked said or was told without an introduction, and what that is marked with."""

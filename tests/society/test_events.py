@@ -1,5 +1,6 @@
 """Events are posted once, decided once, and their decisions are executed by a gateway (A2, A4, A12)."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -316,6 +317,21 @@ async def test_an_event_of_no_member_is_escalated_to_the_owner(tmp_path: Path) -
         [letter] = await agent.society.inbox()
         assert letter.message.content == "lead.created: no live member is responsible for 'marketing'"
         assert (await found(agent)).result == "escalated"
+
+
+@pytest.mark.requirement("H5")
+@pytest.mark.on_every_database
+async def test_what_an_escalation_sends_is_reported_and_wakes_gateways(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    async with Desk().agent(tmp_path) as agent:
+        society = agent.society.notifying(seen.extend)
+        async with society.listen() as watch:
+            posted = await society.events.post(event(domain="marketing"))
+            await asyncio.wait_for(watch.wait(), 20)
+            decision = RoutingDecision(action="escalate", reason="It is of no member.", target_role_id="charles")
+            await society.events.decide(posted, decision)
+            await asyncio.wait_for(watch.wait(), 20)
+        assert [each.message.to_id for each in seen] == ["user"]
 
 
 @pytest.mark.requirement("A2")
