@@ -36,7 +36,7 @@ from worldagent.society import (
     WorkspacePolicy,
 )
 from worldagent.society.mail import letters_of
-from worldagent.society.society import MAX_HOPS
+from worldagent.society.rules import MAX_HOPS
 from worldagent.storage import Database, PostgresAddress
 from worldagent.testing import VirtualClock
 

@@ -343,9 +343,9 @@ class Case:
 
 
 CASES: Final = {
-    "turn": Case(_turn, _joined, ("Society.spawn", "Society.send")),
-    "deliver": Case(_deliver, _told, ("Society.send", "Society.settle", "Society.ended")),
-    "ask": Case(_deliver, _counted, ("a person's answer", "Society.ended")),
+    "turn": Case(_turn, _joined, ("Society.spawn", "Mailroom.send")),
+    "deliver": Case(_deliver, _told, ("Mailroom.send", "Mailroom.settle", "Mailroom.ended")),
+    "ask": Case(_deliver, _counted, ("a person's answer", "Mailroom.ended")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
     "end": Case(_end, _learned, ("Society.terminate", "Society.memory_done", "Entries.add")),
     "events": Case(_handle, _staffed, ("Events.post", "Events.decide", "Events.pause", "Events.finish")),

@@ -1,0 +1,641 @@
+"""Every message and introduction of a workspace passes here, and is stored or refused (002).
+
+Nothing here starts a turn. A gateway takes what waits, lets `settle` do what needs no model, and starts the receiver's
+turn for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from ..core import new_id
+from ..core.errors import ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact, WorldAgentError
+from ..core.scope import is_id
+from ..core.validation import check_integer
+from ..memory.entries.words import question_words, words_of
+from ..storage import Transaction
+from .brief import Language, TaskBrief
+from .consent import CONSENT, answer_of, is_question
+from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of, contacts_of
+from .delivery import delivered, quoted
+from .failures import failed, failure_text, is_failure
+from .lifecycle import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, terminated
+from .lives import below, report_done, write_lives
+from .mail import (
+    MAX_WAITING,
+    Letter,
+    answering,
+    close_mailbox,
+    handled_by,
+    heads,
+    held,
+    hold_mailbox,
+    letter_of,
+    letters_of,
+    mark_answered,
+    post,
+    prepare,
+    prepared_of,
+    recorded_of,
+    set_state,
+    task_of,
+    waiting_for,
+)
+from .members import Member, members_of, participant
+from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
+from .notices import Refusal, note
+from .roles import ROOT, USER
+from .rules import MessageRules, Sending
+from .transport import REPLY_SECONDS, no_reply
+from .wakeups import POLL_SECONDS, Watch, first_of
+
+_REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)
+_NONE_KNOWN: Final = "I know of none."
+_NOT_AGREED: Final = "The introduction was not agreed to."
+
+
+class Mailroom(MessageRules):
+    """Sends and delivers the messages of a workspace, and shows them. `Society` says what its arguments are."""
+
+    async def aclose(self) -> None:
+        """Close the connections that wake gateways; the database stays open."""
+        await self._wakeups.aclose()
+
+    async def receives(self, id_: str) -> bool:
+        """Whether one receives messages: a member does while it is active or in testing, and a person always."""
+        return await self._database.read(lambda tx: self._receives(tx, id_))
+
+    def _terminate(self, tx: Transaction, role_id: str, reason: str) -> tuple[str, ...]:
+        member, now = self._held(tx, role_id), self._clock.now()
+        lives = {role_id: terminated(role_id, member.life, reason, now)}
+        children = below(tx, self.config.id, role_id)
+        found = {**members_of(tx, self.config.id, children), role_id: member}
+        lives |= {each: terminated(each, found[each].life, PARENT_TERMINATED, now) for each in children}
+        for each in (*children, role_id):
+            self._close_mailbox(tx, each)
+            write_lives(tx, found[each], lives[each], now)
+        return (*children, role_id)
+
+    def _close_mailbox(self, tx: Transaction, member: str) -> None:
+        """Close the mailbox of a member that ends, and answer for it what others asked of it."""
+        hold_mailbox(tx, self.config.id, member)
+        for letter in close_mailbox(tx, self.config.id, member):
+            if is_question(letter):
+                self._agreed(tx, letter, yes=False)
+            elif self._lives(tx, letter.message.from_id):
+                # Not sent as others are: the member may be suspended, and the one that waits must get it.
+                chain = min(letter.chain + 1, self.config.policy.message_chain)
+                marks, now = letter.marks, self._clock.now()
+                language = self._language(tx, letter.message.from_id)
+                with suppress(MailboxFull):
+                    post(tx, self.config.id, _ended(letter, language), chain=chain, opening=None, marks=marks, now=now)
+            mark_answered(tx, self.config.id, letter.message.id)
+
+    def _end_task(self, tx: Transaction, done: Member | None, sending: Sending) -> None:
+        """End a member that reported its task done: at once, or after the turn in which it did so."""
+        if done is not None:
+            report_done(tx, done, sending.now)
+            if sending.handling is None:
+                self._terminate(tx, done.id, TASK_COMPLETE)
+
+    async def send(
+        self,
+        from_id: str,
+        to_id: str,
+        content: str | RoleMessage = "",
+        /,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        kind: Envelope = "notification",
+        answers: str = "",
+        message_id: str | None = None,
+        marks: Sequence[str] = (),
+    ) -> Letter:
+        """Check a message and put it into the mailbox of its receiver. A gateway starts the receiver's turn.
+
+        Args:
+            from_id: Who sends it. The caller stamps this; it never comes from a model (C9).
+            to_id: Who receives it.
+            content: Its text, or the message itself: then neither payload, kind, answers nor an id are given, and
+                its sender and receiver become those that are given here.
+            payload: What comes with it; `message_type` says what it must hold.
+            kind: What it is where it has no `message_type`.
+            answers: The id of the message that it answers; by default the oldest open one of a response.
+            message_id: Its id. A second call with the same id returns the message of the first.
+            marks: The untrusted content that its sender had read. The turn that it starts has them, too.
+
+        Returns:
+            The message as it is stored. That of a member in testing is recorded, and never delivered (A7).
+
+        Raises:
+            MessageInvalid: It does not fit its type, is to the sender itself, to one that is terminated, or it lacks
+                the reason that a first message needs.
+            UnknownContact: The sender does not know the receiver, or the one that it introduces.
+            ChainTooLong: Too many messages led to it since the last of a person or event.
+            MailboxFull: As many messages wait for the receiver as its mailbox holds.
+            InvalidArgument: An id is invalid.
+        """
+        sender, receiver = self._alias(from_id), self._alias(to_id)
+        try:
+            if isinstance(content, RoleMessage):
+                message = replace(content, from_id=sender, to_id=receiver)
+            else:
+                given = dict(payload or {})
+                message = RoleMessage(
+                    id=message_id or new_id("msg"),
+                    type=envelope_of(_type_of(given), kind),
+                    from_id=sender,
+                    to_id=receiver,
+                    content=content,
+                    payload=given,
+                    correlation_id=answers,
+                )
+            return await self._announcing.transact(lambda tx: self._send(tx, message, marks))
+        except _REFUSALS as error:
+            await self._refused(error, sender, receiver)
+            raise
+
+    async def _refused(self, error: WorldAgentError, *ids: object) -> None:
+        """Report a refused message. An id that is not in the workspace is left out: it can be any text of a model."""
+
+        def work(tx: Transaction) -> list[str]:
+            known = [str(each) if is_id(each) else "" for each in ids]
+            return [each if participant(tx, self.config.id, each, self.config.owner) else "" for each in known]
+
+        if self._announcing.notify is not None:
+            with suppress(WorldAgentError):  # the refusal itself is what the caller must receive
+                sender, receiver = await self._database.read(work)
+                self._announcing.notify([Refusal(code=error.code, sender=sender, receiver=receiver)])
+
+    async def request(
+        self, from_id: str, to_id: str, message: RoleMessage, /, *, seconds: float = REPLY_SECONDS
+    ) -> RoleMessage:
+        """Send a message and wait for the reply. No turn starts with the reply, unless a gateway was faster.
+
+        It is for code outside of turns. In a turn, members and the World Agent have `request_role`, which pauses it.
+
+        Args:
+            from_id: Who sends it.
+            to_id: Who receives it.
+            message: The message.
+            seconds: How long to wait.
+
+        Raises:
+            MessageInvalid, UnknownContact, ChainTooLong, MailboxFull, InvalidArgument: As for `send`.
+            PauseExpired: No reply came in time. It is a message like any other once it comes.
+        """
+        late = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            async with self._wakeups.listen(self.config.id, every=True) as watch:
+                letter = await self.send(from_id, to_id, message)
+                while (reply := await self.reply_to(letter.message.id)) is None:
+                    if late.done():
+                        raise no_reply(to_id, letter.message.id, seconds)
+                    await first_of(watch.wait(), self._clock.sleep(POLL_SECONDS), asyncio.shield(late))
+        finally:
+            late.cancel()
+        await self._claim(reply.message.id)
+        return reply.message
+
+    async def _claim(self, message_id: str) -> None:
+        """Mark a reply as handled, unless a turn handles it."""
+
+        def work(tx: Transaction) -> None:
+            letter = held(tx, self.config.id, message_id)
+            if letter is not None and letter.state == "waiting":
+                set_state(tx, self.config.id, message_id, "handled")
+
+        await self._database.transact(work)
+
+    def listen(self) -> AbstractAsyncContextManager[Watch]:
+        """Be woken while messages wait. A gateway uses this, with polling behind it."""
+        return self._wakeups.listen(self.config.id)
+
+    def _send(
+        self,
+        tx: Transaction,
+        message: RoleMessage,
+        marks: Sequence[str] = (),
+        *,
+        after: Letter | None = None,
+        begins: bool = False,
+    ) -> Letter:
+        there = letter_of(tx, self.config.id, message.id)
+        if there is not None:
+            return there
+        sender, receiver = (
+            participant(tx, self.config.id, each, self.config.owner) for each in (message.from_id, message.to_id)
+        )
+        if sender is None:
+            raise InvalidArgument(f"{message.from_id!r} is not in the workspace", remedy="send as a member or a person")
+        done = self._done(tx, message)
+        if receiver is None:
+            raise self._stranger(tx, message.from_id, message.to_id)
+        handling = None if begins else after or handled_by(tx, self.config.id, message.from_id)
+        sending = Sending(message, sender, receiver, handling, self._clock.now())
+        replied = self._replied(tx, sending)
+        testing = self._check_lives(tx, sending, replied)
+        contact = contact_of(tx, self.config.id, message.from_id, message.to_id, sending.now)
+        if contact is None and not replied and self.config.policy.discovery != "open":
+            raise self._stranger(tx, message.from_id, message.to_id)
+        self._check_answers(tx, message)
+        chain = self._chain(sending)
+        message, introduced = self._introduced(tx, sending, replied, marks)
+        if replied and not message.correlation_id:
+            message = replace(message, correlation_id=_first_question(replied))
+        asked = self._question(tx, message, chain, marks, sending.now) if introduced and not testing else None
+        if asked is not None:
+            return asked
+        questions = self._answered_questions(tx, message, replied)
+        # A reply introduces no one: who asked knows whom it asked, or its contact was taken away (C5.7).
+        known = replied or contact_of(tx, self.config.id, message.to_id, message.from_id, sending.now)
+        opening = None if known else self._opening(sending, contact)
+        # All checks come before the first write, so that a refusal inside of a larger transaction leaves nothing.
+        letter = post(
+            tx, self.config.id, message, chain=chain, opening=opening, marks=marks, now=sending.now, recorded=testing
+        )
+        if testing:
+            return letter
+        made = [] if known else [self._contact(tx, sender, FIRST_MESSAGE)]
+        for each in (*made, *introduced):
+            add_contact(tx, self.config.id, message.to_id, each, sending.now)
+        self._close(tx, message, replied, questions, by_person=sending.sender.type == "human")
+        self._end_task(tx, done, sending)
+        return letter
+
+    def _close(
+        self,
+        tx: Transaction,
+        message: RoleMessage,
+        replied: Mapping[str, Envelope],
+        questions: Sequence[Letter],
+        *,
+        by_person: bool,
+    ) -> None:
+        """Note which messages a reply answers, and continue the introductions that it agrees to.
+
+        A request for an introduction waits for its own kind of answer until the turn of it is over. A person has none.
+        """
+        mark_answered(tx, self.config.id, *(each for each, kind in replied.items() if kind != "request"))
+        for answered in (each for each, kind in replied.items() if kind == "request"):
+            final = message.message_type == "introduction_response" or (by_person and self._is_request(tx, answered))
+            if final or not self._waits(tx, answered, questions):
+                mark_answered(tx, self.config.id, answered)
+        for each in questions:
+            self._agreed(tx, each, yes=message.payload[CONSENT] is True)
+
+    def _agreed(self, tx: Transaction, asked: Letter, *, yes: bool) -> None:
+        """Continue an introduction that one has agreed to, or decline it."""
+        request = letter_of(tx, self.config.id, asked.message.correlation_id)
+        if request is not None and not request.answered:
+            declined = {MESSAGE_TYPE: "introduction_response", "declined": _NOT_AGREED}
+            self._replies(tx, request, answer_of(asked) if yes else declined, asked.marks, after=asked)
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    async def settle(self, message_id: str) -> bool:
+        """Do what a message asks for that needs no model; returns whether nothing is left to do (C3).
+
+        A request for an introduction is answered if exactly one contact of the member that is asked fits all its
+        words. An answer to a referral is forwarded to the one that asked before. A message to a member that was
+        suspended since it was taken stays in the mailbox.
+
+        Args:
+            message_id: The message that is about to be delivered.
+        """
+
+        def work(tx: Transaction) -> bool:
+            letter = held(tx, self.config.id, message_id)
+            if letter is None or letter.state == "handled" or not self._receives(tx, letter.message.to_id):
+                return True
+            set_state(tx, self.config.id, message_id, "handling")
+            kind = letter.message.message_type
+            done = (
+                (kind == "introduction_request" and self._answer(tx, letter))
+                or (kind == "introduction_response" and self._forward(tx, letter))
+                or (letter.message.type == "response" and self._answers_question(tx, letter))
+            )
+            if done:
+                set_state(tx, self.config.id, message_id, "handled")
+            return done
+
+        return await self._announcing.transact(work)
+
+    def _answer(self, tx: Transaction, letter: Letter) -> bool:
+        asked, asker = letter.message.to_id, letter.message.from_id
+        wanted = {*question_words(str(letter.message.payload["required_capability"]))}
+        fitting = [
+            contact
+            for contact in contacts_of(tx, self.config.id, asked, self._clock.now())
+            if contact.id not in (asker, USER, ROOT)
+            and wanted
+            and wanted <= self._known_for(tx, contact)
+            and self._receives(tx, contact.id)
+        ]
+        if letter.answered or len(fitting) != 1:
+            return letter.answered
+        [found] = fitting
+        return self._replies(tx, letter, _response(found), (*letter.marks, *found.marks))
+
+    def _answers_question(self, tx: Transaction, letter: Letter) -> bool:
+        return is_question(letter_of(tx, self.config.id, letter.message.correlation_id))
+
+    def _replies(
+        self,
+        tx: Transaction,
+        letter: Letter,
+        payload: Mapping[str, Any],
+        marks: Sequence[str] = (),
+        *,
+        after: Letter | None = None,
+    ) -> bool:
+        """Reply for the member that was asked; False if the reply is refused, so that no message is tried for ever."""
+        try:
+            self._send(tx, _reply(letter, payload), marks, after=after)
+        except _REFUSALS as error:  # such as to one that is terminated, or to a full mailbox
+            note(tx, Refusal(code=error.code, sender=letter.message.to_id, receiver=letter.message.from_id))
+            return False
+        return True
+
+    def _known_for(self, tx: Transaction, contact: Contact) -> set[str]:
+        other = participant(tx, self.config.id, contact.id, self.config.owner)
+        services = "" if contact.interface is None else contact.interface.services
+        domains = () if other is None else other.domains
+        return {*words_of(" ".join((contact.id, contact.role, contact.note, services, *domains)))}
+
+    def _forward(self, tx: Transaction, letter: Letter) -> bool:
+        """Forward the answer to a referral; False where the member asked for itself, or the answer helps no further."""
+        origin = self._origin(tx, letter)
+        if origin is None or origin.answered or "declined" in letter.message.payload:
+            return False
+        payload = letter.message.to_json()["payload"]
+        if payload["target_id"] == origin.message.from_id:
+            return False
+        return self._replies(tx, origin, payload, letter.marks)
+
+    async def prepared(
+        self, message_id: str, make: Callable[[], Awaitable[tuple[str, Iterable[str]]]]
+    ) -> tuple[str, tuple[str, ...]]:
+        """What the turn of a message is given, and the untrusted content in that: what was stored first.
+
+        Args:
+            message_id: The message.
+            make: Makes both, if nothing is stored yet.
+        """
+        found = await self._database.read(lambda tx: prepared_of(tx, self.config.id, message_id))
+        if found is not None:
+            return found
+        text, marks = await make()
+        return await self._database.transact(lambda tx: prepare(tx, self.config.id, message_id, text, sorted({*marks})))
+
+    async def reply_to(self, message_id: str) -> Letter | None:
+        """The first reply to a message; None if there is none yet."""
+        found = await self._database.read(lambda tx: self._answers(tx, message_id))
+        return min(found, key=lambda each: each.place) if found else None
+
+    def _answers(self, tx: Transaction, message_id: str) -> list[Letter]:
+        """The messages that answer a message, also those of plain text."""
+        kinds = ("response", "notification")
+        return [each for kind in kinds for each in answering(tx, self.config.id, message_id, kind)]
+
+    async def ended(self, message_id: str, error: WorldAgentError | None = None) -> None:
+        """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
+
+        So is one whose last referral was answered without an introduction. An answer that waits is looked at first.
+        If the turn failed, its sender is notified, which a message without an answer that it waits for ends too.
+
+        Args:
+            message_id: The message.
+            error: What the turn failed with; None if it did not.
+        """
+
+        def work(tx: Transaction) -> None:
+            letter = held(tx, self.config.id, message_id)
+            if letter is None or letter.state == "handled":
+                return
+            if is_question(letter) and not letter.answered:
+                self._agreed(tx, letter, yes=False)
+            origin = self._origin(tx, letter)
+            if origin is not None and not self._is_open(tx, origin, letter):
+                why, marks = self._why_declined(tx, origin, letter)
+                why = why if error is None else failure_text(letter, error, self._language(tx, origin.message.from_id))
+                self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why}, marks)
+            elif error is not None and origin is None:
+                self._notify_failure(tx, letter, error)
+            set_state(tx, self.config.id, message_id, "handled")
+
+        await self._announcing.transact(work)
+
+    def _why_declined(self, tx: Transaction, origin: Letter, over: Letter) -> tuple[str, tuple[str, ...]]:
+        """What the member that was asked said or was told without an introduction, and what that is marked with."""
+        told = over
+        if over.message.id == origin.message.id:
+            replies = [each for each in self._answers(tx, origin.message.id) if each.message.message_type is None]
+            told = max(replies, key=lambda each: each.place, default=over)
+        plain = told.message.content if told.message.message_type is None else ""
+        said = told.message.payload.get("declined") or plain
+        return (str(said), told.marks) if said else (_NONE_KNOWN, ())
+
+    def _notify_failure(self, tx: Transaction, letter: Letter, error: WorldAgentError) -> None:
+        """Notify the sender of a message, unless the system sent it: then no notification leads to another."""
+        sender = letter.message.from_id
+        member = members_of(tx, self.config.id, [sender]).get(sender)
+        there = (
+            participant(tx, self.config.id, sender, self.config.owner) if member is None else self._lives(tx, sender)
+        )
+        if not there or is_failure(letter) or is_question(letter):
+            return
+        with suppress(*_REFUSALS):  # a mailbox that is full
+            message, now = failed(letter, error, self._language(tx, sender)), self._clock.now()
+            post(tx, self.config.id, message, chain=letter.chain + 1, opening=None, marks=letter.marks, now=now)
+            mark_answered(tx, self.config.id, letter.message.id)
+
+    def _is_open(self, tx: Transaction, request: Letter, over: Letter) -> bool:
+        """Whether a request is answered, or can be by an answer to a referral that is still to come or to be handled.
+
+        Args:
+            tx: The transaction.
+            request: The request.
+            over: The message whose turn is over.
+        """
+        for referral in answering(tx, self.config.id, request.message.id, "request"):
+            answers = self._answers(tx, referral.message.id)
+            left = [each for each in answers if each.state != "handled" and each.message.id != over.message.id]
+            if left or not referral.answered:
+                return True
+        return request.answered
+
+    async def waiting(self, most: int = 100, *, after: Letter | None = None) -> list[Letter]:
+        """The oldest message of each mailbox of a member that is not handled yet, the oldest first.
+
+        Args:
+            most: The most to return.
+            after: Only those that were sent after this one.
+        """
+        return await self._database.read(lambda tx: heads(tx, self.config.id, most, after))
+
+    async def inbox(self, person: str = USER, *, limit: int = 100) -> list[Letter]:
+        """The messages that a person has not marked as read, the oldest first.
+
+        Args:
+            person: The person; by default the owner.
+            limit: The most to return, 1 to 1000.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds.
+        """
+        check_integer("limit", limit, MAX_WAITING, remedy="choose another number")
+        receiver = self._alias(person)
+        return await self._database.read(lambda tx: waiting_for(tx, self.config.id, receiver, limit))
+
+    async def recorded(self, member: str) -> list[Letter]:
+        """The messages that a member sent while it was in testing, the oldest first. They were not delivered (A7).
+
+        Args:
+            member: The member.
+        """
+        return await self._database.read(lambda tx: recorded_of(tx, self.config.id, member))
+
+    async def mail_of(self, member: str, *, most: int = 1000) -> list[Letter]:
+        """The last messages that a member received and sent, the oldest first.
+
+        Args:
+            member: The member, or a person.
+            most: The most to return.
+        """
+        return await self._database.read(lambda tx: letters_of(tx, self.config.id, self._alias(member), most))
+
+    async def read(self, message_id: str) -> None:
+        """Mark a message of a person as read.
+
+        Raises:
+            InvalidArgument: It is a message to a member, which its turn handles.
+        """
+
+        def work(tx: Transaction) -> None:
+            letter = letter_of(tx, self.config.id, message_id)
+            receiver = None if letter is None else letter.message.to_id
+            if receiver == ROOT or (receiver is not None and members_of(tx, self.config.id, [receiver])):
+                raise InvalidArgument(
+                    f"the message {message_id[:60]!r} is to {receiver!r}, which is no person",
+                    remedy="mark messages of people as read; a gateway delivers the others",
+                )
+            set_state(tx, self.config.id, message_id, "handled")
+
+        await self._database.transact(work)
+
+    async def task_of(self, member: str) -> str:
+        """The brief of the last task that a member was given, as it reads it; empty if it was given none."""
+        task = await self.last_task(member)
+        return "" if task is None else await self.brief_in(task)
+
+    async def last_task(self, member: str) -> Letter | None:
+        """The message with the last task that a member was given; None if it was given none."""
+        return await self._database.read(lambda tx: task_of(tx, self.config.id, member))
+
+    async def brief_in(self, task: Letter) -> str:
+        """The brief of a message with a task, as its receiver reads it."""
+        language: Language = await self._database.read(lambda tx: self._language(tx, task.message.to_id))
+        return quoted(TaskBrief.from_json(task.message.to_json()["payload"]["task_brief"]).to_text(language))
+
+    async def earlier(self, letter: Letter, *, most: int) -> list[Letter]:
+        """The last messages that the receiver of a message received and sent before it, the oldest first.
+
+        Those that it sent are among them from the start, those that it received once its turn with them began.
+
+        Args:
+            letter: The message.
+            most: The most to return.
+        """
+        receiver = letter.message.to_id
+        rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, receiver, most + 1))
+        shown = [
+            each
+            for each in rows
+            if each.message.id != letter.message.id and (each.state != "waiting" or each.message.from_id == receiver)
+        ]
+        return shown[-most:]
+
+    async def text_for(self, reader: str, letter: Letter) -> str:
+        """An earlier message as a member reads it that received or sent it.
+
+        Args:
+            reader: The member.
+            letter: The message.
+        """
+        message = letter.message
+        if message.to_id == reader:
+            return await self.text_of(letter, can_reply=False)
+        return f"-> {message.to_id}: {quoted(message.content or str(message.message_type))}"
+
+    async def text_of(self, letter: Letter, *, can_reply: bool = True) -> str:
+        """A message as its receiver reads it (C10).
+
+        Args:
+            letter: The message.
+            can_reply: Whether the receiver has `send_message`.
+        """
+        sender, receiver = [
+            await self.members.get(self.config.id, each) for each in (letter.message.from_id, letter.message.to_id)
+        ]
+        to_person = receiver is not None and receiver.type == "human"
+        return delivered(
+            letter.message,
+            language=await self._database.read(lambda tx: self._language(tx, letter.message.to_id)),
+            role=sender.name if sender is not None and sender.name != sender.id else "",
+            from_user=letter.message.from_id == USER,
+            can_reply=can_reply and not to_person,
+            introduction=letter.opening,
+        )
+
+
+def _type_of(payload: Mapping[str, Any]) -> MessageType | None:
+    kind = payload.get(MESSAGE_TYPE)
+    return kind if isinstance(kind, str) else None  # type: ignore[return-value] # `RoleMessage` refuses unknown ones
+
+
+def _first_question(replied: Mapping[str, Envelope]) -> str:
+    """Which of several messages a reply is to: the oldest that wants an answer, or else the oldest."""
+    return next((each for each, kind in replied.items() if kind == "request"), next(iter(replied)))
+
+
+def _reply(letter: Letter, payload: Mapping[str, Any], text: str = "") -> RoleMessage:
+    """A reply of the member that was asked, made by the system. Its id makes it one, however often it is made."""
+    return RoleMessage(
+        id=f"{letter.message.id}.reply",
+        type="response",
+        from_id=letter.message.to_id,
+        to_id=letter.message.from_id,
+        content=text,
+        payload=payload,
+        correlation_id=letter.message.id,
+    )
+
+
+def _ended(letter: Letter, language: Language) -> RoleMessage:
+    """The answer to a request to a member that is terminated, made by the system."""
+    text = NOTICES[language]["terminated"].format(member=letter.message.to_id)
+    if letter.message.message_type == "introduction_request":
+        return _reply(letter, {MESSAGE_TYPE: "introduction_response", "declined": text})
+    if letter.message.message_type == "collaboration_request":
+        return _reply(letter, {MESSAGE_TYPE: "collaboration_response"}, text)
+    return _reply(letter, {}, text)
+
+
+def _response(contact: Contact) -> dict[str, Any]:
+    interface = contact.interface
+    advice = contact.note or ("" if interface is None else interface.input_format)
+    return {
+        MESSAGE_TYPE: "introduction_response",
+        "target_id": contact.id,
+        "role_name": contact.role,
+        "interface_spec": None if interface is None else interface.to_json(),
+        "usage_advice": advice or "Say what you need and why.",
+    }
+
+
+__all__ = ["Mailroom"]
