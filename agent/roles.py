@@ -105,56 +105,66 @@ class StoredRoles:
         self._store = resolver.store
         self._workspace = workspace
 
-    async def list(self, scope_ids: Mapping[Tier, str] | None = None) -> dict[Tier, Role]:
+    async def list(
+        self, scope_ids: Mapping[Tier, str] | None = None, *, other_workspace: bool = False
+    ) -> dict[Tier, Role]:
         """Return all roles that are set for these scopes.
 
         Args:
             scope_ids: The scope of each tier to look at; None is this workspace alone.
+            other_workspace: Whether they can be another workspace, or the account of a member of one.
 
         Raises:
             UnknownTier: A tier is not one that is stored here.
+            InvalidArgument: A scope is of another workspace.
         """
         given = scope_ids if scope_ids is not None else {Tier.WORKSPACE: self._workspace}
-        return await self._store.list(dict([await self._scope(tier, scope_id) for tier, scope_id in given.items()]))
+        scopes = [await self._scope(tier, scope_id, other_workspace) for tier, scope_id in given.items()]
+        return await self._store.list(dict(scopes))
 
-    async def get(self, tier: Tier | str, *, scope_id: str | None = None) -> Role | None:
+    async def get(self, tier: Tier | str, *, scope_id: str | None = None, other_workspace: bool = False) -> Role | None:
         """Return the role of one tier and scope, or None.
 
         Args:
             tier: `workspace`, `account`, or `channel` where the store offers it.
             scope_id: The id of the scope; None is this workspace, the other tiers need one.
+            other_workspace: Whether it can be another workspace, or the account of a member of one.
 
         Raises:
-            UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing.
+            UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing or of another workspace.
         """
-        return await self._store.get(*await self._scope(tier, scope_id))
+        return await self._store.get(*await self._scope(tier, scope_id, other_workspace))
 
-    async def put(self, tier: Tier | str, role: Role, *, scope_id: str | None = None) -> None:
+    async def put(
+        self, tier: Tier | str, role: Role, *, scope_id: str | None = None, other_workspace: bool = False
+    ) -> None:
         """Set or replace the role of one tier and scope.
 
         Args:
             tier: `workspace`, `account`, or `channel` where the store offers it.
             role: The role. It must have neither `applies_to` nor `exclusive`.
             scope_id: The id of the scope; None is this workspace, the other tiers need one.
+            other_workspace: Whether it can be another workspace, or the account of a member of one.
 
         Raises:
             RoleNotStorable, RoleTooLong, UnknownTier, InvalidArgument: The role or its place is invalid; no change.
         """
-        await self._store.put(*await self._scope(tier, scope_id), check_role(role))
+        await self._store.put(*await self._scope(tier, scope_id, other_workspace), check_role(role))
 
-    async def delete(self, tier: Tier | str, *, scope_id: str | None = None) -> bool:
+    async def delete(self, tier: Tier | str, *, scope_id: str | None = None, other_workspace: bool = False) -> bool:
         """Clear the role of one tier and scope; returns True if there was one.
 
         Args:
             tier: `workspace`, `account`, or `channel` where the store offers it.
             scope_id: The id of the scope; None is this workspace, the other tiers need one.
+            other_workspace: Whether it can be another workspace, or the account of a member of one.
 
         Raises:
-            UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing.
+            UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing or of another workspace.
         """
-        return await self._store.delete(*await self._scope(tier, scope_id))
+        return await self._store.delete(*await self._scope(tier, scope_id, other_workspace))
 
-    async def _scope(self, tier: Tier | str, scope_id: str | None) -> tuple[Tier, str]:
+    async def _scope(self, tier: Tier | str, scope_id: str | None, other_workspace: bool) -> tuple[Tier, str]:
         parsed = Tier.parse(tier)
         if parsed is Tier.CHANNEL and parsed not in self._store.tiers:
             await self._store.connect()  # a host says only once it is connected whether it offers channel roles
@@ -165,7 +175,22 @@ class StoredRoles:
             scope_id = self._workspace
         if scope_id is None:
             raise InvalidArgument(f"the {parsed} role needs a scope", remedy="pass scope_id=, the id of its " + parsed)
-        return parsed, check_id(f"{parsed} scope", scope_id)
+        check_id(f"{parsed} scope", scope_id)
+        if not other_workspace:
+            self._check_own(parsed, scope_id)
+        return parsed, scope_id
+
+    def _check_own(self, tier: Tier, scope_id: str) -> None:
+        """Refuse the role of another workspace, and that of a member of one (A1)."""
+        from ..society.reading import workspace_of
+
+        own = (self._workspace, None) if tier is Tier.ACCOUNT else (self._workspace,)
+        scope = workspace_of(scope_id) if tier is Tier.ACCOUNT else scope_id
+        if tier in (Tier.WORKSPACE, Tier.ACCOUNT) and scope not in own:
+            raise InvalidArgument(
+                f"the {tier} role of {scope_id[:80]!r} is not of the workspace {self._workspace!r}",
+                remedy="use an agent of the other workspace, or pass other_workspace=True",
+            )
 
 
 @dataclass(frozen=True, slots=True)

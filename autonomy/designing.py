@@ -39,7 +39,7 @@ async def design_role(agent: WorldAgent, role_id: str, intent: str, *, llm: str 
         "known": [each.text for each in insights],
         "intent": intent,
     }
-    scope = Scope(workspace=agent.workspace, account=account_of(role_id))
+    scope = Scope(workspace=agent.workspace, account=account_of(agent.workspace, role_id))
     fields = await ask_model(agent.parts, scope, DESIGN, inputs, model=llm)
     try:
         return await society.drafts.propose(_draft(author, intent, fields))

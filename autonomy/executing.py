@@ -225,7 +225,7 @@ class EventRunner:
     def thread(self, posted: PostedEvent) -> Thread:
         """The thread in which an event's operator runs."""
         # Each event has a thread of its own, so that one that waits for a person holds up neither events nor messages.
-        thread = self._agent.thread(posted.thread, account=account_of(posted.member))
+        thread = self._agent.thread(posted.thread, account=account_of(self._agent.workspace, posted.member))
         return as_member(thread, posted.member, marks=posted.untrusted)
 
     @property

@@ -119,7 +119,7 @@ class Gateway:
         """
         found: dict[Scope, dict[str, Reply]] = {}
         for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
-            if not await self._society.receives(member_of(wait.scope.account) or ROOT):
+            if not await self._society.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
                 continue
             late = wait.expires is not None and wait.expires <= self._agent.clock.now()
             letter = None if late else await self._society.reply_to(wait.message_id)
@@ -138,7 +138,7 @@ class Gateway:
         thread = self._agent.thread(scope.thread or "", account=scope.account, channel=scope.channel)
         try:
             async with self._slots:
-                member = member_of(scope.account)
+                member = member_of(self._agent.workspace, scope.account)
                 if member is not None:
                     await self.enlist(member)
                 with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
@@ -287,7 +287,7 @@ class Gateway:
 
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
         # A member has an account of its own, and with it its memory, its usage and its stored role.
-        account = None if receiver == ROOT else account_of(receiver)
+        account = None if receiver == ROOT else account_of(self._agent.workspace, receiver)
         thread = self._agent.thread(thread_of(receiver), account=account)
         return (
             thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)

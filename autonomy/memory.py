@@ -171,7 +171,7 @@ class AgentMemory:
             return (not domain or entry.domain == domain) and (not wanted or bool(wanted & has))
 
         found = await self._some("insight", query, fits, limit)
-        return tuple(Insight.of(entry, _member_of(entry)) for entry in found)
+        return tuple(Insight.of(entry, member_of(self._workspace, entry.account) or ROOT) for entry in found)
 
     async def store_insights(self, insights: Sequence[Insight]) -> tuple[Insight, ...]:
         """Keep insights of the member, each once by its id. Those that its clearance does not admit are left out.
@@ -362,7 +362,7 @@ class AgentMemory:
 
     @property
     def _account(self) -> str:
-        return account_of(self.role_id)
+        return account_of(self._workspace, self.role_id)
 
 
 class Values:
@@ -503,11 +503,6 @@ def _index(insight: Insight) -> int:
 
 def _kind_of(one: Episode | Insight) -> tuple[str, Classification, tuple[str, ...]]:
     return one.domain, one.classification, one.untrusted
-
-
-def _member_of(entry: Entry) -> str:
-    """The member that an entry is of; the World Agent for one of the workspace."""
-    return member_of(entry.account) or ROOT
 
 
 def _fact_of(insight: Insight) -> Fact:

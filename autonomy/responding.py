@@ -112,7 +112,8 @@ async def respond(
     if worker.params is RespondWithGoals:
         request["goals"] = goals_text(member.spec.goals)
     given = ([context] if context else []) if isinstance(context, str) else context
-    thread = as_member(agent.thread(thread_of(role_id), account=account_of(role_id), channel=channel), role_id)
+    account = account_of(agent.workspace, role_id)
+    thread = as_member(agent.thread(thread_of(role_id), account=account, channel=channel), role_id)
     params, start = {"worker": worker.name, "request": request}, {"role": role, "key": key, "context": given}
     return await _recorded(agent, role_id, thread, Run(SUBAGENT, params, RESPOND, message), start)
 
@@ -124,7 +125,7 @@ async def run_operator(
     member = await agent.society.members.member(agent.workspace, role_id)
     enlist_member(agent, member)
     # A thread of its own, as for an event: a run that waits for a person holds up nothing else.
-    thread = agent.thread(f"operator {key or new_id('run')}", account=account_of(role_id))
+    thread = agent.thread(f"operator {key or new_id('run')}", account=account_of(agent.workspace, role_id))
     given = input.model_dump(mode="json") if isinstance(input, BaseModel) else input
     run = Run(OPERATOR, {"worker": operator, "request": given}, operator, canonical_json(given))
     return await _recorded(agent, role_id, as_member(thread, role_id), run, {"key": key})

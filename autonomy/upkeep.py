@@ -133,12 +133,13 @@ class MemberUpkeep:
             found = await self._insights(due.member)
             await AgentMemory(self._agent, due.parent).store_insights(learned(found, due.parent))
         if due.work == "delete":
-            await self._agent.parts.stores.entries.forget_account(self._agent.workspace, account_of(due.member))
+            workspace = self._agent.workspace
+            await self._agent.parts.stores.entries.forget_account(workspace, account_of(workspace, due.member))
         return True
 
     async def _cancel_turns(self, member: str) -> bool:
         """Cancel the turns of a member; returns whether one still runs, which could still write to its memory."""
-        account = account_of(member)
+        account = account_of(self._agent.workspace, member)
         for status in _OPEN:
             for state in await self._agent.threads(status=status, account=account, archived=None, limit=_THREADS):
                 await self._agent.thread(state.thread, account=account).cancel()

@@ -12,17 +12,29 @@ if TYPE_CHECKING:
     from .society import Society
 
 _ACCOUNT: Final = "member:"
-"""Stands before the id of a member in the name of its account."""
+"""Begins the name of a member's account."""
 
 
-def account_of(role_id: str) -> str:
-    """The account of a member: its threads, its memory, its usage and its stored role are under this id."""
-    return f"{_ACCOUNT}{role_id}"
+def account_of(workspace: str, role_id: str) -> str:
+    """The account of a member: its threads, its memory, its usage and its stored role are under this id.
+
+    It names the workspace, because the stored role of an account is the same in all workspaces, and two of them can
+    have members with one id.
+    """
+    return f"{_ACCOUNT}{workspace}/{role_id}"
 
 
-def member_of(account: str | None) -> str | None:
-    """The member whose account this is; None for another account, and for none."""
-    return account.removeprefix(_ACCOUNT) if account is not None and account.startswith(_ACCOUNT) else None
+def workspace_of(account: str) -> str | None:
+    """The workspace of the member whose account this is; None for the account of a person."""
+    if not account.startswith(_ACCOUNT):
+        return None
+    return account.removeprefix(_ACCOUNT).rpartition("/")[0]
+
+
+def member_of(workspace: str, account: str | None) -> str | None:
+    """The member of a workspace whose account this is; None for another account, and for none."""
+    own = account_of(workspace, "")
+    return account.removeprefix(own) if account is not None and account.startswith(own) else None
 
 
 def thread_of(role_id: str) -> str:
@@ -39,7 +51,8 @@ async def reader_of(society: Society, account: str) -> Reader | None:
         society: The members.
         account: The account of a turn or a call.
     """
-    workspace, role_id = society.config.id, member_of(account)
+    workspace = society.config.id
+    role_id = member_of(workspace, account)
     if role_id is None:
         return None
     try:
@@ -48,10 +61,10 @@ async def reader_of(society: Society, account: str) -> Reader | None:
         return Reader(workspace=workspace, account=account, clearance="public")
     clearance, others = member.spec.clearance or ClearanceProfile(), tuple[str, ...]()
     if society.config.policy.memory_isolation == "shared_read":
-        others = tuple(account_of(each) for each in await society.members.ids(workspace) if each != role_id)
+        others = tuple(account_of(workspace, each) for each in await society.members.ids(workspace) if each != role_id)
     return Reader(
         workspace=workspace, account=account, clearance=clearance.default, domains=clearance.domains, others=others
     )
 
 
-__all__ = ["account_of", "member_of", "reader_of", "thread_of"]
+__all__ = ["account_of", "member_of", "reader_of", "thread_of", "workspace_of"]

@@ -32,7 +32,7 @@ async def export_member(stores: Stores, workspace: str, member: str) -> dict[str
         "messages": [
             {**each.message.to_json(), "state": each.state} for each in await society.mail_of(member, most=sys.maxsize)
         ],
-        "memory": [each.to_json() for each in await _entries(stores, workspace, account_of(member))],
+        "memory": [each.to_json() for each in await _entries(stores, workspace, account_of(workspace, member))],
     }
 
 
@@ -40,7 +40,7 @@ async def remove_member(
     stores: Stores, workspace: str, member: str, *, cancel: bool, roles: RoleStore | None
 ) -> RemovedAccount:
     """Remove a member with all that is its alone. See `Upkeep.remove_member`."""
-    society, account = _society(stores, workspace), account_of(member)
+    society, account = _society(stores, workspace), account_of(workspace, member)
     if not cancel:
         await check_over_account(stores, workspace, account)
     try:

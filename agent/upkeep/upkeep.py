@@ -97,7 +97,7 @@ class Upkeep:
 
         One that lives is terminated first, and its descendants with it; they are not removed, and its memory goes to no
         other member. What others did with its messages in their turns stays in their conversations. The stored role is
-        that of the account `member:ID`, which members of this id in other workspaces have, too.
+        that of the account `member:WORKSPACE/ID`.
 
         Args:
             member: The member's id.

@@ -300,7 +300,7 @@ def remove(options: ThreadsOptions, output: Output, id: str, yes: bool, cancel: 
     """Remove a member: its definition, contacts, messages, threads, memory and stored role.
 
     One that lives is terminated, and the members below it with it. If a role host keeps the roles, remove its role with
-    [bold]roles delete --account member:ID[/bold].
+    [bold]roles delete --account member:WORKSPACE/ID[/bold].
 
     [bold]Example[/bold]
 

@@ -32,7 +32,7 @@ async def enlist_member(agent: WorldAgent, account: str | None) -> None:
     from ...autonomy import Gateway  # only agents with a society load it
     from ...society.reading import member_of
 
-    member = member_of(account)
+    member = member_of(agent.workspace, account)
     if member is not None:
         with suppress(UnknownMember):
             await Gateway(agent).enlist(member)

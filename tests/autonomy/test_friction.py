@@ -71,7 +71,7 @@ async def acted(home: Path, function: str, successes: int, **more: Any) -> tuple
     config, policy = WorkspaceConfig(id="novel", owner="charles"), more.pop("policy", Policy())
     async with scripted_agent(home, lm, tools=office.functions, society=config, policy=policy) as agent:
         await join(agent, successes, **more)
-        turn = await as_member(agent.thread("member bdr", account="member:bdr"), "bdr").task("subagent", REQUEST)
+        turn = await as_member(agent.thread("member bdr", account="member:novel/bdr"), "bdr").task("subagent", REQUEST)
     return turn, office.done, str(told(lm.calls[-1]))
 
 
@@ -94,8 +94,9 @@ async def test_no_trust_replaces_the_approval_of_a_destructive_call_or_of_one_th
 
 
 @pytest.mark.requirement("A8")
-async def test_a_policy_that_refuses_counts_whatever_the_trust_is(tmp_path: Path) -> None:
-    turn, found, said = await acted(tmp_path, "mail", 14, policy=Policy(default="refuse"))
+@pytest.mark.parametrize("function", ["mail", "wipe"])
+async def test_a_policy_that_refuses_counts_whatever_the_trust_is(tmp_path: Path, function: str) -> None:
+    turn, found, said = await acted(tmp_path, function, 14, policy=Policy(default="refuse"))
     assert (turn.status, found) == ("done", [])
     assert "nothing in the policy allows it" in said
 
@@ -105,7 +106,7 @@ async def test_feedback_on_a_turn_changes_the_trust_of_who_acted_in_it(tmp_path:
     lm = ScriptedLM([{"result": "Done."}])
     async with scripted_agent(tmp_path, lm, society=WorkspaceConfig(id="novel", owner="charles")) as agent:
         await join(agent, 9)
-        thread = agent.thread("member bdr", account="member:bdr")
+        thread = agent.thread("member bdr", account="member:novel/bdr")
         turn = await as_member(thread, "bdr").task("subagent", REQUEST)
         done = Outcome(episode_id="e", role_id="bdr", capability="mail", succeeded=True, at=NOW, turn_id=turn.id)
         await agent.society.outcomes.record(done)
@@ -119,7 +120,7 @@ async def test_messages_of_a_member_in_testing_are_recorded_and_not_delivered(tm
     lm = ScriptedLM([calls((function, {"to": "user", "content": "Hello.", "reason": "A test."})), {"result": "Done."}])
     async with scripted_agent(tmp_path, lm, society=WorkspaceConfig(id="novel", owner="charles")) as agent:
         await join(agent, 0, RoleStatus.TESTING)
-        turn = await as_member(agent.thread("member bdr", account="member:bdr"), "bdr").task("subagent", REQUEST)
+        turn = await as_member(agent.thread("member bdr", account="member:novel/bdr"), "bdr").task("subagent", REQUEST)
         assert turn.status == "done"
         assert "the message to user is recorded" in str(told(lm.calls[-1]))
         assert [each.message.content for each in await agent.society.recorded("bdr")] == ["Hello."]

@@ -74,7 +74,7 @@ async def add_facts(agent: WorldAgent) -> None:
 
 
 async def reader(agent: WorldAgent, role_id: str) -> Reader:
-    found = await reader_of(agent.society, f"member:{role_id}")
+    found = await reader_of(agent.society, f"member:novel/{role_id}")
     assert found is not None
     return found
 
@@ -124,9 +124,9 @@ async def test_the_account_of_a_member_has_what_it_remembers(tmp_path: Path) -> 
         memory = AgentMemory(agent, "cro")
         await memory.record_episode(episode(1))
         await memory.store_insights([insight("Deals close late.")])
-        [told, _] = [each async for each in agent.memory.export(account="member:cro")]
+        [told, _] = [each async for each in agent.memory.export(account="member:novel/cro")]
         assert told["data"]["episodes"] == ["e1", "e2"]
-        await agent.upkeep.remove_account("member:cro")
+        await agent.upkeep.remove_account("member:novel/cro")
         assert (await memory.episodes(), await memory.recall_insights()) == ((), ())
         assert await agent.memory.import_lines([told]) == 1
         assert (await memory.recall_insights())[0].episodes == ("e1", "e2")
@@ -210,7 +210,7 @@ async def test_reflecting_makes_insights_of_two_episodes_or_more(tmp_path: Path)
         assert (made.domain, made.tags, made.confidence, made.classification) == ("revenue", ("apac",), 0.8, "internal")
         assert "qualify_lead succeeded, territory APAC. Lead 2 was qualified." in lm.calls[0].text
         assert (await memory.reflect(), len(lm.calls)) == ((), 1)
-        assert (await agent.usage(account="member:cro")).tokens > 0
+        assert (await agent.usage(account="member:novel/cro")).tokens > 0
 
 
 @pytest.mark.requirement("A11", "M5")
@@ -295,7 +295,7 @@ async def test_each_way_to_memory_shows_what_isolation_and_clearance_admit(tmp_p
             memory = AgentMemory(agent, role_id)
             await memory.record_episode(episode(1, role_id, text=f"A harbour episode of {role_id}."))
             lesson = insight(f"A harbour insight of {role_id}.", role_id, classification=kind)
-            await agent.stores.entries.add("novel", [lesson.draft(f"member:{role_id}")])
+            await agent.stores.entries.add("novel", [lesson.draft(f"member:novel/{role_id}")])
         shared = {"cro": {"bdr"}} if isolation == "shared_read" else {}  # the insight of the CRO is confidential
         for role_id, facts in _ADMITTED.items():
             insights = {role_id} & kinds.keys() | shared.get(role_id, set())
@@ -316,7 +316,7 @@ async def test_insights_of_others_can_be_read_and_not_changed(tmp_path: Path) ->
     async with society(tmp_path, memory_isolation="shared_read") as agent:
         await AgentMemory(agent, "bdr").store_insights([insight("Pilots close.", "bdr")])
         [made], entries, cro = (
-            await agent.memory.list(account="member:bdr"),
+            await agent.memory.list(account="member:novel/bdr"),
             agent.stores.entries,
             await reader(agent, "cro"),
         )

@@ -96,7 +96,7 @@ async def test_a_signature_is_an_operator_with_its_own_fields(tmp_path: Path) ->
     async with agent_with(tmp_path, lm) as agent:
         await agent.society.join(cro())
         role = AutonomousRole(cro(), agent=agent)
-        await agent.memory.add("Acme pays late.", account="member:cro")
+        await agent.memory.add("Acme pays late.", account="member:novel/cro")
         turn = await role.get_operator("qualify_lead")({"company": "Acme", "employees": 12})
         [call] = lm.calls
         assert (turn.status, turn.text, call.tools) == ("done", "Call them.", ())
@@ -168,7 +168,7 @@ async def test_a_designed_template_is_a_draft_within_what_its_author_may_do(tmp_
     clearance = ClearanceProfile(default="confidential")
     async with agent_with(tmp_path, lm) as agent:
         await agent.society.join(cro(clearance=clearance))
-        await agent.memory.add("APAC leads need a local.", kind="insight", account="member:cro")
+        await agent.memory.add("APAC leads need a local.", kind="insight", account="member:novel/cro")
         draft = await AutonomousRole(cro(), agent=agent).design_role("Someone for APAC leads.")
         template = draft.template
         assert isinstance(draft, RoleTemplateDraft)

@@ -108,8 +108,8 @@ async def test_a_member_answers_with_its_soul_its_goals_and_its_memory(tmp_path:
     lm = answering(result="We are at zero.")
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
-        await agent.memory.add("The pipeline is in Lisbon.", account="member:cro")
-        await agent.memory.add("The pipeline is in Rome.", account="member:bdr")
+        await agent.memory.add("The pipeline is in Lisbon.", account="member:novel/cro")
+        await agent.memory.add("The pipeline is in Rome.", account="member:novel/bdr")
         given = [Passage("The pipeline is on the screen.", source="the screen", trusted=True)]
         turn = await role.respond("How is the pipeline?", given)
         [call] = lm.calls
@@ -236,8 +236,8 @@ async def test_a_process_that_died_after_the_turn_has_left_the_episode_to_the_re
     async with opened(tmp_path, lm) as role:
         await role.respond("How many?", key="k")
         [before] = await role.agent_memory.episodes()
-        [entry] = await agent_of(role).memory.list(account="member:cro", kind="episode")
-        await agent_of(role).memory.forget(entry.id, account="member:cro")
+        [entry] = await agent_of(role).memory.list(account="member:novel/cro", kind="episode")
+        await agent_of(role).memory.forget(entry.id, account="member:novel/cro")
         await role.respond("How many?", key="k")
         [after] = await role.agent_memory.episodes()
         assert ((after.id, after.text), len(lm.calls)) == ((before.id, before.text), 1)
@@ -314,7 +314,7 @@ async def test_an_operator_runs_for_its_member_and_is_one_episode(tmp_path: Path
     lm = answering(("price", {"item": "tea"}), result="Seven.")
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
-        await agent.memory.add("Tea is green.", account="member:cro")
+        await agent.memory.add("Tea is green.", account="member:novel/cro")
         await agent.memory.add("Tea is sold out.", classification="secret")
         assert role.list_operators() == tuple(each.id for each in role.operators) == ("price", "deploy", "teller")
         teller = role.get_operator("teller")
@@ -363,9 +363,9 @@ async def test_roles_of_all_tiers_apply_on_top_of_the_soul(tmp_path: Path, tier:
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
         if tier == "thread":
-            agent.thread("member cro", account="member:cro").role.set(rhyme)
+            agent.thread("member cro", account="member:novel/cro").role.set(rhyme)
         elif tier != "call":
-            await agent.roles.put(tier, rhyme, scope_id={"account": "member:cro", "channel": "den"}.get(tier))
+            await agent.roles.put(tier, rhyme, scope_id={"account": "member:novel/cro", "channel": "den"}.get(tier))
         turn = await role.respond("Hello.", role=rhyme if tier == "call" else None, channel="den")
         [call] = lm.calls
         assert (turn.role_tiers, call.role) == ((tier,), "Answer in rhyme.")

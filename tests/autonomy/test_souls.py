@@ -43,7 +43,7 @@ async def paused(home: Path) -> tuple[str, str]:
 
 
 def of_bdr(agent: WorldAgent) -> Any:
-    return agent.thread("member bdr", account="member:bdr")
+    return agent.thread("member bdr", account="member:novel/bdr")
 
 
 @pytest.mark.parametrize("soul", ["You are careful.", "You are bold."])

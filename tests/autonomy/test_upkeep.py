@@ -201,7 +201,7 @@ async def test_a_gateway_cancels_the_turns_of_a_terminated_member_and_takes_its_
         gateway = Gateway(agent)
         await agent.society.send("cro", "bdr", "Wipe it.")
         await gateway.deliver()
-        thread = agent.thread("member bdr", account="member:bdr")
+        thread = agent.thread("member bdr", account="member:novel/bdr")
         assert [each.function for each in await open_pauses(thread)] == ["wipe"]
         await agent.society.terminate("bdr")
         await gateway.deliver()

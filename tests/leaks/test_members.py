@@ -60,7 +60,8 @@ def cro() -> RoleSpec:
 
 async def put(agent: WorldAgent, tier: str, role: Role | None) -> None:
     """Give a tier a role, or take it away."""
-    thread, owner = agent.thread("member cro", account="member:cro"), {"account": "member:cro", "channel": "den"}
+    thread = agent.thread("member cro", account="member:novel/cro")
+    owner = {"account": "member:novel/cro", "channel": "den"}
     if tier == "thread" and role is not None:
         thread.role.set(role)
     elif tier == "thread":

@@ -202,7 +202,7 @@ async def test_a_text_that_a_database_cannot_hold_is_refused(
         gateway = Gateway(agent)
         if await gateway.deliver() == 0:  # no rule approves such an argument
             [pause] = await agent.thread("member cro").pauses()
-            await agent.thread("member cro", account="member:cro").resume({pause.id: Approve()})
+            await agent.thread("member cro", account="member:novel/cro").resume({pause.id: Approve()})
             assert await gateway.deliver() == 1
         assert named in script.read[1]
         assert await stored(agent) == was

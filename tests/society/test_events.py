@@ -150,7 +150,7 @@ async def found(agent: WorldAgent, id_: str = "e1") -> PostedEvent:
 
 def thread_of(agent: WorldAgent, id_: str = "e1", member: str = "cro") -> Thread:
     """The thread of an event's operator."""
-    return agent.thread(f"event {id_}", account=f"member:{member}")
+    return agent.thread(f"event {id_}", account=f"member:novel/{member}")
 
 
 # --- posting ----------------------------------------------------------------------------------------------------------

@@ -472,8 +472,8 @@ async def test_a_member_remembers_for_itself_and_recalls_what_is_its_own_or_ever
             await agent.society.send("root", role_id, "What of the harbour?")
         shown.clear()
         await all_delivered(agent)
-        [own, everybodys] = await agent.memory.list(account="member:cro")
-    assert (own.account, own.text, everybodys.account) == ("member:cro", "The harbour opens at six.", None)
+        [own, everybodys] = await agent.memory.list(account="member:novel/cro")
+    assert (own.account, own.text, everybodys.account) == ("member:novel/cro", "The harbour opens at six.", None)
     assert {who: "opens at six" in text for who, text in shown} == {"cro": True, "coo": False}
     assert all("in the north" in text for _, text in shown)
 
@@ -568,7 +568,7 @@ async def test_what_a_reply_was_made_of_marks_a_turn_also_after_it_was_resumed(t
         [question] = await agent.society.inbox("coo")
         await agent.society.send("coo", "cro", "Seven.", answers=question.message.id, marks=("fetch",))
         await all_delivered(agent)
-        thread = agent.thread("member cro", account="member:cro")
+        thread = agent.thread("member cro", account="member:novel/cro")
         [pause] = [each for each in await thread.pauses() if not each.answered]
         await thread.resume({pause.id: Reject("No.")})
     assert seen == [frozenset({"fetch", "message:root", "message:coo"})]
@@ -647,7 +647,7 @@ async def test_a_child_asks_for_what_its_parent_must_ask_for(tmp_path: Path) -> 
         await agent.society.join(replace(able("cro"), authority=authority))
         child = await agent.society.spawn("cro", "developer", {"name": "Dana"}, BRIEF)
         assert await Gateway(agent).deliver() == 0
-        [pause] = await agent.thread(f"member {child}", account=f"member:{child}").pauses()
+        [pause] = await agent.thread(f"member {child}", account=f"member:novel/{child}").pauses()
         assert (pause.kind, pause.function) == ("approval", "send_message")
 
 

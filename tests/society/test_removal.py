@@ -43,8 +43,8 @@ async def kept(agent: WorldAgent) -> None:
     await agent.society.contacts.add("keeper", Contact(id="mate", role="Mate", note=NOTE))
     await agent.society.contacts.add("keeper", Contact(id="user", role="the owner"))
     await agent.society.send("keeper", "user", SENT)
-    await agent.memory.add(KNOWN, account="member:keeper")
-    await agent.roles.put("account", Role("keeper", ROLE), scope_id="member:keeper")
+    await agent.memory.add(KNOWN, account="member:novel/keeper")
+    await agent.roles.put("account", Role("keeper", ROLE), scope_id="member:novel/keeper")
 
 
 def agent_of(home: Path, lm: ScriptedLM) -> WorldAgent:
@@ -65,7 +65,7 @@ async def test_nothing_of_a_removed_member_is_left(tmp_path: Path) -> None:
         assert found(tmp_path, TEXTS[:-1]) == []  # the roles are in a journal until their file is closed
         assert await agent.society.waiting() == await agent.society.inbox() == []
         assert "keeper" not in str(await agent.society.contacts.every())
-        assert await agent.roles.get("account", scope_id="member:keeper") is None
+        assert await agent.roles.get("account", scope_id="member:novel/keeper") is None
         with pytest.raises(UnknownMember, match="'keeper'"):
             await agent.upkeep.remove_member("keeper")
         # Its place in a mailbox is free, and its id.

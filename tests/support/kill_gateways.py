@@ -87,7 +87,7 @@ async def _finish(home: Path, url: str, count: int) -> None:
         gateway = Gateway(agent)
         while len(lines(home / _EFFECTS)) < 4 * count or await agent.society.waiting():
             for member in _MEMBERS:
-                thread = agent.thread(f"member {member}", account=f"member:{member}")
+                thread = agent.thread(f"member {member}", account=f"member:novel/{member}")
                 for pause in await open_pauses(thread):
                     assert (pause.kind, pause.function) == ("uncertain", "note"), pause
                     await gateway.enlist(member)

@@ -212,10 +212,10 @@ async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
             if await gateway.deliver():
                 continue
             for member in {each.message.to_id for each in waiting} if answers else ():
-                await _answered(home, agent.thread(f"member {member}", account=f"member:{member}"), member)
+                await _answered(home, agent.thread(f"member {member}", account=f"member:novel/{member}"), member)
             for each in events if answers else ():
                 await gateway.enlist(each.member)
-                thread = agent.thread(f"event {each.event.id}", account=f"member:{each.member}")
+                thread = agent.thread(f"event {each.event.id}", account=f"member:novel/{each.member}")
                 await _answered(home, thread, each.member)
             await asyncio.sleep(0.02)  # another process has the rest
 
