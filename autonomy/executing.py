@@ -128,7 +128,7 @@ class EventRunner:
                 if not isinstance(made, RoutingDecision):
                     raise TypeError(f"handle() returned {type(made).__name__}, not a RoutingDecision")
                 return made
-            except Exception as error:  # not named: code of a role can raise anything, and no event is lost by it
+            except Exception as error:  # broad: handle() is the embedder's code, which can raise anything
                 _LOG.exception("the role %r could not decide about the event %s", member.id, event.id)
                 reason = f"the code of {member.id!r} could not decide ({type(error).__name__})"
         message = f"{event.type}: {reason}"

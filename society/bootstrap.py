@@ -31,8 +31,8 @@ def circle_of(roles: Iterable[RoleSpec]) -> tuple[RoleSpec, ...]:
 def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspacePolicy) -> Member:
     """Replace the definition of a member. Its state, memory, messages and contacts stay, and so does what it earned.
 
-    Its trust is made anew of its outcomes if the definition has another one. What it may not do, know or run any more,
-    its descendants may not either (A9). They get nothing that is new.
+    Its trust is computed again from its outcomes if the definition has another one. What it may not do, know or run any
+    more, its descendants may not either (A9). They get nothing that is new.
 
     Args:
         tx: A transaction.

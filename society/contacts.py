@@ -194,7 +194,7 @@ def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, n
     expires = None if contact.expires is None else contact.expires.timestamp()
     given = (workspace, owner, contact.id, contact.role, contact.introduced_by, interface, contact.note, contact.reason)
     before = [mark for (body,) in tx.execute(_MARKS, given[:3]) for mark in json.loads(body)]
-    marks = canonical_json(sorted({*before, *contact.marks}))  # what was told of it before can still be there
+    marks = canonical_json(sorted({*before, *contact.marks}))  # what was said of it before can still be there
     tx.execute(_ADD, (*given, now.timestamp(), expires, marks, now.timestamp()))
 
 

@@ -431,7 +431,7 @@ class Mailroom(MessageRules):
         await self._announcing.transact(work)
 
     def _why_declined(self, tx: Transaction, origin: Letter, over: Letter) -> tuple[str, tuple[str, ...]]:
-        """What the member that was asked said or was told without an introduction, and what that is marked with."""
+        """What the member that was asked said or received without an introduction, and what that is marked with."""
         told = over
         if over.message.id == origin.message.id:
             replies = [each for each in self._answers(tx, origin.message.id) if each.message.message_type is None]

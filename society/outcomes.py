@@ -103,7 +103,7 @@ class Outcomes:
         return await self._database.transact(lambda tx: record_outcome(tx, self._workspace, outcome))
 
     async def rate(self, episode_id: str, feedback: Feedback | None) -> TrustProfile:
-        """Store what a person says of an episode, in place of any earlier feedback, and make the trust anew.
+        """Store what a person says of an episode, in place of any earlier feedback, and compute the trust again.
 
         What a person says counts instead of the outcome: good, although it failed, is good.
 
@@ -181,7 +181,7 @@ def outcomes_of(tx: Transaction, member: Member) -> list[Outcome]:
 
 
 def replayed(member: Member, outcomes: Sequence[Outcome]) -> TrustProfile:
-    """The trust of a member, made anew of its definition and its outcomes in their order.
+    """The trust of a member, computed again from its definition and its outcomes in their order.
 
     Args:
         member: The member.

@@ -293,7 +293,7 @@ TOOLS: Final[dict[str, SidecarTool]] = {
     "society_reject": _tool(
         "Reject a member",
         society.society_reject,
-        "End a member that waits for approval. The member that made it is told.",
+        "End a member that waits for approval. The member that made it is notified.",
         effect="changes",
     ),
     "society_withdraw": _tool(

@@ -13,7 +13,7 @@ from ...core.errors import InvalidArgument
 from ...core.validation import check_line, is_text
 
 EntryKind = Literal["entry", "fact", "episode", "insight"]
-"""`entry` is what was told or noted; the others are what is so, what a member did, and what follows from that."""
+"""`entry` is what was said or noted; the others are what is so, what a member did, and what follows from that."""
 
 Classification = Literal["public", "internal", "confidential", "secret"]
 """How widely an entry may be known, from the widest to the narrowest."""

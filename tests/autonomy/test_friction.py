@@ -65,7 +65,7 @@ async def join(agent: WorldAgent, successes: int, status: RoleStatus = RoleStatu
 
 
 async def acted(home: Path, function: str, successes: int, **more: Any) -> tuple[Turn, list[str], str]:
-    """A turn of the member that an event starts, what it did, and what its model was told."""
+    """A turn of the member that an event starts, what it did, and what its model received."""
     office = Office()
     lm = ScriptedLM([calls((function, {"to": "Ada"})), {"result": "Done."}])
     config, policy = WorkspaceConfig(id="novel", owner="charles"), more.pop("policy", Policy())

@@ -138,7 +138,7 @@ async def handled(agent: WorldAgent, *roles: AutonomousRole, most: int = 20) -> 
     for _ in range(most):
         if not await gateway.deliver():
             return
-    raise AssertionError("events go on")
+    raise AssertionError("events do not end")
 
 
 async def found(agent: WorldAgent, id_: str = "e1") -> PostedEvent:

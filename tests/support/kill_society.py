@@ -390,7 +390,7 @@ def _outcome(home: Path) -> dict[str, list[str]]:
         "outcomes": [str(tuple(row)) for row in rows_of(home, outcomes)],
         "episodes": sorted(str(row[0]) for row in rows_of(home, "SELECT text FROM wa_entry WHERE kind='episode'")),
         "trust": [str(tuple(row)) for row in rows_of(home, "SELECT id, trust FROM wa_member ORDER BY id")],
-        # An event that waits for a person holds up no later one, so the owner is told in another order.
+        # An event that waits for a person holds up no later one, so the owner receives reports in another order.
         **{pair: sorted(told) if pair.endswith(" to user") else told for pair, told in mail.items()},
         **{who: sorted(did) if who in _ANY_ORDER else did for who, did in effects.items()},
         "contacts": sorted(map(str, map(list, contacts))),
