@@ -32,7 +32,7 @@ def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspaceP
     """Replace the definition of a member. Its state, memory, messages and contacts stay, and so does what it earned.
 
     Its trust is computed again from its outcomes if the definition has another one. What it may not do, know or run any
-    more, its descendants may not either (A9). They get nothing that is new.
+    more, its descendants may not either (A9). They get nothing that is new. Another soul has the next version (A13).
 
     Args:
         tx: A transaction.
@@ -49,7 +49,8 @@ def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspaceP
             remedy="use another role_id in the configuration",
         )
     life = replace(before.life, memory_policy=spec.memory_policy)
-    after = replace(before, spec=spec, life=life)
+    version = before.soul_version + (spec.soul != before.spec.soul)
+    after = replace(before, spec=spec, life=life, soul_version=version)
     if spec.trust != before.spec.trust:
         default = TrustProfile(default=policy.default_trust) if spec.trust is None else spec.trust
         after = replace(after, trust=default)

@@ -20,7 +20,13 @@ async def graph_of(society: Society) -> dict[str, Any]:
         society: The society of the workspace.
     """
     members = [
-        {"id": each.id, "role": each.name, "status": each.life.status.value, "parent": each.spec.parent_role_id or ROOT}
+        {
+            "id": each.id,
+            "role": each.name,
+            "status": each.life.status.value,
+            "parent": each.spec.parent_role_id or ROOT,
+            "soul_version": each.soul_version,
+        }
         for each in await society.members.members(society.config.id)
     ]
     contacts = [

@@ -67,6 +67,8 @@ class Member:
         interface: How others ask it.
         life: Where it is in its life.
         trust: How far it is trusted, after all that it did (A8).
+        soul_version: The number of its soul: 1 at first, and one more each time that the soul is replaced by another
+            text (A13).
     """
 
     spec: RoleSpec
@@ -74,6 +76,7 @@ class Member:
     interface: InterfaceSpec | None
     life: RoleLifecycle
     trust: TrustProfile
+    soul_version: int = 1
 
     @property
     def id(self) -> str:
@@ -96,9 +99,10 @@ class _Stored(Row):
     interface: Json[dict[str, Any]] | None
     life: Json[dict[str, Any]]
     trust: Json[dict[str, Any]]
+    soul_version: int
 
 
-_COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, life, trust"
+_COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, life, trust, soul_version"
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
@@ -106,12 +110,12 @@ _IDS: Final = "SELECT id FROM wa_member WHERE workspace=? AND status <> 'termina
 _CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
 _OF_DOMAIN: Final = f"""SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status IN ('active', 'testing')
                         AND id IN (SELECT member FROM wa_member_domain WHERE workspace=? AND domain=?) ORDER BY place"""
-_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}, expires) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}, expires) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DOMAIN: Final = "INSERT INTO wa_member_domain(workspace, domain, place, member) VALUES(?, ?, ?, ?)"
 _FIRST: Final = "INSERT INTO wa_society(workspace, members, last, steps) VALUES(?, 0, 0, 0) ON CONFLICT DO NOTHING"
 _COUNTER: Final = "SELECT members, last FROM wa_society WHERE workspace=?"
 _COUNT: Final = "UPDATE wa_society SET members=?, last=? WHERE workspace=?"
-_REDEFINE: Final = "UPDATE wa_member SET spec=?, life=?, trust=?, expires=? WHERE workspace=? AND id=?"
+_REDEFINE: Final = "UPDATE wa_member SET spec=?, life=?, trust=?, soul_version=?, expires=? WHERE workspace=? AND id=?"
 _PLACE: Final = "SELECT place FROM wa_member WHERE workspace=? AND id=?"
 _NO_DOMAINS: Final = "DELETE FROM wa_member_domain WHERE workspace=? AND member=?"
 _PERSON: Final = "SELECT body FROM wa_person WHERE workspace=? AND id=?"
@@ -299,6 +303,7 @@ def _member(row: Sequence[Any]) -> Member:
         interface=None if interface is None else read_as(InterfaceSpec, interface),
         life=read_as(RoleLifecycle, life),
         trust=read_as(TrustProfile, trust),
+        soul_version=kept["soul_version"],
     )
 
 
@@ -389,7 +394,7 @@ def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
     life, trust = (canonical_json(to_json(each)) for each in (member.life, member.trust))
     over = ends_at(spec.ttl, member.life)
     expires = None if over is None else over.timestamp()
-    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, expires))
+    tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, member.soul_version, expires))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, last + 1, spec.role_id))
     tx.execute(_COUNT, (count + 1, last + 1, workspace))
@@ -408,11 +413,11 @@ def put_person(tx: Transaction, workspace: str, person: Participant) -> None:
 
 
 def redefine_member(tx: Transaction, member: Member) -> None:
-    """Replace the definition, the life and the trust of a member in a transaction; its id and its place stay."""
+    """Replace all that a definition changes of a member in a transaction; its id and its place stay."""
     spec, key = member.spec, (member.spec.workspace, member.id)
     over = ends_at(spec.ttl, member.life)
     given = (canonical_json(to_json(each)) for each in (spec, member.life, member.trust))
-    tx.execute(_REDEFINE, (*given, None if over is None else over.timestamp(), *key))
+    tx.execute(_REDEFINE, (*given, member.soul_version, None if over is None else over.timestamp(), *key))
     tx.execute(_NO_DOMAINS, key)
     [(place,)] = tx.execute(_PLACE, key)
     for domain in spec.domains:

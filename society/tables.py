@@ -27,6 +27,7 @@ SOCIETY: Final = Schema(
                  interface TEXT,
                  life TEXT NOT NULL,
                  trust TEXT NOT NULL,
+                 soul_version BIGINT NOT NULL,
                  expires DOUBLE PRECISION,
                  PRIMARY KEY(workspace, id))""",
             "CREATE INDEX wa_member_expires ON wa_member(workspace, expires) WHERE expires IS NOT NULL",

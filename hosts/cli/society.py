@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...society import Society
     from ..service.records import Answer
 
-_MEMBERS: Final = ("ID", "ROLE", "STATUS", "PARENT")
+_MEMBERS: Final = ("ID", "ROLE", "STATUS", "PARENT", "SOUL")
 _CONTACTS: Final = ("ID", "ROLE", "INTRODUCED BY", "NOTE")
 
 app = typer.Typer(no_args_is_help=True)
@@ -62,7 +62,7 @@ async def members(options: ThreadsOptions, output: Output) -> None:
 
     async with open_society(options) as society:
         found = await members_answer(society)
-    rows = [(each.id, each.role, each.status, each.parent) for each in found.members]
+    rows = [(each.id, each.role, each.status, each.parent, str(each.soul_version)) for each in found.members]
     output.result(fields_of(found), table(_MEMBERS, rows) if rows else "there are no members")
 
 

@@ -133,6 +133,7 @@ class MemberRecord(Wire):
     role: str = Field(description="the name of its role")
     status: str
     parent: str = Field(description="the member that made it")
+    soul_version: int = Field(description="1 at first, and one more each time that its soul was replaced by another")
 
 
 class SpawnRecord(Wire):

@@ -1,5 +1,6 @@
 """A soul is who a member is: stored, the same for a whole turn, and never a role (A13)."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from worldagent import Approve, Role, WorldAgent, tool
 from worldagent.agent.thread import as_member
 from worldagent.autonomy import Gateway
 from worldagent.core.errors import GraphChanged
-from worldagent.society import AuthorityConfig, RoleSpec, WorkspaceConfig
+from worldagent.society import AuthorityConfig, RoleSpec, Society, WorkspaceConfig
+from worldagent.society.graph import graph_of
 from worldagent.testing import ScriptedLM
 
 REQUEST = {"worker": "bdr", "request": '{"message": "Set the price."}'}
@@ -60,6 +62,39 @@ async def test_a_turn_that_waits_keeps_the_soul_that_it_began_with(tmp_path: Pat
         with pytest.raises(GraphChanged, match="'bdr' has changed since then"):
             await of_bdr(agent).resume({pause: Approve()})
     assert lm.calls == []
+
+
+@pytest.mark.on_every_database
+async def test_another_soul_has_the_next_version_and_the_same_text_keeps_it(tmp_path: Path) -> None:
+    async def version(soul: str, **more: Any) -> int:
+        config = replace(CONFIG, roles=(replace(spec(soul), **more),))
+        async with scripted_agent(tmp_path, ScriptedLM([]), tools=[price], society=config) as agent:
+            exported = await agent.upkeep.export_member("bdr")
+            [listed] = (await graph_of(agent.society))["members"]
+            found = (await agent.society.members.member("novel", "bdr")).soul_version
+            assert (exported["member"]["soul_version"], listed["soul_version"]) == (found, found)
+            return found
+
+    assert await version("You are careful.") == 1
+    assert await version("You are careful.", domains=("sales",)) == 1
+    assert await version("You are bold.") == 2
+    assert await version("You are careful.") == 3
+
+
+@pytest.mark.on_every_database
+async def test_agents_that_open_at_once_with_another_soul_raise_its_version_once(tmp_path: Path) -> None:
+    before, after = (replace(CONFIG, roles=(spec(soul),)) for soul in ("You are careful.", "You are bold."))
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[price], society=before) as agent:
+        await asyncio.gather(*(Society(after, agent.stores.database).bootstrap() for _ in range(4)))
+        assert (await agent.society.members.member("novel", "bdr")).soul_version == 2
+
+
+async def test_a_member_that_was_removed_begins_again_with_the_first_soul(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[price], society=CONFIG) as agent:
+        for soul in ("You are careful.", "You are bold."):
+            await agent.society.join(spec(soul))
+            assert (await agent.society.members.member("novel", "bdr")).soul_version == 1
+            await agent.society.members.remove("novel", "bdr")
 
 
 async def test_roles_come_on_top_of_a_soul(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ async def peopled(home: Path) -> None:
 async def test_members_contacts_and_messages_are_shown(run: Run, home: Path) -> None:
     assert (await run("society", "members")).stdout == "there are no members\n"
     await peopled(home)
-    assert [each["id"] for each in (await as_json(run, "society", "members"))["members"]] == ["cro", "bdr"]
+    members = (await as_json(run, "society", "members"))["members"]
+    assert [(each["id"], each["soul_version"]) for each in members] == [("cro", 1), ("bdr", 1)]
+    assert [line.split()[-1] for line in (await run("society", "members")).stdout.splitlines()] == ["SOUL", "1", "1"]
     found = (await as_json(run, "society", "contacts", "bdr"))["contacts"]
     assert [(each["id"], each["introduced_by"]) for each in found] == [("cro", "birth"), ("user", "cro")]
     shown = (await run("society", "inbox")).stdout.splitlines()
