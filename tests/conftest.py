@@ -2,12 +2,19 @@
 
 import os
 import signal
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from support.databases import ENGINES, Engine
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from support.browser import Browser
 
 # dspy may import litellm, which asks the network for a price list at import unless this is set.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
@@ -57,3 +64,18 @@ def database_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
     return engine
+
+
+@pytest.fixture
+async def browser() -> AsyncGenerator["Browser"]:
+    """A browser that fails the test for what its pages do wrong; the test is skipped where there is no Chromium."""
+    from support.browser import started_browser  # loading it takes a moment, and few tests need it
+
+    async with started_browser() as running:
+        yield running
+
+
+@pytest.fixture
+async def page(browser: "Browser") -> "Page":
+    """An empty page in it."""
+    return await browser.page()
