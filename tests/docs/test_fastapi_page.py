@@ -12,7 +12,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from playwright.async_api import Page, expect
 
+from support.browser import Browser, serious_faults
 from support.pages import DOCS, files_of
 from support.processes import clean_environment, ending
 from support.role_hosts import free_port, reachable
@@ -50,8 +52,8 @@ async def served(program: Path, stub: Service) -> AsyncGenerator[str]:
 
 
 @asynccontextmanager
-async def browser(url: str, name: str) -> AsyncGenerator[httpx2.AsyncClient]:
-    """A browser of a person who has logged in."""
+async def visitor(url: str, name: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    """A person who has logged in, and sends what the page sends."""
     async with httpx2.AsyncClient(base_url=url, timeout=BOUND) as client:
         assert (await client.get("/login", params={"name": name})).status_code == 307
         yield client
@@ -73,11 +75,11 @@ async def test_a_reloaded_page_finds_the_pause_and_approves_it_after_a_restart(p
         async with served(program, stub) as url, httpx2.AsyncClient(base_url=url) as stranger:
             assert (await stranger.get("/chats/main")).status_code == 401
             assert "<form" in (await stranger.get("/")).text
-            async with browser(url, "ana") as ana:
+            async with visitor(url, "ana") as ana:
                 events = await posted(ana, "messages", {"text": "Buy a hat.", "key": "k1"})
         assert [events[-1]["type"], events[-1]["status"]] == ["turn_ended", "paused"]
 
-        async with served(program, stub) as url, browser(url, "ana") as ana, browser(url, "bob") as bob:
+        async with served(program, stub) as url, visitor(url, "ana") as ana, visitor(url, "bob") as bob:
             assert (await bob.get("/chats/main")).json() == {"messages": [], "pauses": [], "running": False}
             seen = (await ana.get("/chats/main")).json()
             [pause] = seen["pauses"]
@@ -95,7 +97,7 @@ async def test_a_reloaded_page_finds_the_pause_and_approves_it_after_a_restart(p
 @pytest.mark.timeout(300)
 async def test_a_turn_continues_when_the_browser_goes_away_and_a_repeated_message_joins_it(program: Path) -> None:
     with service(Said(" ".join(["word"] * 200))) as stub:
-        async with served(program, stub) as url, browser(url, "ana") as ana:
+        async with served(program, stub) as url, visitor(url, "ana") as ana:
             message = {"text": "Talk.", "key": "k1"}
             async with ana.stream("POST", "/chats/main/messages", json=message) as answer:
                 first = await anext(answer.aiter_text())
@@ -110,3 +112,28 @@ async def test_a_turn_continues_when_the_browser_goes_away_and_a_repeated_messag
             again = await posted(ana, "messages", message)
             assert again[-1]["turn_id"] == events[-1]["turn_id"]
         assert len(stub.requests) == 1
+
+
+@pytest.mark.timeout(300)
+async def test_a_person_chats_approves_and_reloads_in_a_browser(program: Path, browser: Browser) -> None:
+    with service(Said("Good morning, and welcome."), BUYING, Said("A hat is on its way.")) as stub:
+        async with served(program, stub) as url:
+            page = await browser.page()
+            await page.goto(f"{url}/login?name=ana")
+            await say(page, "Hello.")
+            await expect(page.get_by_text("Good morning, and welcome.")).to_be_visible()
+            await say(page, "Buy a hat.")
+            await expect(page.get_by_text('May it call buy with {"item":"hat"}?')).to_be_visible()
+            await page.reload()
+            await page.get_by_role("button", name="Approve").click()
+            await expect(page.get_by_text("A hat is on its way.")).to_be_visible()
+            shown = await page.locator("#log").inner_text()
+            await page.reload()
+            await expect(page.get_by_text("A hat is on its way.")).to_be_visible()
+            assert await page.locator("#log").inner_text() == shown
+            assert await serious_faults(page) == []
+
+
+async def say(page: Page, text: str) -> None:
+    await page.get_by_role("textbox").fill(text)
+    await page.get_by_role("button", name="Send").click()
