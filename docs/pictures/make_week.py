@@ -1,4 +1,4 @@
-"""Make the picture of `docs/guides/autonomous-week.md`, `week.svg`, and print what its commands print.
+"""Make the picture and the trace of `docs/guides/autonomous-week.md`, and print what its commands print.
 
 It goes through a week of the example `autonomous_workspace` on the command line, and draws what was decided. Run it
 when a command prints something else: `PYTHONPATH=.dev:tests .venv/bin/python -P docs/pictures/make_week.py`.
@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 FOLDER: Final = Path(__file__).resolve().parent
 ROOT: Final = FOLDER.parents[1]
+TRACE: Final = FOLDER.parent / "guides" / "autonomous-week-trace.html"
 DAYS: Final = {
     "Monday": "2026-03-02",
     "Tuesday": "2026-03-03",
@@ -76,6 +77,7 @@ PLAN: Final[Mapping[str, Sequence[str]]] = {
         f"grep 2026-03-06 week.jsonl | {_RUN} --events -",
         f"worldagent workspace outcomes bdr-amer {_OF}",
         f"worldagent trace show @@lead-globex {_OF}",
+        f"worldagent trace show @@lead-globex --html trace.html {_OF}",
     ),
 }
 
@@ -87,11 +89,13 @@ class Week(NamedTuple):
         text: The commands and what they printed, with ids and times left out.
         events: The events with their decisions, as `workspace events --json` gives them.
         members: The members, as `society members --json` gives them.
+        trace: The page that `trace show --html` writes.
     """
 
     text: str
     events: Sequence[Mapping[str, Any]]
     members: Sequence[Mapping[str, Any]]
+    trace: str
 
 
 # --- the week ---------------------------------------------------------------------------------------------------------
@@ -111,7 +115,7 @@ def lived(folder: Path, run: Callable[[Sequence[str], Path, str], str] | None = 
     printed = [f"$ {masked(each)}\n{masked(_output(each, place, run))}" for each in typed]
     events = json.loads(_output(f"worldagent workspace events {_OF} --json", place, run))["events"]
     members = json.loads(_output(f"worldagent society members {_OF} --json", place, run))["members"]
-    return Week("".join(printed), events, members)
+    return Week("".join(printed), events, members, (place / "trace.html").read_text(encoding="utf-8"))
 
 
 def masked(text: str) -> str:
@@ -120,6 +124,7 @@ def masked(text: str) -> str:
     text = re.sub(r"turn_[0-9a-f]{32}-[\w-]+", "ID", text)
     text = re.sub(r"turn_[0-9a-f]{32}", "TURN", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", "TIME", text)
+    text = re.sub(r"(left|width):[\d.]+%", r"\1:TIME", text)  # of the bars of a page
     return re.sub(r"[\d,.]+ [mu]?s\b", "TIME", text)
 
 
@@ -308,4 +313,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         found = lived(Path(made))
     (FOLDER / "week.svg").write_text(drawn(found), encoding="utf-8")
+    TRACE.write_text(found.trace, encoding="utf-8")
     sys.stdout.write(found.text)

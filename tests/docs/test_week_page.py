@@ -1,6 +1,7 @@
 """The page about a week of autonomous roles shows what the commands print, and its picture what was decided."""
 
 import asyncio
+import re
 import runpy
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.requirement("A2"), pytest.mark.requirement("A12")]
 PAGE = DOCS / "guides" / "autonomous-week.md"
 SCRIPT = DOCS / "pictures" / "make_week.py"
 PICTURE = DOCS / "pictures" / "week.svg"
+TRACE = DOCS / "guides" / "autonomous-week-trace.html"
 REMEDY = "a command prints something else now; run PYTHONPATH=.dev:tests .venv/bin/python -P docs/pictures/make_week.py"
 
 
@@ -34,11 +36,12 @@ def run(words: Sequence[str], place: Path, lines: str) -> str:
     return done.out
 
 
-def test_the_page_shows_what_the_commands_of_the_week_print_and_the_picture_what_was_decided(tmp_path: Path) -> None:
+def test_the_page_the_picture_and_the_trace_are_what_the_commands_of_the_week_make(tmp_path: Path) -> None:
     script: dict[str, Any] = runpy.run_path(str(SCRIPT))
     week = script["lived"](tmp_path, run)
     assert [code for code in shown("text") if code not in week.text] == [], REMEDY
     assert PICTURE.read_text(encoding="utf-8") == script["drawn"](week), REMEDY
+    assert script["masked"](TRACE.read_text(encoding="utf-8")) == script["masked"](week.trace), REMEDY
 
 
 def test_the_page_shows_parts_of_the_file_of_the_workspace() -> None:
@@ -51,3 +54,10 @@ def test_the_picture_has_both_palettes_and_loads_nothing() -> None:
     picture = PICTURE.read_text(encoding="utf-8")
     assert picture.count("://") == picture.count("http://www.w3.org/2000/svg") == 1
     assert "prefers-color-scheme: dark" in picture
+
+
+def test_the_page_of_the_trace_loads_nothing() -> None:
+    assert "autonomous-week-trace.html" in links(PAGE)
+    trace = TRACE.read_text(encoding="utf-8")
+    assert re.findall(r"://|\bsrc=|\bhref=|url\(|<script", trace) == []
+    assert "default-src 'none'" in trace
