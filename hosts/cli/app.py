@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import (
+    acp,
     approvals,
     doctor,
     drafts,
@@ -100,6 +101,6 @@ app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")
 app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
-for part in (models.app, optimise.app, doctor.app, serve.app, worker.app, ps.app, upkeep.app):
+for part in (models.app, optimise.app, doctor.app, serve.app, acp.app, worker.app, ps.app, upkeep.app):
     app.add_typer(part)
 app.add_typer(storage.app, name="storage", rich_help_panel="Data")

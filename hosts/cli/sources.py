@@ -155,6 +155,21 @@ def workers(given: Iterable[str] | None) -> tuple[Worker, ...]:
     return tuple(Worker(name, text("--worker", instructions)) for name, instructions in pairs)
 
 
+def modes(given: Iterable[str] | None) -> dict[str, Role]:
+    """The call roles that `--mode NAME=TEXT` gives, by the name of their mode.
+
+    Raises:
+        InvalidArgument: One has no `=`, its file cannot be read, or its name is given twice.
+        RoleInvalid: A role is empty, or its name cannot be shown.
+    """
+    found: dict[str, Role] = {}
+    for name, content in (_pair("--mode", item) for item in given or ()):
+        if name in found:
+            raise InvalidArgument(f"--mode {name[:40]!r} is given twice", remedy="give each mode a name of its own")
+        found[name] = Role(name, text("--mode", content))
+    return found
+
+
 def generation(options: AgentOptions) -> GenerationOptions:
     """How the model generates its answers: `--temperature`, `--max-tokens`, `--reasoning-effort` and `--header`.
 

@@ -1,24 +1,28 @@
 """Runs an MCP server over HTTP, with limits, tokens and logs, or over standard streams.
 
 `role_host` and `sidecar` decide what to answer. Each of them is a `Service`, which `serve_http` and `serve_stdio` take.
+`exchange_messages` is what `serve_stdio` has in common with `acp`, whose protocol is not MCP.
 """
 
 from .address import Address, HttpOptions, check_limits
 from .http_server import application, serve_http, serving_pages
 from .logs import RequestLog, quiet_logs
 from .service import Operated, Service, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
-from .stdio_server import serve_stdio
+from .stdio_server import Received, Sent, exchange_messages, serve_stdio
 
 __all__ = [
     "Address",
     "HttpOptions",
     "Operated",
+    "Received",
     "RequestLog",
+    "Sent",
     "Service",
     "Tokens",
     "ToolSpec",
     "application",
     "check_limits",
+    "exchange_messages",
     "id_lists",
     "listed_tools",
     "quiet_logs",

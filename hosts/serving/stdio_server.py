@@ -1,9 +1,9 @@
-"""Serves a service over standard input and output to one client, the process that started this one.
+"""Serves one client over standard input and output: the process that started this one.
 
 It ends when its input ends or when that process ends. It needs no token, because only the process that started it can
-write to its input. The SDK's own transport does not bound the length of a line, cannot end before the next line
-arrives, and does not answer invalid lines. This one reads and writes in daemon threads, so a blocked read does not keep
-the process alive.
+write to its input. Messages are JSON-RPC, one a line. The SDK's own transport does not bound the length of a line,
+cannot end before the next line arrives, and does not answer invalid lines. This one reads and writes in daemon threads,
+so a blocked read does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import types
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
@@ -149,12 +150,16 @@ PARENT_SECONDS: Final = 0.5
 """Seconds between two checks of the parent. No notification of its end works on every platform."""
 
 
+Received: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
+Sent: TypeAlias = MemoryObjectSendStream[SessionMessage]
+Run: TypeAlias = Callable[[Received, Sent], Awaitable[None]]
+"""Handles the messages of a client until there are no more, and then closes its end of both streams."""
+
+
 async def serve_stdio(
     service: Service, *, drain: float = 10.0, draining: Callable[[], object] | None = None
 ) -> int | None:
-    """Serve until standard input ends, the parent ends or a signal arrives.
-
-    Then drain the service and answer the requests that were already read. A second signal ends the process at once.
+    """Serve a service until standard input ends, the parent ends or a signal arrives; see `exchange_messages`.
 
     Args:
         service: The service.
@@ -164,11 +169,31 @@ async def serve_stdio(
     Returns:
         The number of the signal, or None if there was none.
     """
-    guard(service.server)
+    server = service.server
+    guard(server)
+
+    async def run(received: Received, sent: Sent) -> None:
+        await server.run(received, sent, server.create_initialization_options())
+
+    return await exchange_messages(run, partial(drain_service, service, drain, draining))
+
+
+async def exchange_messages(run: Run, finish: Callable[[], Awaitable[None]]) -> int | None:
+    """Exchange messages with the client until standard input ends, the parent ends or a signal arrives.
+
+    Then finish the work, and answer the requests that were already read. A second signal ends the process at once.
+
+    Args:
+        run: Handles the messages.
+        finish: Called after the last message; it brings running work to its end.
+
+    Returns:
+        The number of the signal, or None if there was none.
+    """
     with _descriptors() as (incoming, outgoing):
         connection = _Connection(os.fdopen(incoming, "rb", closefd=False), outgoing)
         with stopped_by_signals(connection.end_input) as stopped:
-            await connection.run(service, partial(drain_service, service, drain, draining))
+            await connection.run(run, finish)
     return stopped[0] if stopped else None
 
 
@@ -197,13 +222,13 @@ class _Connection:
             with suppress(InvalidStateError):
                 self._line.set_result(b"")
 
-    async def run(self, service: Service, finish: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, handle: Run, finish: Callable[[], Awaitable[None]]) -> None:
         """Serve the client; call `finish` between its last line and the end."""
         to_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         sent, from_server = anyio.create_memory_object_stream[SessionMessage](0)
 
         async def serve() -> None:
-            await service.server.run(received, sent, service.server.create_initialization_options())
+            await handle(received, sent)
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
 
         async def read() -> None:
@@ -220,7 +245,7 @@ class _Connection:
             async with anyio.create_task_group() as tasks, from_server:
                 for task in (serve, read, self._watch_parent):
                     tasks.start_soon(task)
-                async for item in from_server:  # the SDK closes it when `serve` ends
+                async for item in from_server:  # `handle` closes it when it ends
                     await self._begin(item.message)
                     if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
                         self._close(item.message.id)

@@ -53,7 +53,7 @@ def test_help_shows_the_commands_in_groups() -> None:
             "optimise",
             "doctor",
         ),
-        *("Servers", "serve", "role-host", "worker", "ps"),
+        *("Servers", "serve", "role-host", "acp", "worker", "ps"),
         *("Data", "prune", "backup", "accounts", "storage"),
     ]
 

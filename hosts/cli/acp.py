@@ -1,0 +1,133 @@
+"""The command `acp`, which an editor starts to use an agent over the Agent Client Protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import typer
+
+from .command import Work, bad_usage, command
+from .exits import INTERRUPTED, TERMINATED
+from .options import (
+    HOME,
+    IDENTITY,
+    LM,
+    MODEL,
+    OUTPUT,
+    POLICY,
+    PROFILE,
+    ROLE_HOST_TOKEN,
+    STORED,
+    WHERE,
+    WORKER,
+    WORKERS,
+    WORKSPACE,
+    AgentOptions,
+    app_option,
+    option,
+    option_group,
+    role_host_option,
+)
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...agent import WorldAgent
+    from ...role_resolution import Role
+    from ..serving.logs import LogLevel
+
+_CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+_OWN: Final = ("account", "channel", "mode", "log_level")
+
+app = typer.Typer()
+
+
+@option_group
+class AcpOptions:
+    """The options of `acp`. All but `_OWN` are those of `AgentOptions`."""
+
+    app: str | None = app_option(
+        "An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
+        "Modules of the current folder can be named."
+    )
+    workspace: str = option("ID", "The agent's workspace.", WHERE, default=WORKSPACE)
+    account: str | None = option("ID", "The account that speaks. Its stored role applies.", WHERE)
+    channel: str | None = option("ID", "The channel of the threads. Its stored role applies.", WHERE)
+    home: Path | None = HOME
+    policy: Path | None = POLICY
+    lm: str | None = LM
+    identity: str | None = IDENTITY
+    profile: str | None = PROFILE
+    mode: list[str] | None = option(
+        "NAME=TEXT|NAME=@FILE",
+        "A call role that the editor offers as a session mode, by its name. Prompts in this mode have the role. It "
+        "is never stored, but other users of the machine can see TEXT in its list of processes. Repeatable.",
+        MODEL,
+    )
+    worker: list[str] | None = WORKER
+    workers: Path | None = WORKERS
+    role_host: str | None = role_host_option("--token-file")
+    role_host_stdio: str | None = option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
+    token_file: Path | None = ROLE_HOST_TOKEN
+    log_level: str = option(
+        "LEVEL", "The lowest level of the log on stderr: debug, info or warning.", OUTPUT, default="warning"
+    )
+
+
+@app.command(rich_help_panel="Servers")
+@command()
+def acp(options: AcpOptions, output: Output) -> Work:
+    """Serve an agent to the editor that starts it, such as Zed, with the Agent Client Protocol.
+
+    A session is a thread of the workspace. It runs until its input ends, Ctrl-C or SIGTERM. Turns then stop at their
+    next step and can be resumed. It needs the extra [bold]acp[/bold].
+
+    [bold]Examples[/bold]
+
+      worldagent acp --lm openai/gpt-4o --profile coder
+
+      worldagent acp --app shop:agent --mode critic=@critic.md
+    """
+    _check_extra()
+    if any(given.partition("=")[2] == "-" for given in (*(options.worker or ()), *(options.mode or ()))):
+        raise bad_usage(
+            "--worker and --mode must not read standard input, which belongs to the client", remedy="give it as @FILE"
+        )
+    from ..acp import NO_ROLE
+    from .agents import open_agent
+    from .sources import modes
+
+    roles = modes(options.mode)
+    if NO_ROLE in roles:
+        raise bad_usage(f"--mode {NO_ROLE!r} is the mode without a role", remedy="give the mode another name")
+    shared = {each.name: getattr(options, each.name) for each in fields(options) if each.name not in _OWN}
+    with contextlib.redirect_stdout(sys.stderr):  # the app's code must not print into the protocol
+        agent = open_agent(AgentOptions(**shared), output)
+    return _serve(options, agent, roles)
+
+
+async def _serve(options: AcpOptions, agent: WorldAgent, roles: Mapping[str, Role]) -> int | None:
+    from ..acp import serve_acp
+    from ..serving import quiet_logs
+
+    with quiet_logs(level=cast("LogLevel", options.log_level)):  # it refuses others
+        async with agent:
+            stopped = await serve_acp(agent, account=options.account, channel=options.channel, modes=roles)
+    return _CODES.get(stopped)
+
+
+def _check_extra() -> None:
+    from importlib.util import find_spec
+
+    from ...core.errors import MissingExtra
+
+    if find_spec("acp") is None:
+        raise MissingExtra(
+            "the Agent Client Protocol needs the extra 'acp', which is not installed",
+            remedy="run pip install 'worldagent[acp]'",
+        )

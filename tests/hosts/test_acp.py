@@ -1,0 +1,553 @@
+"""`worldagent acp` as an editor uses it: the client of the protocol's library, over the streams of a real process."""
+
+import asyncio
+import base64
+import json
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp.helpers import (
+    audio_block,
+    embedded_blob_resource,
+    embedded_text_resource,
+    image_block,
+    resource_block,
+    resource_link_block,
+    text_block,
+)
+
+from support import forks
+from support.acp_clients import ACP, APP, Editor, bounded, editor
+from support.command_line import Run, run
+from support.example_hosts import NODE
+from support.house import ROOT
+from support.mcp_tools import NPM
+from support.processes import eventually
+from support.services import FORMATS, Said, service
+from support.sidecar_app import digest
+from support.sidecar_clients import BOUND
+from support.sidecars import bought, environment
+
+__all__ = ["run"]
+
+pytestmark = pytest.mark.requirement("T4")
+
+ALLOWED = ["Allow", "Allow equal calls in this turn", "Allow all calls of it in this turn", "Reject"]
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
+EMBEDDED = resource_block(embedded_text_resource("file:///b.py", "b = 1"))
+LOUD = """
+from support.sidecar_app import shop
+
+print("imported")
+
+def make():
+    print("made")
+    return shop()
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+async def shown(home: Path) -> AsyncGenerator[Editor]:
+    """An editor with the shop's agent, whose person allows what they are asked."""
+    async with editor(home) as found:
+        yield found
+
+
+def statuses(found: Editor, title: str) -> list[str]:
+    """The statuses of the tool call with this title, in order."""
+    [call_id] = {update.tool_call_id for update in found.of("tool_call") if update.title == title}
+    calls = [*found.of("tool_call"), *found.of("tool_call_update")]
+    order = {id(update): number for number, update in enumerate(found.updates)}
+    return [
+        update.status for update in sorted(calls, key=lambda each: order[id(each)]) if update.tool_call_id == call_id
+    ]
+
+
+# --- prompts ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_answer_is_streamed_in_chunks_of_one_message(shown: Editor) -> None:
+    session = await shown.new()
+    assert await shown.prompt(session, "Hello words=5") == "end_turn"
+    chunks = shown.of("agent_message_chunk")
+    assert len(chunks) == 5
+    assert shown.text == "word0 word1 word2 word3 word4"
+    assert len({chunk.message_id for chunk in chunks}) == 1
+
+
+async def test_reasoning_is_streamed_as_thoughts(home: Path) -> None:
+    thought = "The tide table has to be read first. " * 20
+    with service(Said("The tide is out.", (), thought)) as stub:
+        async with editor(
+            home,
+            *("--lm", FORMATS["anthropic"]),
+            app=(),
+            WORLDAGENT_API_BASE=stub.url("anthropic"),
+            WORLDAGENT_MODEL_OPTIONS='{"reasoning_summary": "auto"}',
+            ANTHROPIC_API_KEY="key",
+        ) as found:
+            assert await found.prompt(await found.new(), "Well?") == "end_turn"
+    thoughts = found.of("agent_thought_chunk")
+    assert len(thoughts) > 1
+    assert "".join(each.content.text for each in thoughts).strip() == thought.strip()
+    assert found.text == "The tide is out."
+
+
+async def test_a_text_that_is_not_streamed_comes_at_the_end(home: Path) -> None:
+    with service(Said("The tide is out.", ())) as stub:
+        options, url = ("--lm", FORMATS["chat"]), stub.url("chat")
+        async with editor(home, *options, app=(), WORLDAGENT_API_BASE=url, OPENAI_API_KEY="key") as found:
+            await found.prompt(await found.new(), "Well?")
+    assert found.text == "The tide is out."
+
+
+async def test_a_limit_of_the_turn_is_its_own_stop_reason(home: Path) -> None:
+    async with editor(home, WORLDAGENT_TURN_CALLS="0") as found:
+        assert await found.prompt(await found.new(), "do=buy") == "max_turn_requests"
+    assert "limit" in found.text
+
+
+async def test_blocks_become_the_text_and_the_attachments_of_the_message(shown: Editor) -> None:
+    session = await shown.new()
+    blocks = [
+        text_block("Compare "),
+        resource_link_block("a.py", "file:///work/a.py"),
+        text_block(" with "),
+        resource_block(embedded_text_resource("file:///work/b.ts", "let b = 1;")),
+        resource_block(embedded_text_resource("file:///work/empty.py", "")),
+        resource_block(embedded_blob_resource("file:///work/c.png", PNG, mime_type="image/png")),
+        image_block(PNG, "image/png"),
+        text_block("please"),
+        text_block("now"),
+    ]
+    assert (await shown.answer(session, *blocks)).stop_reason == "end_turn"
+    shown.updates.clear()
+    await shown.load(session)
+    text, *links = [update.content for update in shown.of("user_message_chunk")]
+    assert text.text == (
+        "Compare [a.py](file:///work/a.py) with [b.ts](file:///work/b.ts)"
+        "[file:///work/empty.py (empty)](file:///work/empty.py)[c.png](file:///work/c.png)[attachment.png]please\nnow"
+    )
+    assert [(link.name, link.mime_type) for link in links] == [
+        ("b.ts", "text/plain"),
+        ("c.png", "image/png"),
+        ("attachment.png", "image/png"),
+    ]
+
+
+async def test_an_image_that_the_model_does_not_take_is_refused(home: Path) -> None:
+    async with editor(home, WORLDAGENT_MODEL_TAKES="text") as found:
+        session = await found.new()
+        error = await found.refused("session/prompt", sessionId=session, prompt=[_json(image_block(PNG, "image/png"))])
+        assert error.data["code"] == "attachment_not_taken"
+        assert await found.prompt(session, "Hello") == "end_turn"
+    async with editor(home, WORLDAGENT_MODEL_TAKES="text", WORLDAGENT_ATTACHMENT_FALLBACK="note") as found:
+        session = await found.new()
+        assert (await found.answer(session, image_block(PNG, "image/png"))).stop_reason == "end_turn"
+    assert "only the name of attachment.png" in found.text
+
+
+# --- approvals and questions ------------------------------------------------------------------------------------------
+
+
+async def test_an_allowed_call_runs_within_the_prompt(shown: Editor, home: Path) -> None:
+    session = await shown.new()
+    assert await shown.prompt(session, "do=buy") == "end_turn"
+    [asked] = shown.asked
+    assert (asked.call.title, asked.call.raw_input, asked.options) == ("pay", {"what": "hat"}, ALLOWED)
+    assert "Pay for something." in asked.call.content[0].content.text  # type: ignore[index,union-attr]  # it is a text
+    assert statuses(shown, "pay") == ["pending", "in_progress", "completed"]
+    assert statuses(shown, "buy")[-1] == "completed"
+    assert shown.text == "word0"
+    assert bought(home) == ["hat"]
+
+
+async def test_a_rejected_call_fails_and_the_turn_ends(home: Path) -> None:
+    async with editor(home, chooses=lambda options: options[-1]) as found:
+        assert await found.prompt(await found.new(), "do=buy") == "end_turn"
+    assert statuses(found, "pay")[-1] == "failed"
+    assert bought(home) == []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_always_is_for_the_rest_of_the_turn(home: Path, number: int) -> None:
+    async with editor(home, chooses=lambda options: options[number]) as found:
+        session = await found.new()
+        for _ in range(2):
+            assert await found.prompt(session, "do=buy") == "end_turn"
+    assert len(found.asked) == 2
+    assert bought(home) == ["hat", "hat"]
+
+
+async def test_several_pauses_are_asked_in_one_prompt(shown: Editor, home: Path) -> None:
+    assert await shown.prompt(await shown.new(), "do=both") == "end_turn"
+    assert sorted(map(len, (asked.options for asked in shown.asked))) == [2, 4]
+    assert bought(home) == ["hat"]
+
+
+async def test_a_question_without_options_is_answered_by_the_next_prompt(shown: Editor) -> None:
+    session = await shown.new()
+    assert await shown.prompt(session, "do=choose") == "end_turn"
+    [asked] = shown.asked
+    assert (asked.call.title, asked.options) == ("Which hat?", ["red", "blue"])
+    assert statuses(shown, "Which hat?") == ["pending", "completed"]
+    assert "Where to?" in shown.text
+    assert "answer: FIELD=VALUE" in shown.text
+    for wrong in ("hm", "street=ab number=1"):
+        error = await shown.refused("session/prompt", sessionId=session, prompt=[_json(text_block(wrong))])
+        assert (error.number, error.data["code"]) == (-32602, "invalid_argument")
+    error = await shown.refused(
+        "session/prompt", sessionId=session, prompt=[_json(text_block("street=Long number=3")), _json(EMBEDDED)]
+    )
+    assert "takes no attachment" in error.message
+    shown.updates.clear()
+    assert await shown.prompt(session, "street=Long number=3") == "end_turn"
+    assert shown.text == "word0"
+
+
+async def test_a_pause_for_other_accounts_is_shown_and_not_asked(home: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"rules": [{"name": "pay", "function": "pay", "decision": "ask", "approvers": ["chief"]}]}')
+    async with editor(home, "--policy", str(policy), "--account", "ana") as found:
+        session = await found.new()
+        assert await found.prompt(session, "do=buy") == "end_turn"
+        assert "approvers: chief" in found.text
+        error = await found.refused("session/prompt", sessionId=session, prompt=[_json(text_block("Hello"))])
+        assert (error.data["code"], found.asked) == ("thread_paused", [])
+    async with editor(home, "--policy", str(policy), "--account", "chief") as found:
+        await found.load(session)
+        assert await found.prompt(session, "Well?") == "end_turn"
+        assert len(found.asked) == 1
+    assert bought(home) == ["hat"]
+
+
+async def test_a_message_is_not_sent_while_the_earlier_turn_waits_for_a_typed_answer(home: Path) -> None:
+    async with editor(home, chooses=None) as found:
+        session = await found.new()
+        prompt = asyncio.ensure_future(found.prompt(session, "do=choose"))
+        await found.until(lambda: found.asked)
+        found.process.kill()
+        with pytest.raises(ConnectionError):
+            await bounded(prompt)
+    async with editor(home) as found:
+        await found.load(session)
+        found.updates.clear()
+        assert await found.prompt(session, "Hello") == "end_turn"
+        assert "Where to?" in found.text
+        assert "Your message was not sent" in found.text
+        assert await found.prompt(session, "street=Long number=3") == "end_turn"
+        found.updates.clear()
+        await found.load(session)
+        assert [update.content.text for update in found.of("user_message_chunk")] == ["do=choose"]
+
+
+# --- cancelling -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_prompt_is_cancelled_while_it_streams(shown: Editor, home: Path) -> None:
+    session = await shown.new()
+    prompt = asyncio.ensure_future(shown.prompt(session, "words=1000 pace=0.05"))
+    await shown.until(lambda: shown.of("agent_message_chunk"))
+    await shown.connection.cancel(session_id=session)
+    assert await bounded(prompt) == "cancelled"
+    assert await shown.prompt(session, "Hello") == "end_turn"
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_prompt_is_cancelled_while_it_asks(home: Path, answered: bool) -> None:
+    async with editor(home, chooses=(lambda options: None) if answered else None) as found:
+        session = await found.new()
+        prompt = asyncio.ensure_future(found.prompt(session, "do=buy"))
+        await found.until(lambda: found.asked)
+        if not answered:
+            await found.connection.cancel(session_id=session)
+        assert await bounded(prompt) == "cancelled"
+        assert await found.prompt(session, "Hello") == "end_turn"
+    assert len(found.asked) == 1
+    assert bought(home) == []
+
+
+async def test_cancelling_without_a_prompt_does_nothing(shown: Editor) -> None:
+    session = await shown.new()
+    await shown.connection.cancel(session_id=session)
+    await shown.connection.cancel(session_id="another")
+    assert await shown.prompt(session, "Hello") == "end_turn"
+
+
+# --- the end of the process -------------------------------------------------------------------------------------------
+
+
+async def test_a_killed_process_leaves_its_question_to_the_next(home: Path) -> None:
+    async with editor(home, chooses=None) as found:
+        session = await found.new()
+        prompt = asyncio.ensure_future(found.prompt(session, "do=buy"))
+        await found.until(lambda: found.asked)
+        found.process.kill()
+        with pytest.raises(ConnectionError):
+            await bounded(prompt)
+    async with editor(home) as found:
+        await found.load(session)
+        assert found.of("user_message_chunk")[0].content.text == "do=buy"
+        assert "approval of a call: pay" in found.text
+        assert not found.asked
+        found.updates.clear()
+        assert await found.prompt(session, "And now? words=2") == "end_turn"
+        assert [asked.options for asked in found.asked] == [ALLOWED]
+        assert found.text == "word0word0 word1"  # the earlier answer, and that of this prompt
+        found.updates.clear()
+        await found.load(session)
+        assert [update.content.text for update in found.of("user_message_chunk")] == ["do=buy", "And now? words=2"]
+        assert [(call.title, call.status, call.raw_input) for call in found.of("tool_call")] == [
+            ("buy", "completed", {"what": "hat"})
+        ]
+    assert bought(home) == ["hat"]
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "closed input"])
+@pytest.mark.parametrize("resume", [True, False])
+async def test_turns_are_drained_and_the_next_prompt_asks_about_them(home: Path, how: str, resume: bool) -> None:
+    async with editor(home) as found:
+        session = await found.new()
+        prompt = asyncio.ensure_future(
+            found.refused("session/prompt", sessionId=session, prompt=[_json(text_block("First. hold=go"))])
+        )
+        assert await eventually((home / "go.held").exists, BOUND)
+        if how == "SIGTERM":
+            found.process.send_signal(signal.SIGTERM)
+        else:
+            assert found.process.stdin is not None
+            found.process.stdin.close()
+        error = await bounded(prompt)
+        assert (error.data["code"], error.data["retryable"]) == ("draining", True)
+        assert await bounded(found.process.wait()) == (143 if how == "SIGTERM" else 0)
+    (home / "go").touch()
+    async with editor(home, chooses=lambda options: options[0 if resume else 1]) as found:
+        await found.load(session)
+        assert "was interrupted" in found.text
+        found.updates.clear()
+        assert await found.prompt(session, "Second. words=2") == "end_turn"
+        assert [asked.options for asked in found.asked] == [["Resume it", "End it"]]
+        assert found.text == ("word0word0 word1" if resume else "word0 word1")
+
+
+async def test_an_agent_with_a_society_is_drained_too(home: Path) -> None:
+    async with editor(home, WORLDAGENT_TESTS_SOCIETY="1") as found:
+        assert await found.prompt(await found.new(), "Hello") == "end_turn"
+        found.process.send_signal(signal.SIGTERM)
+        assert await bounded(found.process.wait()) == 143
+    assert not found.log
+
+
+async def test_a_question_is_left_when_the_process_ends(home: Path) -> None:
+    async with editor(home, chooses=None) as found:
+        session = await found.new()
+        prompt = asyncio.ensure_future(
+            found.refused("session/prompt", sessionId=session, prompt=[_json(text_block("do=buy"))])
+        )
+        await found.until(lambda: found.asked)
+        found.process.send_signal(signal.SIGTERM)
+        assert (await bounded(prompt)).data["code"] == "draining"
+    async with editor(home) as found:
+        await found.load(session)
+        assert await found.prompt(session, "Go on.") == "end_turn"
+    assert bought(home) == ["hat"]
+
+
+async def test_standard_output_has_nothing_but_the_protocol(home: Path, tmp_path: Path) -> None:
+    loud = (
+        "from support.sidecar_app import shop\nprint('imported')\n\ndef make():\n    print('made')\n    return shop()\n"
+    )
+    (tmp_path / "loud.py").write_text(loud)
+    words = (*ACP, "--app", "loud:make", "--home", str(home))
+    env = environment(home)
+    env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{tmp_path}"
+    process = await forks.start(words, stderr=asyncio.subprocess.PIPE, env=env, fresh=True)
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}},
+        {"jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}},
+    ]
+    given = b"".join(json.dumps(line).encode() + b"\n" for line in lines) + b"no message\n"
+    out, told = await bounded(process.communicate(given))
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["id"] for answer in answers if "result" in answer] == [1, 2]
+    assert [answer["error"]["code"] for answer in answers if "error" in answer] == [-32700]
+    assert b"imported\nmade\n" in told
+    assert process.returncode == 0
+
+
+# --- modes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R7", "R13")
+async def test_a_mode_is_a_call_role_of_the_prompts_in_it(home: Path, tmp_path: Path) -> None:
+    role = "Judge as a lighthouse keeper would, without a word about the sea."
+    (tmp_path / "keeper.md").write_text(role)
+    options = ("--mode", f"keeper=@{tmp_path / 'keeper.md'}", "--mode", "other=Be brief.")
+    seen = home.with_name("home.seen")
+    async with editor(home, *options, chooses=None) as found:
+        await found.initialize()
+        new = await bounded(found.connection.new_session(cwd="/", mcp_servers=[]))
+        session, modes = new.session_id, new.modes
+        assert [mode.id for mode in modes.available_modes] == ["none", "keeper", "other"]
+        assert modes.current_mode_id == "none"
+        await found.prompt(session, "Hello")
+        assert not seen.exists()
+        await found.connection.set_session_mode(session_id=session, mode_id="keeper")
+        await found.prompt(session, "Hello")
+        assert seen.read_text().split() == [digest(role)]
+        error = await found.refused("session/set_mode", sessionId=session, modeId="judge")
+        assert error.data["code"] == "unknown_mode"
+        prompt = asyncio.ensure_future(found.prompt(session, "do=buy"))
+        await found.until(lambda: found.asked)
+        found.process.kill()
+        with pytest.raises(ConnectionError):
+            await bounded(prompt)
+    async with editor(home, *options) as found:
+        await found.load(session)
+        error = await found.refused("session/prompt", sessionId=session, prompt=[_json(text_block("Go on."))])
+        assert error.data["code"] == "role_required"
+        assert "choose the mode that the turn began with" in error.message
+        await found.connection.set_session_mode(session_id=session, mode_id="keeper")
+        assert await found.prompt(session, "Go on.") == "end_turn"
+    assert bought(home) == ["hat"]
+
+
+# --- requests that are refused ----------------------------------------------------------------------------------------
+
+
+def _json(block: Any) -> dict[str, Any]:
+    return dict(block.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+async def test_another_version_of_the_protocol_is_answered_with_ours(shown: Editor) -> None:
+    for number in (0, 1, 99):
+        answer = await bounded(shown.connection.initialize(protocol_version=number))
+        assert answer.protocol_version == 1
+
+
+async def test_nothing_is_served_before_initialize(shown: Editor) -> None:
+    error = await shown.refused("session/new", cwd="/", mcpServers=[])
+    assert (error.number, error.data["code"]) == (-32600, "not_initialized")
+
+
+async def test_what_prompts_cannot_have_is_refused_by_its_code(shown: Editor) -> None:
+    session = await shown.new()
+
+    async def code(*blocks: dict[str, Any]) -> tuple[int, str]:
+        error = await shown.refused("session/prompt", sessionId=session, prompt=list(blocks))
+        assert error.data["remedy"] in error.message
+        return error.number, error.data["code"]
+
+    assert await code() == (-32602, "invalid_argument")
+    assert await code(_json(text_block(" \n"))) == (-32602, "invalid_argument")
+    assert await code({"type": "video", "data": ""}) == (-32602, "invalid_argument")
+    assert await code({"type": "text"}) == (-32602, "invalid_argument")
+    assert await code(_json(audio_block(PNG, "audio/wav"))) == (-32602, "attachment_not_taken")
+    assert await code(_json(image_block("no base64!", "image/png"))) == (-32602, "attachment_invalid")
+    assert await code(_json(image_block(PNG, "image/jpeg"))) == (-32602, "attachment_invalid")
+    assert await shown.prompt(session, "Hello") == "end_turn"
+
+
+async def test_unknown_sessions_and_methods_are_refused(shown: Editor) -> None:
+    await shown.initialize()
+    for method, params in (
+        ("session/prompt", {"prompt": [_json(text_block("Hello"))]}),
+        ("session/load", {"cwd": "/", "mcpServers": []}),
+        ("session/set_mode", {"modeId": "none"}),
+    ):
+        error = await shown.refused(method, sessionId="t1", **params)
+        assert (error.number, error.data["code"]) == (-32002, "unknown_session")
+    for params in ({"cwd": "here", "mcpServers": []}, {"mcpServers": []}, {"cwd": "/"}):
+        assert (await shown.refused("session/new", **params)).data["code"] == "invalid_argument"
+    error = await shown.refused("session/load", sessionId="\n", cwd="/", mcpServers=[])
+    assert error.data["code"] == "invalid_argument"
+    for method in ("session/fork", "_own/method", "session/update"):
+        assert (await shown.refused(method, sessionId="t1")).number == -32601
+
+
+async def test_a_session_runs_one_prompt_at_a_time(shown: Editor, home: Path) -> None:
+    session = await shown.new()
+    prompt = asyncio.ensure_future(shown.prompt(session, "hold=go"))
+    assert await eventually((home / "go.held").exists, BOUND)
+    for method, params in (
+        ("session/prompt", {"prompt": [_json(text_block("Hello"))]}),
+        ("session/load", {"cwd": "/", "mcpServers": []}),
+    ):
+        error = await shown.refused(method, sessionId=session, **params)
+        assert (error.number, error.data["code"]) == (-32600, "prompt_running")
+    assert await shown.prompt(await shown.new(), "Another session") == "end_turn"
+    (home / "go").touch()
+    assert await bounded(prompt) == "end_turn"
+
+
+async def test_a_failed_turn_is_an_error_with_its_code(shown: Editor) -> None:
+    session = await shown.new()
+    error = await shown.refused("session/prompt", sessionId=session, prompt=[_json(text_block("secret fail=1"))])
+    assert (error.number, error.data["code"]) == (-32603, "model_unavailable")
+    assert error.data["turn_id"]
+    assert "secret" not in json.dumps([error.message, error.data])
+    assert await shown.prompt(session, "Hello") == "end_turn"
+
+
+async def test_a_client_that_answers_a_question_wrongly_can_be_asked_again(home: Path) -> None:
+    async with editor(home, chooses=lambda options: "no option") as found:
+        session = await found.new()
+        error = await found.refused("session/prompt", sessionId=session, prompt=[_json(text_block("do=buy"))])
+        assert error.data["code"] == "client_failed"
+        found.chooses = lambda options: options[0]
+        assert await found.prompt(session, "Go on.") == "end_turn"
+    assert bought(home) == ["hat"]
+
+
+# --- the command, and another client ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--mode", "critic"], "--mode 'critic' has no '='"),
+        (["--mode", "none=Be brief."], "--mode 'none' is the mode without a role"),
+        (["--mode", "a=Be brief.", "--mode", "a=Be long."], "--mode 'a' is given twice"),
+        (["--mode", "a=-"], "must not read standard input"),
+        (["--mode", "a="], "the role 'a' has no content"),
+        (["--worker", "a=-"], "must not read standard input"),
+    ],
+)
+async def test_modes_are_checked_before_anything_is_served(run: Run, words: list[str], told: str) -> None:
+    done = await run("acp", "--lm", "openai/answer", *words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert not done.stdout
+
+
+async def test_without_the_extra_the_error_names_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "acp", None)
+    done = await run("acp", "--lm", "openai/answer")
+    assert done.exit_code == 2
+    assert "pip install 'worldagent[acp]'" in done.stderr
+
+
+async def test_the_sdk_in_typescript_runs_a_turn_with_an_approval(home: Path) -> None:
+    assert (NPM.parent / "@agentclientprotocol").is_dir(), "the packages of the client are missing: run `make setup`"
+    client = ROOT / "tests" / "mcp_tools" / "servers" / "acp_client.mjs"
+    home.mkdir()
+    process = await asyncio.create_subprocess_exec(
+        *(NODE, str(client), *ACP, *APP, "--home", str(home)), stdout=asyncio.subprocess.PIPE, env=environment(home)
+    )
+    out, _ = await bounded(process.communicate())
+    found = json.loads(out)
+    assert found["initialized"]["protocolVersion"] == 1
+    assert found["done"] == {"stopReason": "end_turn"}
+    assert found["asked"] == [["allow_once", "allow_always", "allow_always", "reject_once"]]
+    assert "agent_message_chunk" in found["updates"]
+    assert found["replayed"] == ["user_message_chunk", "tool_call", "agent_message_chunk"]
+    assert bought(home) == ["hat"]
