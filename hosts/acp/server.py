@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final, TypeAlias
 
 import anyio
@@ -26,6 +26,8 @@ from acp.schema import (
     Implementation,
     InitializeRequest,
     InitializeResponse,
+    ListSessionsRequest,
+    ListSessionsResponse,
     LoadSessionRequest,
     LoadSessionResponse,
     NewSessionRequest,
@@ -33,6 +35,9 @@ from acp.schema import (
     PromptCapabilities,
     PromptRequest,
     PromptResponse,
+    SessionCapabilities,
+    SessionInfo,
+    SessionListCapabilities,
     SessionMode,
     SessionModeState,
     SetSessionModeRequest,
@@ -43,6 +48,7 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import BaseModel, ValidationError
 
 from ...agent import Thread, WorldAgent
+from ...core import utc_text
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...role_resolution import Role
 from ..service.call import Refused
@@ -60,6 +66,9 @@ NO_ROLE: Final = "none"
 _BLOCKS: Final = "send text, images, resource links and embedded resources"
 DRAIN_SECONDS: Final = 5.0
 """Seconds that turns get to reach their next step when the process ends."""
+
+LISTED: Final = 100
+"""The most sessions in one answer of `session/list`."""
 
 _PAGE: Final = 1000  # messages that are read at once
 _UNKNOWN: Final = "?"
@@ -87,10 +96,9 @@ async def serve_acp(
     Returns:
         The number of the signal, or None if there was none.
     """
-    thread = partial(agent.thread, account=account, channel=channel)
     async with AsyncExitStack() as delivery:
         await delivery.enter_async_context(delivering(agent))
-        server = _Server(agent, thread, modes, delivery)
+        server = _Server(agent, account, channel, modes, delivery)
         return await exchange_messages(server.run, server.drain)
 
 
@@ -98,11 +106,13 @@ class _Server:
     def __init__(
         self,
         agent: WorldAgent,
-        thread: Callable[[str], Thread],
+        account: str | None,
+        channel: str | None,
         modes: Mapping[str, Role],
         delivery: AsyncExitStack,
     ) -> None:
-        self._agent, self._thread, self._modes, self._delivery = agent, thread, modes, delivery
+        self._agent, self._account, self._channel = agent, account, channel
+        self._modes, self._delivery = modes, delivery
         self._sessions: dict[str, Session] = {}
         self._ending = asyncio.Event()
         self._initialized = False
@@ -155,7 +165,9 @@ class _Server:
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,  # the only one; a client that speaks no other disconnects
             agent_capabilities=AgentCapabilities(
-                load_session=True, prompt_capabilities=PromptCapabilities(image=True, embedded_context=True)
+                load_session=True,
+                prompt_capabilities=PromptCapabilities(image=True, embedded_context=True),
+                session_capabilities=SessionCapabilities(list=SessionListCapabilities()),
             ),
             agent_info=Implementation(name="worldagent", title="World Agent", version=version("worldagent")),
             auth_methods=[],
@@ -181,6 +193,18 @@ class _Server:
         response = LoadSessionResponse()
         if self._modes:
             response.modes = self._mode_state(session)
+        return response
+
+    async def _list_sessions(self, given: ListSessionsRequest) -> ListSessionsResponse:
+        found = await self._agent.threads(limit=LISTED, account=self._account, before=given.cursor)
+        folder = given.cwd or str(Path.cwd())  # a thread belongs to no folder
+        sessions = [
+            SessionInfo(session_id=state.thread, cwd=folder, title=state.title, updated_at=utc_text(state.since))
+            for state in found
+        ]
+        response = ListSessionsResponse(sessions=sessions)
+        if len(found) == LISTED:
+            response.next_cursor = found[-1].page_key
         return response
 
     async def _replay(self, thread: Thread, updates: Updates) -> None:
@@ -231,6 +255,9 @@ class _Server:
         self._sessions[session_id] = session
         return session
 
+    def _thread(self, session_id: str) -> Thread:
+        return self._agent.thread(session_id, account=self._account, channel=self._channel)
+
     def _session(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)
         if session is None:
@@ -249,6 +276,7 @@ _METHODS: Final[Mapping[str, tuple[type[BaseModel], _Method]]] = {
     "initialize": (InitializeRequest, _Server._initialize),
     "session/new": (NewSessionRequest, _Server._new_session),
     "session/load": (LoadSessionRequest, _Server._load_session),
+    "session/list": (ListSessionsRequest, _Server._list_sessions),
     "session/set_mode": (SetSessionModeRequest, _Server._set_mode),
     "session/prompt": (PromptRequest, _Server._prompt),
     "session/cancel": (CancelNotification, _Server._cancel),

@@ -80,6 +80,7 @@ _PACKAGE: Final = "worldagent"
 MIN_PYTHON: Final = (3, 11)
 REPORTED_PACKAGES: Final = ("dspy", "langgraph", "mcp", "pydantic")
 _EXTRAS: Final = (
+    "acp",
     "cli",
     "durable",
     "local",

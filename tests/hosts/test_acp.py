@@ -31,6 +31,8 @@ from support.services import FORMATS, Said, service
 from support.sidecar_app import digest
 from support.sidecar_clients import BOUND
 from support.sidecars import bought, environment
+from worldagent import Storage, WorldAgent
+from worldagent.testing import ScriptedLM
 
 __all__ = ["run"]
 
@@ -312,6 +314,28 @@ async def test_a_killed_process_leaves_its_question_to_the_next(home: Path) -> N
     assert bought(home) == ["hat"]
 
 
+async def test_a_call_that_was_killed_in_the_middle_is_asked_about(home: Path) -> None:
+    home.mkdir()
+    (home / "hang").touch()
+    async with editor(home) as found:
+        session = await found.new()
+        prompt = asyncio.ensure_future(found.prompt(session, "do=buy"))
+        assert await eventually(lambda: bought(home) == ["hat"], BOUND)
+        found.process.kill()
+        with pytest.raises(ConnectionError):
+            await bounded(prompt)
+    (home / "hang").unlink()
+    async with editor(home, chooses=lambda options: options[0 if "Resume it" in options else -1]) as found:
+        await found.load(session)
+        assert await found.prompt(session, "Well? words=2") == "end_turn"
+        assert [asked.options for asked in found.asked] == [
+            ["Resume it", "End it"],
+            ["It did not happen", "Call it again"],
+        ]
+        assert found.text.endswith("word0word0 word1")
+    assert bought(home) == ["hat", "hat"]
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "closed input"])
 @pytest.mark.parametrize("resume", [True, False])
 async def test_turns_are_drained_and_the_next_prompt_asks_about_them(home: Path, how: str, resume: bool) -> None:
@@ -382,6 +406,29 @@ async def test_standard_output_has_nothing_but_the_protocol(home: Path, tmp_path
     assert [answer["error"]["code"] for answer in answers if "error" in answer] == [-32700]
     assert b"imported\nmade\n" in told
     assert process.returncode == 0
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_sessions_are_listed_in_pages(home: Path) -> None:
+    async with WorldAgent("shop", lm=ScriptedLM([{"reply": "Hm."}] * 102), storage=Storage(home=home)) as agent:
+        for number in range(101):
+            await agent.thread(f"t{number}", account="ana").converse(f"Message {number}")
+        await agent.thread("other", account="ben").converse("Message of Ben")
+    async with editor(home, "--account", "ana") as found:
+        capabilities = (await found.initialize()).agent_capabilities
+        assert capabilities is not None
+        assert capabilities.model_dump(exclude_unset=True)["session_capabilities"] == {"list": {}}
+        page = await bounded(found.connection.list_sessions(cwd="/work"))
+        assert [session.session_id for session in page.sessions] == [f"t{number}" for number in range(100, 0, -1)]
+        assert (page.sessions[0].title, page.sessions[0].cwd) == ("Message 100", "/work")
+        last = await bounded(found.connection.list_sessions(cursor=page.next_cursor))
+        assert ([session.session_id for session in last.sessions], last.next_cursor) == (["t0"], None)
+        error = await found.refused("session/list", cursor="nonsense")
+        assert error.data["code"] == "invalid_argument"
+        await found.load("t0")
+        assert found.text == "Hm."
 
 
 # --- modes ------------------------------------------------------------------------------------------------------------
