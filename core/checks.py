@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -183,3 +184,19 @@ def _frozen(value: Any) -> Any:
             return tuple(map(_frozen, value))
         case _:
             return value
+
+
+def check_limits(limits: object, *names: str) -> None:
+    """Check limits that must be above 0.
+
+    Args:
+        limits: What has them as attributes.
+        *names: Their names.
+
+    Raises:
+        InvalidArgument: One of them is not above 0, or not finite.
+    """
+    for name in names:
+        value: float = getattr(limits, name)
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidArgument(f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0")

@@ -5,10 +5,12 @@ A host checks how the caller proves who they are, such as a token. The `Grant` o
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, Self, TypeVar
+from urllib.parse import quote
 
 from ...agent.threads import ThreadState
 from ...core import check_id
@@ -22,6 +24,8 @@ ANY: Final = "*"
 """The entry in a list of ids that means every id."""
 
 GRANT_LISTS: Final = ("workspaces", "accounts", "threads")
+
+MAX_PREFIX_CHARACTERS: Final = 100  # of the part of a thread's id that names its account
 
 OwnCode = Literal["forbidden", "too_many_turns", "draining", "reader_behind", "internal"]
 """The codes that a host adds to those of `core.errors`."""
@@ -38,6 +42,7 @@ class Grant:
         threads: Globs over the ids of threads.
         operator: Whether it can resume, answer and cancel turns of other accounts, change their schedules, and change
             the memory entries of the workspace.
+        thread_prefix: What `own_thread` puts before the id of a thread that the grant does not reach.
 
     Raises:
         InvalidArgument: An id or a glob is invalid.
@@ -47,6 +52,7 @@ class Grant:
     accounts: Collection[str] = ()
     threads: Collection[str] = (ANY,)
     operator: bool = False
+    thread_prefix: str = ""
 
     def __post_init__(self) -> None:
         for name in GRANT_LISTS:
@@ -80,6 +86,24 @@ class Grant:
         elif not reaches(account, self.accounts):
             raise forbidden("account")
         return Caller(workspace=workspace, account=account, grant=self)
+
+    @classmethod
+    def of_account(cls, workspace: str, account: str) -> Self:
+        """Return the grant of one account that reaches only its own threads.
+
+        Its threads' ids begin with the account's id, in which `quote` leaves no `:` and no character of a glob.
+        """
+        name = quote(check_id("account", account), safe="")
+        if len(name) > MAX_PREFIX_CHARACTERS:
+            name = f"%_{hashlib.sha256(account.encode()).hexdigest()[:32]}"  # `quote` writes no `%_`
+        return cls((workspace,), (account,), (f"{name}:{ANY}",), thread_prefix=f"{name}:")
+
+    def own_thread(self, thread: str) -> str:
+        """Return the id of the caller's thread with this name: as it is if the grant reaches it, else with the prefix.
+
+        So two accounts can both call a thread `main`.
+        """
+        return thread if self.allows_thread(thread) else f"{self.thread_prefix}{thread}"
 
     def allows_thread(self, thread: str) -> bool:
         """Whether the caller can use a thread with this id. The thread does not have to exist."""

@@ -11,6 +11,7 @@ from ...agent import UNSET, Thread, Trigger, Turn, TurnStream
 from ...agent.threads import ThreadState
 from ...core.pauses import Pause, PersonAnswer
 from ...graphs import Composed
+from ...memory.attachments import AttachmentSource
 from .answers import pause_record, read_answers
 from .arguments import (
     ConverseArguments,
@@ -30,12 +31,13 @@ from .threads import role_of
 C = TypeVar("C", bound=Call[Any])
 
 
-def begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
+def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[AttachmentSource] = ()) -> TurnStream:
     """Return the stream of a new turn, which begins when the stream is entered.
 
     Args:
         given: The arguments, which decide the surface.
         thread: The thread.
+        attachments: Images and files of a message.
     """
     how: dict[str, Any] = {
         "role": role_of(given.role),
@@ -46,7 +48,7 @@ def begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
     }
     match given:
         case ConverseArguments():
-            return thread.stream(given.text, output=given.output, **how)
+            return thread.stream(given.text, output=given.output, attachments=attachments, **how)
         case TaskArguments():
             return thread.stream_task(given.shape, given.params, **how)
         case SkillArguments():

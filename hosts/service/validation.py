@@ -45,18 +45,19 @@ Label = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS), Printa
 """Printable characters, not only blanks."""
 
 
-def validated(model: type[M], arguments: Mapping[str, Any]) -> M:
+def validated(model: type[M], arguments: Mapping[str, Any], *, texts: bool = False) -> M:
     """Validate the arguments of a call.
 
     Args:
         model: The model of the arguments.
         arguments: What the caller sent.
+        texts: Whether all values are texts, such as `"5"` for a number, as in the query of a URL.
 
     Raises:
         InvalidArgument: They are invalid. The text has names of the model and rules, and no value.
     """
     try:
-        return model.model_validate(arguments)
+        return model.model_validate(arguments, strict=False if texts else None)
     except ValidationError as failure:
         problem = describe_errors(model, failure, unknown="there is an argument that the tool does not have")
         remedies = [_fields(model, each["loc"]) for each in failure.errors(include_input=False, include_url=False)]

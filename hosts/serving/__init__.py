@@ -4,7 +4,7 @@
 `exchange_messages` is what `serve_stdio` has in common with `acp`, whose protocol is not MCP.
 """
 
-from .address import Address, HttpOptions, check_limits
+from .address import Address, HttpOptions
 from .http_server import application, serve_http, serving_pages
 from .logs import RequestLog, quiet_logs
 from .service import Operated, Service, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
@@ -21,7 +21,6 @@ __all__ = [
     "Tokens",
     "ToolSpec",
     "application",
-    "check_limits",
     "exchange_messages",
     "id_lists",
     "listed_tools",

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Self
 
+from ...core.checks import check_limits
 from ...core.errors import InvalidArgument
 
 PATH: Final = "/mcp"
@@ -104,19 +105,3 @@ class HttpOptions:
     def tls(self) -> bool:
         """Whether it speaks TLS."""
         return self.tls_cert is not None
-
-
-def check_limits(limits: object, *names: str) -> None:
-    """Check limits that must be above 0.
-
-    Args:
-        limits: What has them as attributes.
-        *names: Their names.
-
-    Raises:
-        InvalidArgument: One of them is not above 0, or not finite.
-    """
-    for name in names:
-        value: float = getattr(limits, name)
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidArgument(f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0")

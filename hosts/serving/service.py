@@ -68,9 +68,35 @@ class Tokens(Generic[G]):
         made._grants = {digest: change(grant) for digest, grant in self._grants.items()}
         return made
 
+    def session(self, token: str, *, expires: int) -> str:
+        """Return a value for a cookie that `grant_of_session` accepts in place of the token, also after a restart.
+
+        Args:
+            token: The token. It cannot be found from the value.
+            expires: When the session ends, in seconds since 1970.
+        """
+        return f"{expires}.{_signature(hashlib.sha256(token.encode()).hexdigest(), expires)}"
+
+    def grant_of_session(self, session: str, *, now: float) -> G | None:
+        """Return the grant of a session that has not ended and whose token is still accepted; None otherwise."""
+        expires, _, given = session.partition(".")
+        if not (expires.isascii() and expires.isdigit() and len(expires) < 12 and now < int(expires)):
+            return None
+        signature = given.encode("utf-8", "replace")
+        matching = [
+            grant
+            for digest, grant in self._grants.items()
+            if hmac.compare_digest(_signature(digest, int(expires)).encode(), signature)
+        ]
+        return matching[0] if matching else None
+
     def grant_of(self, access: AccessToken | None) -> G | None:
         """Return the grant of a verified token; None without a verified token."""
         return None if access is None else self._grants.get(access.client_id)
+
+
+def _signature(digest: str, expires: int) -> str:
+    return hmac.new(digest.encode(), str(expires).encode(), hashlib.sha256).hexdigest()
 
 
 def read_token_file(path: Path, grant: G, *, entry: Callable[[dict[str, Any]], G], example: str) -> Tokens[G]:

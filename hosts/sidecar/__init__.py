@@ -5,8 +5,8 @@
 
 from ..service.arguments import CONTRACT
 from ..service.call import ANY, Grant
+from ..service.pool import Limits
 from .client_roles import ClientRoles
-from .pool import Limits
 from .server import EVERYTHING, Sidecar, read_token_file, tokens_of_setting
 from .tools import schemas
 

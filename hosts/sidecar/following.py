@@ -1,14 +1,11 @@
-"""Runs a turn in its own task, while a call follows it. Events wait for the call in a bounded buffer.
-
-When the call is cancelled, it stops following. `detach` decides whether the turn then continues.
-"""
+"""The parts that all calls of a tool share, the progress that they send, and the tool `events`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -16,20 +13,15 @@ from typing import Any, Final, TypeVar
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams
 
-from ...agent import Thread, Turn, TurnStream, WorldAgent
-from ...agent.threads import ThreadState
+from ...agent import WorldAgent
 from ...core import utc_text
-from ...core.errors import UnknownTurn
-from ...core.events import Event, ReasoningDelta, TurnEnded, TurnStarted
-from ...core.pauses import Pause
-from ..service.answers import pause_record
+from ...core.events import Event, ReasoningDelta
 from ..service.arguments import EventsArguments, WorkspaceArguments
 from ..service.call import Call, Refused
-from ..service.next_steps import to_call
-from ..service.pauses import unanswered
-from ..service.records import EventsAnswer, TurnRecord
+from ..service.following import EventsRead, behind, reached_turn, read_answer
+from ..service.pool import Agents, Limits
+from ..service.records import EventsAnswer
 from .client_roles import ClientRoles
-from .pool import Agents, Limits
 
 A = TypeVar("A", bound=WorkspaceArguments)
 Context = ServerRequestContext[Any, Any]
@@ -178,121 +170,6 @@ class Progress:
             self._sent_at = asyncio.get_running_loop().time()
 
 
-def behind(turn_id: str | None) -> Refused:
-    """Return the refusal of a client that reads too slowly."""
-    return Refused(
-        "reader_behind",
-        "the client reads events more slowly than the turn sends them",
-        remedy="if the turn began with detach or a key, call `events` with the last number you received as `after`",
-        turn_id=turn_id,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Begins or resumes a turn.
-
-    Attributes:
-        stream: Returns the stream that begins or resumes it.
-        thread: Its thread.
-        answers: How many answers of a person it passes to the turn.
-        key: The idempotency key, if it begins a turn with one.
-    """
-
-    stream: Callable[[], TurnStream] = field(repr=False)
-    thread: Thread = field(repr=False)
-    answers: int = 0
-    key: str | None = None
-
-
-class Following:
-    """A turn that a call follows.
-
-    The library cancels the handler of a call whose client has disconnected, again and again until it exits. So a task
-    holds the stream and keeps the agent open, and the handler only reads events.
-
-    Args:
-        parts: Its agents count the turn, and its limits say how far behind the client can be.
-        workspace: The workspace of the turn.
-        start: Begins or resumes the turn.
-        detach: Whether the turn continues when the call stops following it.
-
-    Attributes:
-        turn_id: The id of the turn, once it is known.
-        kept: How many answers of a person were saved, even if the turn failed afterwards.
-    """
-
-    def __init__(self, parts: SidecarParts, workspace: str, start: Start, *, detach: bool) -> None:
-        self._parts = parts
-        self._detach = detach
-        self._entered: asyncio.Future[TurnStream] = asyncio.get_running_loop().create_future()
-        self._stopped = asyncio.Event()
-        self.turn_id: str | None = None
-        self.kept = 0
-        self._task = parts.agents.spawn(self._run(workspace, start))
-
-    async def events(self) -> AsyncGenerator[Event]:
-        """Yield the events, up to the end of this run of the turn.
-
-        Events of a recorded turn wait in the log, those of another turn in memory.
-
-        Raises:
-            WorldAgentError: The error with which the turn failed.
-            Refused: The turn did not begin, or the client is too far behind a turn that keeps no events.
-        """
-        waited: set[asyncio.Future[Any]] = {self._task, self._entered}
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if not self._entered.done():
-            return
-        stream = self._entered.result()
-        async for event in stream:
-            yield event
-            if not stream.recorded and stream.behind >= self._parts.limits.reader_lag:
-                raise behind(self.turn_id)
-
-    async def outcome(self) -> Turn:
-        """Return the turn, after its last event.
-
-        Raises:
-            WorldAgentError, Refused: The error with which it failed.
-        """
-        if self._entered.done():
-            return await self._entered.result().wait()
-        return await self._task
-
-    def stop(self) -> None:
-        """Stop following: the client has disconnected, or has its answer."""
-        self._stopped.set()
-        if not self._detach and not self._task.done() and not self._task.cancelling():
-            self._task.cancel()
-
-    async def _run(self, workspace: str, start: Start) -> Turn:
-        agents = self._parts.agents
-        async with agents.use(workspace):
-            with await self._counted(workspace, start):
-                stream, answers = start.stream(), start.answers
-                del start  # it holds the call's role
-                async with stream:
-                    self.kept = answers  # entering the stream saves them
-                    self.turn_id = stream.turn_id
-                    self._entered.set_result(stream)
-                    turn = await stream.wait()
-                    await self._stopped.wait()  # the client may still read
-                    return turn
-
-    async def _counted(self, workspace: str, start: Start) -> AbstractContextManager[None]:
-        """Count the turn. In a full workspace, allow a start that would only repeat an existing turn.
-
-        Raises:
-            Refused: The workspace is full.
-        """
-        agents, key = self._parts.agents, start.key
-        place: object = object() if key is None else (start.thread.scope.thread, key)
-        if key is not None and not agents.has_room(workspace, place) and await start.thread.repeats(key):
-            return nullcontext()
-        return agents.turn(workspace, place)
-
-
 # --- the tool `events` ------------------------------------------------------------------------------------------------
 
 MIN_WAIT_SECONDS = 0.25  # seconds for reading the available events if the client does not want to wait
@@ -300,30 +177,12 @@ READ_ALL_SECONDS = 10.0  # seconds for reading all events of a turn that no long
 QUIET_SECONDS = 0.02  # seconds without another event, after which the answer is sent
 
 
-@dataclass(slots=True)
-class _Read:
-    """What a call of `events` has read.
-
-    Attributes:
-        seq: The number of the last event.
-        ended: Whether the events of the run have ended.
-        started, over: Events of the turn with facts for its record.
-        events: The events for the answer.
-    """
-
-    seq: int
-    ended: bool = False
-    started: TurnStarted | None = None
-    over: TurnEnded | None = None
-    events: list[Event] = field(default_factory=list)
-
-
 async def events(call: ToolCall[EventsArguments], agent: WorldAgent) -> EventsAnswer:
     """Run `events`: attach to a turn again. It reads the log with a cursor, so slow clients need no buffer."""
     turn_id = call.given.turn_id
-    state = await _reached(call, agent)
+    state = await reached_turn(call, agent)
     call.facts.thread, call.facts.turn = state.thread, turn_id
-    progress, read = Progress(call), _Read(call.given.after)
+    progress, read = Progress(call), EventsRead(call.given.after)
     async with progress.heartbeats():
         reading = asyncio.ensure_future(_read_events(call, agent, progress, read, running=state.status == "running"))
         ending = asyncio.ensure_future(call.parts.ending.wait())
@@ -334,27 +193,12 @@ async def events(call: ToolCall[EventsArguments], agent: WorldAgent) -> EventsAn
             reading.cancel()
     if reading.done() and not reading.cancelled():
         reading.result()
-    state = await _reached(call, agent)
-    pauses: tuple[Pause, ...] = ()
-    if state.status == "paused":
-        thread = agent.thread(state.thread, account=call.caller.account, channel=state.channel)
-        pauses = unanswered(await thread.pauses())
-    ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
-    shown_status = state.status if read.ended else "running"  # the client must read more events first
-    call.note_turn(state)
-    made = to_call(call, shown_status, turn_id, pauses, seq=read.seq, ids=ids)
-    if shown_status != state.status:
-        made = [made[0].model_copy(update={"why": "there are more of its events"})]
-    return EventsAnswer(
-        turn=_record(read, state, pauses),
-        seq=read.seq,
-        next=made,
-        events=[json.loads(event.model_dump_json()) for event in read.events],
-    )
+    answer = await read_answer(call, agent, read)
+    return EventsAnswer(**dict(answer), events=[json.loads(event.model_dump_json()) for event in read.events])
 
 
 async def _read_events(
-    call: ToolCall[EventsArguments], agent: WorldAgent, progress: Progress, read: _Read, *, running: bool
+    call: ToolCall[EventsArguments], agent: WorldAgent, progress: Progress, read: EventsRead, *, running: bool
 ) -> None:
     """Send the events as progress up to the end of the run; without progress, collect the available ones.
 
@@ -367,11 +211,7 @@ async def _read_events(
         async with asyncio.timeout(seconds) as limit:
             async for event in agent.events(given.turn_id, after=given.after):
                 await progress.send(event)
-                read.seq = event.seq
-                if isinstance(event, TurnStarted):
-                    read.started = event
-                elif isinstance(event, TurnEnded):
-                    read.over = event
+                read.note(event)
                 if wanted:
                     continue
                 read.events.append(event)
@@ -380,34 +220,3 @@ async def _read_events(
                 if running:
                     limit.reschedule(clock() + QUIET_SECONDS)
             read.ended = True
-
-
-async def _reached(call: ToolCall[EventsArguments], agent: WorldAgent) -> ThreadState:
-    """Return the state of the turn.
-
-    Raises:
-        UnknownTurn: The turn does not exist, or the token does not reach it. The error does not reveal which.
-    """
-    state = await agent.turn(call.given.turn_id)
-    if state is not None and call.caller.grant.allows_thread(state.thread):
-        return state
-    raise UnknownTurn(
-        "the token reaches no turn of the workspace with this id", remedy="give the id that the turn's answer had"
-    )
-
-
-def _record(read: _Read, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnRecord:
-    """Return the turn as far as it is known here. Facts from its events are present only if this call read them."""
-    over = read.over if read.over is not None and read.over.status == state.status else None
-    typed = over is not None and over.status == "done" and state.kind in ("task", "skill")
-    return TurnRecord.model_validate(
-        {
-            "id": state.turn_id,
-            "thread": state.thread,
-            "status": state.status,
-            "text": None if over is None else over.text,
-            "result": json.loads(over.text) if typed and over is not None else None,
-            "role_tiers": None if read.started is None else [tier.value for tier in state.role_tiers],
-            "pauses": [pause_record(pause) for pause in pauses],
-        }
-    )

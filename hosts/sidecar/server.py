@@ -25,11 +25,11 @@ from mcp.shared.exceptions import MCPError
 from ...agent import WorldAgent
 from ...storage import Storage
 from ..service.call import ANY, GRANT_LISTS, CallFacts, Grant
+from ..service.pool import Agents, Databases, Limits
 from ..serving import RequestLog, Tokens, id_lists, listed_tools
 from ..serving import read_token_file as read_tokens
 from .client_roles import ClientRoles
 from .following import Context, SidecarParts
-from .pool import Agents, Databases, Limits
 from .tools import TOOLS, call_tool, schemas
 
 _EXAMPLE: Final = (
@@ -69,7 +69,7 @@ def read_token_file(path: Path, grant: Grant = EVERYTHING) -> Tokens[Grant]:
 
 
 def _grant_of(table: dict[str, Any]) -> Grant:
-    lists = id_lists(table, GRANT_LISTS, "operator")
+    lists: dict[str, Any] = {**id_lists(table, GRANT_LISTS, "operator")}
     operator = table.get("operator", False)
     if not isinstance(operator, bool):
         raise ValueError("must have true or false as operator")
@@ -103,6 +103,7 @@ class Sidecar:
     Attributes:
         server: The MCP server.
         tokens: The argument `tokens`.
+        parts: The agents and the limits, for a web app that serves the same agents.
     """
 
     def __init__(
@@ -120,9 +121,7 @@ class Sidecar:
         limits = limits or Limits()
         self._agents = Agents(make, limits)
         self._databases = Databases(self._agents, storage)
-        self._parts = SidecarParts(
-            agents=self._agents, limits=limits, ending=asyncio.Event(), client_roles=client_roles
-        )
+        self.parts = SidecarParts(agents=self._agents, limits=limits, ending=asyncio.Event(), client_roles=client_roles)
         self._log = RequestLog(tools=TOOLS)
         self._tools_list = listed_tools(TOOLS, schemas())
         taken = {tool.name: tool.input_schema for tool in self._tools_list}
@@ -147,7 +146,7 @@ class Sidecar:
 
     def end_streams(self) -> None:
         """End calls that wait for events of turns in other processes, so that a transport can close."""
-        self._parts.ending.set()
+        self.parts.ending.set()
 
     async def drain(self, seconds: float) -> None:
         """Refuse new calls, stop each turn at its next step, and close the agents. A second call does nothing.
@@ -193,7 +192,7 @@ class Sidecar:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
         facts = _FACTS.get() or CallFacts()
         facts.tool = params.name
-        return await call_tool(self._parts, ctx, params, grant=self._granted(), facts=facts)
+        return await call_tool(self.parts, ctx, params, grant=self._granted(), facts=facts)
 
     async def _logged(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Log one line for each request. This is a server middleware, so it also sees requests without a handler."""

@@ -12,16 +12,17 @@ from ...agent import Thread, Turn, WorldAgent
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
 from ...core.events import ReasoningDelta
-from ...core.pauses import Pause, PersonAnswer
+from ...core.pauses import Pause
 from ..service import turns
 from ..service.arguments import ResumeArguments, SurfaceArguments
 from ..service.call import check_resume, owns_turn
+from ..service.following import Following, Start
 from ..service.members import enlist_member
 from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
 from ..service.threads import thread_of
 from .asking import Asking, Round
-from .following import Following, Progress, Start, ToolCall
+from .following import Progress, ToolCall
 
 TurnCall = ToolCall[SurfaceArguments] | ToolCall[ResumeArguments]
 
@@ -31,7 +32,7 @@ async def surface(call: ToolCall[SurfaceArguments], agent: WorldAgent) -> TurnAn
     thread, asking = thread_of(agent, call, name=call.given.name), Asking(call)
     if asking.round is not None:
         return await _continue_round(call, thread, asking, asking.round)
-    return await _until_answered(call, thread, asking, _beginning(call.given, thread))
+    return await _until_answered(call, thread, asking, Start.beginning(call.given, thread))
 
 
 async def resume(call: ToolCall[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
@@ -43,7 +44,7 @@ async def resume(call: ToolCall[ResumeArguments], agent: WorldAgent) -> TurnAnsw
     call = turns.with_detach(call)
     state = await thread.state()
     await enlist_member(agent, None if state is None else state.account)
-    return await _until_answered(call, thread, asking, _answering(call.given, thread, answers))
+    return await _until_answered(call, thread, asking, Start.answering(call.given, thread, answers))
 
 
 async def _continue_round(
@@ -65,7 +66,7 @@ async def _continue_round(
     check_resume(call.caller, state, got.keys(), pauses, changes=turns.has_changes(call.given))
     going = turns.with_detach(call)
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
-        found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
+        found = await _until_answered(going, thread, asking, Start.answering(going.given, thread, got))
         if isinstance(found, InputRequiredResult) or call.facts.sent_events or not _has_key(call.given):
             return found
     # The same call was made twice concurrently, and the other one answered or resumed first.
@@ -83,7 +84,7 @@ async def _repeat_lost(
     """
     given = call.given
     if _has_key(given):
-        return await _until_answered(call, thread, asking, _beginning(given, thread))
+        return await _until_answered(call, thread, asking, Start.beginning(given, thread))
     return await _report_status(call, thread, asking, before.turn, before.thread)
 
 
@@ -150,7 +151,7 @@ async def _until_answered(
             if not got and (turn.pauses or not own or answered):
                 return turns.turn_answer(call, turn, seq=progress.seq)
             answered = None if got else turn  # other callers answered, and possibly did not resume the turn
-            start = _answering(call.given, thread, got or {})
+            start = Start.answering(call.given, thread, got or {})
 
 
 async def _note_needs(call: TurnCall, thread: Thread, turn: Turn) -> None:
@@ -176,7 +177,7 @@ def _open_to(call: TurnCall, state: ThreadState | None, pauses: Sequence[Pause])
 
 
 async def _follow(call: TurnCall, progress: Progress, asking: Asking, start: Start) -> Turn:
-    following = Following(call.parts, call.caller.workspace, start, detach=bool(call.given.detach))
+    following = Following(call.parts.agents, call.caller.workspace, start, detach=bool(call.given.detach))
     del start
     try:
         sent_events = False
@@ -211,11 +212,3 @@ async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: i
                 if upto is not None and event.seq >= upto:
                     return
                 await progress.send(event)
-
-
-def _answering(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]) -> Start:
-    return Start(lambda: turns.resume(given, thread, answers), thread, answers=len(answers))
-
-
-def _beginning(given: SurfaceArguments, thread: Thread) -> Start:
-    return Start(lambda: turns.begin(given, thread), thread, key=given.key)

@@ -1,4 +1,4 @@
-"""The agents of the sidecar, one for each workspace. An agent is opened at the first call for its workspace.
+"""The agents of a server, one for each workspace. An agent is opened at the first call for its workspace.
 
 While an agent with a society is open, its messages are delivered here.
 
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ...agent import WorldAgent
+from ...core.checks import check_limits
 from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
-from ..service.call import Refused
-from ..service.members import delivering
-from ..serving import check_limits
+from .call import Refused
+from .members import delivering
 
 _log = logging.getLogger("worldagent.sidecar")
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much the sidecar does concurrently, and how long it waits for a slow reader.
+    """How much a server does concurrently, and how long it waits for a slow reader.
 
     Attributes:
         turns: The most running turns in one workspace.
@@ -94,11 +94,15 @@ class Agents:
     Args:
         make: Makes the agent of a workspace, not yet open. It can return the same agent again after that was closed.
         limits: How many agents can be open, and how many turns each can run.
+
+    Attributes:
+        limits: The argument `limits`.
+        draining: Whether it opens no agents any more.
     """
 
     def __init__(self, make: Callable[[str], WorldAgent], limits: Limits) -> None:
         self._make = make
-        self._limits = limits
+        self.limits = limits
         self._places: dict[str, _Place] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.draining = False
@@ -123,7 +127,7 @@ class Agents:
         """Yield the agent of a workspace, and keep it open inside the block.
 
         Raises:
-            Refused: The sidecar is ending, or all places are in use.
+            Refused: The server is ending, or all places are in use.
             WorldAgentError: The agent cannot be made or opened. The next call tries again.
         """
         place = await self._place(workspace)
@@ -137,7 +141,7 @@ class Agents:
     def has_room(self, workspace: str, turn: object) -> bool:
         """Whether a turn can start or be followed. Any number of calls can follow a turn that is already counted."""
         turns = self._places[workspace].turns
-        return turn in turns or len(turns) < self._limits.turns
+        return turn in turns or len(turns) < self.limits.turns
 
     @contextmanager
     def turn(self, workspace: str, turn: object) -> Generator[None]:
@@ -154,7 +158,7 @@ class Agents:
         if not self.has_room(workspace, turn):
             raise Refused(
                 "too_many_turns",
-                f"the workspace has {self._limits.turns} running turns, which is its limit",
+                f"the workspace has {self.limits.turns} running turns, which is its limit",
                 remedy="wait until some have ended, and call again",
             )
         place.turns[turn] += 1
@@ -183,8 +187,8 @@ class Agents:
         return task
 
     def refusal(self) -> Refused:
-        """Return the refusal of a call that arrives while the sidecar ends."""
-        return Refused("draining", "the sidecar is ending", remedy="call again, at the sidecar that replaces it")
+        """Return the refusal of a call that arrives while the server ends."""
+        return Refused("draining", "the server is ending", remedy="call again, at the server that replaces it")
 
     async def drain(self, seconds: float) -> None:
         """Refuse new calls, stop the turns at their next step, and close the agents.
@@ -208,7 +212,7 @@ class Agents:
             await self._room(workspace)
 
     def _new_place(self, workspace: str) -> _Place | None:
-        if len(self._places) >= self._limits.workspaces:
+        if len(self._places) >= self.limits.workspaces:
             return None
         # Not in the context of the first request, because the agent serves all requests.
         delivery = AsyncExitStack()
@@ -229,7 +233,7 @@ class Agents:
             if not idle:
                 raise Refused(
                     "too_many_turns",
-                    f"all {self._limits.workspaces} agents of the sidecar are in use",
+                    f"all {self.limits.workspaces} agents of the server are in use",
                     remedy="wait until an agent is idle, and call again",
                 )
             now = time.monotonic()

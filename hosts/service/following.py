@@ -1,0 +1,240 @@
+"""Runs a turn in its own task, while a call follows it. Events wait for the call in a bounded buffer.
+
+When the call is cancelled, it stops following. `detach` decides whether the turn then continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from ...agent import Thread, Turn, TurnStream, WorldAgent
+from ...agent.threads import ThreadState
+from ...core.errors import UnknownTurn
+from ...core.events import Event, TurnEnded, TurnStarted
+from ...core.pauses import Pause, PersonAnswer
+from ...memory.attachments import AttachmentSource
+from . import turns
+from .answers import pause_record
+from .arguments import EventsArguments, ResumeArguments, SurfaceArguments
+from .call import Call, Refused
+from .next_steps import to_call
+from .pauses import unanswered
+from .pool import Agents
+from .records import TurnAnswer, TurnRecord
+
+
+def behind(turn_id: str | None) -> Refused:
+    """Return the refusal of a client that reads too slowly."""
+    return Refused(
+        "reader_behind",
+        "the client reads events more slowly than the turn sends them",
+        remedy="if the turn began with detach or a key, call `events` with the last number you received as `after`",
+        turn_id=turn_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begins or resumes a turn.
+
+    Attributes:
+        stream: Returns the stream that begins or resumes it.
+        thread: Its thread.
+        answers: How many answers of a person it passes to the turn.
+        key: The idempotency key, if it begins a turn with one.
+    """
+
+    stream: Callable[[], TurnStream] = field(repr=False)
+    thread: Thread = field(repr=False)
+    answers: int = 0
+    key: str | None = None
+
+    @classmethod
+    def beginning(cls, given: SurfaceArguments, thread: Thread, attachments: Sequence[AttachmentSource] = ()) -> Self:
+        """Return what begins the turn that the arguments describe."""
+        return cls(lambda: turns.begin(given, thread, attachments), thread, key=given.key)
+
+    @classmethod
+    def answering(
+        cls, given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]
+    ) -> Self:
+        """Return what resumes the thread's turn with a person's answers, by pause id."""
+        return cls(lambda: turns.resume(given, thread, answers), thread, answers=len(answers))
+
+
+class Following:
+    """A turn that a call follows.
+
+    The library cancels the handler of a call whose client has disconnected, again and again until it exits. So a task
+    holds the stream and keeps the agent open, and the handler only reads events.
+
+    Args:
+        agents: They count the turn, and their limits say how far behind the client can be.
+        workspace: The workspace of the turn.
+        start: Begins or resumes the turn.
+        detach: Whether the turn continues when the call stops following it.
+
+    Attributes:
+        turn_id: The id of the turn, once it is known.
+        kept: How many answers of a person were saved, even if the turn failed afterwards.
+    """
+
+    def __init__(self, agents: Agents, workspace: str, start: Start, *, detach: bool) -> None:
+        self._agents = agents
+        self._detach = detach
+        self._entered: asyncio.Future[TurnStream] = asyncio.get_running_loop().create_future()
+        self._stopped = asyncio.Event()
+        self.turn_id: str | None = None
+        self.kept = 0
+        self._task = agents.spawn(self._run(workspace, start))
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """Yield the events, up to the end of this run of the turn.
+
+        Events of a recorded turn wait in the log, those of another turn in memory.
+
+        Raises:
+            WorldAgentError: The error with which the turn failed.
+            Refused: The turn did not begin, or the client is too far behind a turn that keeps no events.
+        """
+        waited: set[asyncio.Future[Any]] = {self._task, self._entered}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not self._entered.done():
+            return
+        stream = self._entered.result()
+        async for event in stream:
+            yield event
+            if not stream.recorded and stream.behind >= self._agents.limits.reader_lag:
+                raise behind(self.turn_id)
+
+    async def outcome(self) -> Turn:
+        """Return the turn, after its last event.
+
+        Raises:
+            WorldAgentError, Refused: The error with which it failed.
+        """
+        if self._entered.done():
+            return await self._entered.result().wait()
+        return await self._task
+
+    def stop(self) -> None:
+        """Stop following: the client has disconnected, or has its answer."""
+        self._stopped.set()
+        if not self._detach and not self._task.done() and not self._task.cancelling():
+            self._task.cancel()
+
+    async def _run(self, workspace: str, start: Start) -> Turn:
+        agents = self._agents
+        async with agents.use(workspace):
+            with await self._counted(workspace, start):
+                stream, answers = start.stream(), start.answers
+                del start  # it holds the call's role
+                async with stream:
+                    self.kept = answers  # entering the stream saves them
+                    self.turn_id = stream.turn_id
+                    self._entered.set_result(stream)
+                    turn = await stream.wait()
+                    await self._stopped.wait()  # the client may still read
+                    return turn
+
+    async def _counted(self, workspace: str, start: Start) -> AbstractContextManager[None]:
+        """Count the turn. In a full workspace, allow a start that would only repeat an existing turn.
+
+        Raises:
+            Refused: The workspace is full.
+        """
+        agents, key = self._agents, start.key
+        place: object = object() if key is None else (start.thread.scope.thread, key)
+        if key is not None and not agents.has_room(workspace, place) and await start.thread.repeats(key):
+            return nullcontext()
+        return agents.turn(workspace, place)
+
+
+# --- turns that the call did not begin ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class EventsRead:
+    """What a call has read of a turn that it did not begin.
+
+    Attributes:
+        seq: The number of the last event.
+        ended: Whether the events of the run have ended.
+        started, over: Events of the turn with facts for its record.
+        events: The events for the answer.
+    """
+
+    seq: int
+    ended: bool = False
+    started: TurnStarted | None = None
+    over: TurnEnded | None = None
+    events: list[Event] = field(default_factory=list)
+
+    def note(self, event: Event) -> None:
+        """Note an event that was read."""
+        self.seq = event.seq
+        if isinstance(event, TurnStarted):
+            self.started = event
+        elif isinstance(event, TurnEnded):
+            self.over = event
+
+
+async def reached_turn(call: Call[EventsArguments], agent: WorldAgent) -> ThreadState:
+    """Return the state of the turn.
+
+    Raises:
+        UnknownTurn: The turn does not exist, or the token does not reach it. The error does not reveal which.
+    """
+    state = await agent.turn(call.given.turn_id)
+    if state is not None and call.caller.grant.allows_thread(state.thread):
+        return state
+    raise UnknownTurn(
+        "the token reaches no turn of the workspace with this id", remedy="give the id that the turn's answer had"
+    )
+
+
+async def read_answer(call: Call[EventsArguments], agent: WorldAgent, read: EventsRead) -> TurnAnswer:
+    """Return the turn as far as it was read, and what the caller can call next.
+
+    Args:
+        call: The call.
+        agent: The agent.
+        read: What was read.
+
+    Raises:
+        UnknownTurn: As for `reached_turn`.
+    """
+    turn_id, state = call.given.turn_id, await reached_turn(call, agent)
+    pauses: tuple[Pause, ...] = ()
+    if state.status == "paused":
+        thread = agent.thread(state.thread, account=call.caller.account, channel=state.channel)
+        pauses = unanswered(await thread.pauses())
+    ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
+    shown_status = state.status if read.ended else "running"  # the client must read more events first
+    call.note_turn(state)
+    made = to_call(call, shown_status, turn_id, pauses, seq=read.seq, ids=ids)
+    if shown_status != state.status:
+        made = [made[0].model_copy(update={"why": "there are more of its events"})]
+    return TurnAnswer(turn=_record(read, state, pauses), seq=read.seq, next=made)
+
+
+def _record(read: EventsRead, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnRecord:
+    """Return the turn as far as it is known here. Facts from its events are present only if this call read them."""
+    over = read.over if read.over is not None and read.over.status == state.status else None
+    typed = over is not None and over.status == "done" and state.kind in ("task", "skill")
+    return TurnRecord.model_validate(
+        {
+            "id": state.turn_id,
+            "thread": state.thread,
+            "status": state.status,
+            "text": None if over is None else over.text,
+            "result": json.loads(over.text) if typed and over is not None else None,
+            "role_tiers": None if read.started is None else [tier.value for tier in state.role_tiers],
+            "pauses": [pause_record(pause) for pause in pauses],
+        }
+    )

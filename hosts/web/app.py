@@ -1,0 +1,344 @@
+"""The web app: finds the caller of a request, checks its arguments, and answers with a record or a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from ...agent import WorldAgent
+from ...core.errors import AgentClosed, AttachmentInvalid, InvalidArgument, WorldAgentError
+from ..service.arguments import MAX_JSON_DEPTH, ThreadArguments, WorkspaceArguments
+from ..service.call import Call, CallFacts, Grant, Refused, check_thread
+from ..service.pool import Agents, Limits
+from ..service.records import Answer
+from ..service.validation import validated
+from ..serving import Tokens
+from ..sidecar import Sidecar
+from ..sidecar.following import SidecarParts
+from .errors import HttpRefused, error_response, internal
+from .routes import ENDPOINTS, Endpoint, openapi
+from .security import SESSION_COOKIE, SESSION_SECONDS, Guard, Login, grant_of
+from .turns import Failed, WebCall, failed, follow_turn, run_turn, turn_response, wants_stream
+
+MAX_BODY_BYTES: Final = 4 << 20
+DRAIN_SECONDS: Final = 5.0
+_JSON: Final = "application/json"
+
+log = logging.getLogger("worldagent.web")
+
+
+class WebApp:
+    """All surfaces of agents over HTTP, as an ASGI app.
+
+    Mount it in another app, and let that app's lifespan open it: `FastAPI(lifespan=web.lifespan)` and
+    `app.mount("/agent", web)`. Or run it by itself: `uvicorn module:web`.
+
+    Args:
+        agents: The agent, not yet open, which the app opens and closes; or a function that makes the agent of a
+            workspace, for several. A `Sidecar`, to serve its agents to its callers over both.
+        login: Says who sends a request, from your own login: the id of an account, which then reaches only its own
+            threads; a `Grant`; or None for a person who is not logged in. It can be `async`.
+        tokens: The tokens that are accepted as `Authorization: Bearer TOKEN`, each with its grant.
+        grant: What every caller can use if there is neither `login` nor `tokens`, on a server that only you reach.
+        limits: The limits; None means `Limits()`.
+        origins: Origins of other apps whose pages can call this one, such as `https://app.example.com`.
+
+    Raises:
+        InvalidArgument: None of `login`, `tokens` and `grant` says who can call.
+    """
+
+    def __init__(
+        self,
+        agents: WorldAgent | Callable[[str], WorldAgent] | Sidecar,
+        *,
+        login: Login | None = None,
+        tokens: Tokens[Grant] | None = None,
+        grant: Grant | None = None,
+        limits: Limits | None = None,
+        origins: Collection[str] = (),
+    ) -> None:
+        if login is None and tokens is None and grant is None:
+            raise InvalidArgument(
+                "a web app must know who calls it",
+                remedy="pass `login`, a function that returns the account of a request, or `tokens`",
+            )
+        self._login, self._tokens, self._grant = login, tokens, grant
+        self.workspace = agents.workspace if isinstance(agents, WorldAgent) else None
+        self._owned = not isinstance(agents, Sidecar)
+        self.parts = agents.parts if isinstance(agents, Sidecar) else _parts(agents, limits or Limits())
+        middleware = [Middleware(Guard, origins=origins)]
+        if origins:
+            cors = Middleware(
+                CORSMiddleware,
+                allow_origins=list(origins),
+                allow_credentials=True,
+                allow_methods=["*"],
+                allow_headers=["*"],
+            )
+            middleware.append(cors)
+        self._app = Starlette(
+            routes=self._routes(),
+            middleware=middleware,
+            lifespan=self.lifespan,
+            exception_handlers={404: _not_found, 405: _not_allowed},
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await self._app(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
+        """Open the agent, and close it after the block; turns then stop at their next step and can be resumed."""
+        if self.workspace is not None:
+            async with self.parts.agents.use(self.workspace):
+                pass
+        try:
+            yield
+        finally:
+            if self._owned:
+                self.parts.ending.set()
+                await self.parts.agents.drain(DRAIN_SECONDS)
+
+    async def grant(self, request: Request) -> Grant:
+        """Return what the sender of a request can use.
+
+        Raises:
+            HttpRefused: The sender is unknown.
+        """
+        if self._tokens is None and self._login is None:
+            assert self._grant is not None, "the constructor requires one of the three"
+            return self._grant
+        return await grant_of(request, tokens=self._tokens, login=self._login, workspace=self.workspace)
+
+    async def call(self, request: Request, model: type[WorkspaceArguments], given: Mapping[str, Any]) -> WebCall[Any]:
+        """Check the arguments of a request and whether its sender reaches what they name.
+
+        Args:
+            request: The request.
+            model: The model of the arguments.
+            given: The arguments.
+
+        Raises:
+            HttpRefused: The sender is unknown.
+            Refused: The sender does not reach what the arguments name.
+            InvalidArgument: The arguments are invalid.
+        """
+        grant = await self.grant(request)
+        texts = request.method in ("GET", "DELETE")
+        arguments = validated(model, given, texts=texts)
+        if isinstance(arguments, ThreadArguments):
+            arguments = arguments.model_copy(update={"thread": grant.own_thread(arguments.thread)})
+        caller = grant.caller(arguments.workspace, arguments.account)
+        facts = CallFacts(workspace=caller.workspace)
+        if isinstance(arguments, ThreadArguments):
+            check_thread(grant, arguments.thread)
+            facts.thread = arguments.thread
+        return WebCall(given=arguments, caller=caller, facts=facts, parts=self.parts)
+
+    def _routes(self) -> list[BaseRoute]:
+        routes: list[BaseRoute] = [
+            Route(each.path, self._answering(each), methods=[each.method], name=each.name) for each in ENDPOINTS
+        ]
+        return [
+            *routes,
+            Route("/me", self._checked(self._me), methods=["GET"]),
+            Route("/login", self._checked(self._log_in), methods=["POST"]),
+            Route("/logout", self._checked(self._log_out), methods=["POST"]),
+            Route("/attachments", self._checked(self._attach), methods=["POST"]),
+            Route("/attachments/{sha256}", self._checked(self._attachment), methods=["GET"]),
+            Route("/openapi.json", self._checked(self._openapi), methods=["GET"]),
+        ]
+
+    def _answering(self, endpoint: Endpoint) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            given = {**await _arguments(request, endpoint), **request.path_params}
+            if endpoint.kind == "events" and "last-event-id" in request.headers:
+                given["after"] = request.headers["last-event-id"]
+            call = await self.call(request, endpoint.arguments, given)
+            if endpoint.kind == "turn":
+                return await turn_response(request, run_turn(call), call)
+            if endpoint.kind == "events" and wants_stream(request):
+                return await turn_response(request, follow_turn(call), call)
+            return JSONResponse((await self._run(call, endpoint.run)).model_dump(mode="json"))
+
+        return self._checked(answer)
+
+    async def _run(self, call: Call[Any], run: Callable[[Any, WorldAgent], Any]) -> Answer:
+        async with self.parts.agents.use(call.caller.workspace) as agent:
+            try:
+                answer: Answer = await run(call, agent)
+                return answer
+            except WorldAgentError as error:
+                failure = await failed(call, agent, error)
+        raise failure
+
+    def _checked(self, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """Return an endpoint that answers with the record of an error, and logs a line for each request."""
+
+        async def checked(request: Request) -> Response:
+            began, code = time.perf_counter(), "ok"
+            failure: WorldAgentError | Refused
+            advice: Mapping[str, Any] = {}
+            try:
+                response: Response = await answer(request)
+                return response
+            except HttpRefused as refused:
+                code = refused.code
+                return refused.response()
+            except Failed as error:
+                failure, advice = error.failure, error.advice
+            except AgentClosed as error:
+                failure = self.parts.agents.refusal() if self.parts.agents.draining else error
+            except (WorldAgentError, Refused) as error:
+                failure = error
+            except Exception as error:  # broad: custom code runs below; the text can hold what the client sent
+                log.error("a request failed: %s", type(error).__name__)
+                failure = internal()
+            finally:
+                ms = (time.perf_counter() - began) * 1000
+                log.debug("%s %s %s %.1f ms", request.method, request.scope.get("route_name", ""), code, ms)
+            return error_response(failure, advice)
+
+        return checked
+
+    # --- endpoints that no tool of the sidecar has --------------------------------------------------------------------
+
+    async def _me(self, request: Request) -> Response:
+        """Who the caller is, as this app sees it."""
+        call = await self.call(request, WorkspaceArguments, dict(request.query_params))
+        caller = call.caller
+        return JSONResponse(
+            {
+                "contract": 1,
+                "workspace": caller.workspace,
+                "account": caller.account,
+                "operator": caller.grant.operator,
+                "thread_prefix": caller.grant.thread_prefix,
+            }
+        )
+
+    async def _log_in(self, request: Request) -> Response:
+        """Exchange a token for a session cookie, so that a page need not keep the token."""
+        body = await _body(request)
+        token = body.get("token")
+        access = await self._tokens.verify_token(token) if self._tokens and isinstance(token, str) else None
+        if access is None or self._tokens is None:
+            raise HttpRefused(401, "invalid_token", "the token is not accepted", "send one that this server accepts")
+        assert isinstance(token, str)
+        response = JSONResponse({"contract": 1, "logged_in": True})
+        session = self._tokens.session(token, expires=int(time.time()) + SESSION_SECONDS)
+        secure, path = request.url.scheme == "https", request.scope.get("root_path") or "/"
+        response.set_cookie(
+            SESSION_COOKIE, session, max_age=SESSION_SECONDS, path=path, httponly=True, samesite="strict", secure=secure
+        )
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        response = JSONResponse({"contract": 1, "logged_in": False})
+        response.delete_cookie(SESSION_COOKIE, path=request.scope.get("root_path") or "/", samesite="strict")
+        return response
+
+    async def _attach(self, request: Request) -> Response:
+        """Store the body of the request, to attach to a message later."""
+        query = dict(request.query_params)
+        name = query.pop("name", None)
+        call = await self.call(request, WorkspaceArguments, query)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower() or None
+        async with self.parts.agents.use(call.caller.workspace) as agent:
+            data = await _read(request, agent.attachments.limit)
+            if not data:
+                raise AttachmentInvalid("the request has no content", remedy="send the file as the body of the request")
+            stored = await agent.attachments.add(data, name=name, media_type=kind)
+        return JSONResponse({"contract": 1, "attachment": stored.to_json()})
+
+    async def _attachment(self, request: Request) -> Response:
+        """The content of an attachment, which a browser saves and does not show."""
+        call = await self.call(request, WorkspaceArguments, dict(request.query_params))
+        async with self.parts.agents.use(call.caller.workspace) as agent:
+            data = await agent.attachments.read(request.path_params["sha256"])
+        headers = {"Content-Disposition": "attachment", "Content-Security-Policy": "sandbox; default-src 'none'"}
+        return Response(data, media_type="application/octet-stream", headers=headers)
+
+    async def _openapi(self, request: Request) -> Response:
+        """The OpenAPI document, which is public."""
+        servers = [{"url": request.scope.get("root_path") or "/"}]
+        return JSONResponse({**openapi(), "servers": servers})
+
+
+def _parts(agents: WorldAgent | Callable[[str], WorldAgent], limits: Limits) -> SidecarParts:
+    def one(workspace: str) -> WorldAgent:
+        assert isinstance(agents, WorldAgent)
+        return agents
+
+    make = one if isinstance(agents, WorldAgent) else agents
+    return SidecarParts(agents=Agents(make, limits), limits=limits, ending=asyncio.Event())
+
+
+async def _arguments(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.has_body:
+        return await _body(request)
+    query = request.query_params
+    many = {name for name, field in endpoint.arguments.model_fields.items() if "list[" in str(field.annotation).lower()}
+    return {name: query.getlist(name) if name in many else query[name] for name in query}
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the body of a request.
+
+    Raises:
+        HttpRefused: The body is too large, or of another type.
+        InvalidArgument: It is not a JSON object.
+    """
+    data = await _read(request, MAX_BODY_BYTES)
+    if not data:
+        return {}
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+        raise HttpRefused(
+            415, "unsupported_media_type", "the body must be JSON", f"send the header `Content-Type: {_JSON}`"
+        )
+    found: Any = None
+    with suppress(ValueError, RecursionError):  # their messages quote the body
+        found = json.loads(data)
+    if not isinstance(found, dict):
+        raise InvalidArgument(
+            "the body must be a JSON object", remedy=f"send one, nested at most {MAX_JSON_DEPTH} levels"
+        )
+    return found
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise HttpRefused(413, "too_large", f"the body has more than {limit:,} bytes", "send less at once")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return HttpRefused(
+        404, "not_found", "there is no such path", "see /openapi.json for the paths of this server"
+    ).response()
+
+
+async def _not_allowed(request: Request, error: Exception) -> Response:
+    return HttpRefused(
+        405, "method_not_allowed", "the path does not take this method", "see /openapi.json for what it takes"
+    ).response()

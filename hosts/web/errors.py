@@ -1,0 +1,109 @@
+"""Errors as HTTP responses: the record of the error as JSON, and a status that proxies and clients understand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import JSONResponse
+
+from ...core import errors
+from ...core.errors import HostError, ModelFacing, WorldAgentError
+from ..service.call import Refused
+from ..service.next_steps import error_record
+from ..service.records import ErrorAnswer
+
+_REFUSALS: Final[Mapping[str, int]] = {
+    "forbidden": 403,
+    "too_many_turns": 429,
+    "draining": 503,
+    "reader_behind": 503,
+    "internal": 500,
+}
+
+_STATUSES: Final[Mapping[type[WorldAgentError], int]] = {
+    errors.AgentClosed: 503,
+    errors.AlreadyAnswered: 409,
+    errors.AttachmentMissing: 404,
+    errors.EntryChanged: 409,
+    errors.EventsGone: 410,
+    errors.HostForbidden: 403,
+    errors.KeyReused: 409,
+    errors.LeaseLost: 409,
+    errors.LifecycleError: 409,
+    errors.LimitReached: 429,
+    errors.MailboxFull: 429,
+    errors.MissingExtra: 500,
+    errors.ModelNotConfigured: 500,
+    errors.ModelRateLimited: 429,
+    errors.NameTaken: 409,
+    errors.NothingToResume: 409,
+    errors.NotAnApprover: 403,
+    errors.RoleChanged: 409,
+    errors.RoleRequired: 409,
+    errors.ThreadBusy: 409,
+    errors.ThreadPaused: 409,
+    errors.TurnTimeout: 504,
+}
+
+
+class HttpRefused(Exception):
+    """A request that is refused before it reaches a call.
+
+    Args:
+        status: The status of the response.
+        code: The code for programs.
+        problem: What is wrong, without any value that the client sent.
+        remedy: What the reader can do about it.
+    """
+
+    def __init__(self, status: int, code: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.status, self.code, self.problem, self.remedy = status, code, problem, remedy
+
+    def response(self) -> JSONResponse:
+        """Return it as a response."""
+        record = {"code": self.code, "problem": self.problem, "remedy": self.remedy, "retryable": False}
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else None
+        return JSONResponse({"contract": 1, "error": record}, status_code=self.status, headers=headers)
+
+
+def internal(turn_id: str | None = None) -> Refused:
+    """Return the refusal of a call that failed with an error that is not ours."""
+    return Refused(
+        "internal",
+        "the server failed with an internal error",
+        remedy="look at its log, or ask its operator",
+        turn_id=turn_id,
+    )
+
+
+def status_of(failure: WorldAgentError | Refused) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(failure, Refused):
+        return _REFUSALS[failure.code]
+    known = next((status for kind, status in _STATUSES.items() if isinstance(failure, kind)), None)
+    if known is not None:
+        return known
+    if failure.code.startswith("unknown_"):
+        return 404
+    if isinstance(failure, HostError):
+        return 503 if failure.retryable else 502
+    return 422 if isinstance(failure, ModelFacing) else 400
+
+
+def error_content(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an error as JSON, as `ErrorAnswer` describes it.
+
+    Args:
+        failure: The error.
+        advice: Fields that replace or extend its record, from `advised`.
+    """
+    return ErrorAnswer(error=error_record(failure, advice)).model_dump(mode="json", exclude_none=True)
+
+
+def error_response(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> JSONResponse:
+    """Return an error as a response."""
+    status = status_of(failure)
+    headers = {"Retry-After": "1"} if status in (429, 503) else None
+    return JSONResponse(error_content(failure, advice), status_code=status, headers=headers)

@@ -1,0 +1,205 @@
+"""The endpoints: a table of paths, each with the sidecar's tool that answers it, and the OpenAPI document of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from ...agent import WorldAgent
+from ..service.arguments import WorkspaceArguments
+from ..service.records import Answer, ErrorAnswer, EventsAnswer
+from ..sidecar.tools import TOOLS
+from .turns import MessageArguments, read_events
+
+Run = Callable[[Any, WorldAgent], Awaitable[Any]]
+Kind = Literal["call", "turn", "events"]
+
+_PATHS: Final = """
+POST   /threads/{thread:path}/messages      converse
+GET    /threads/{thread:path}/messages      history
+POST   /threads/{thread:path}/tasks         task
+POST   /threads/{thread:path}/skills        run_skill
+POST   /threads/{thread:path}/resume        resume
+GET    /threads/{thread:path}/pauses        pauses
+POST   /threads/{thread:path}/cancel        cancel
+POST   /threads/{thread:path}/fork          fork
+PUT    /threads/{thread:path}/title         thread_rename
+PUT    /threads/{thread:path}/archived      thread_archive
+PUT    /threads/{thread:path}/role          thread_role_set
+DELETE /threads/{thread:path}/role          thread_role_clear
+POST   /threads/{thread:path}/role/explain  explain_role
+POST   /threads/{thread:path}/distil        memory_distil
+GET    /threads                             threads
+GET    /turns/{turn_id}/events              events
+GET    /schedules                           schedule_list
+POST   /schedules                           schedule_add
+GET    /schedules/{schedule}                schedule_show
+DELETE /schedules/{schedule}                schedule_remove
+PUT    /schedules/{schedule}/paused         schedule_pause
+POST   /schedules/{schedule}/run            schedule_run
+GET    /schedules/{schedule}/runs           schedule_history
+GET    /memory                              memory_list
+POST   /memory                              memory_add
+GET    /memory/search                       memory_search
+POST   /memory/forget                       memory_forget
+GET    /memory/{entry}                      memory_show
+PATCH  /memory/{entry}                      memory_edit
+GET    /members                             society_members
+GET    /members/graph                       society_graph
+GET    /members/waiting                     society_spawns
+POST   /members/{member}/approve            society_approve
+POST   /members/{member}/reject             society_reject
+POST   /members/{member}/withdraw           society_withdraw
+GET    /members/{member}/outcomes           society_outcomes
+POST   /members/{to}/messages               society_send
+GET    /contacts                            society_contacts
+GET    /inbox                               society_inbox
+POST   /inbox/read                          society_read
+PUT    /outcomes/{episode}/feedback         society_feedback
+GET    /events                              event_list
+POST   /events                              event_post
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One method of one path.
+
+    Attributes:
+        method: The HTTP method.
+        path: The path, with the names of arguments in braces.
+        name: The name of the sidecar's tool.
+        title: What it does, in two or three words.
+        description: What it does.
+        arguments: The model of its arguments, of the path, the query and the body together.
+        answer: The model of its JSON answer.
+        kind: Whether it runs a turn, follows one, or is a plain call.
+        run: Answers a plain call.
+    """
+
+    method: str
+    path: str
+    name: str
+    title: str
+    description: str
+    arguments: type[WorkspaceArguments]
+    answer: type[Answer]
+    kind: Kind
+    run: Run
+
+    @property
+    def in_path(self) -> list[str]:
+        """The names of the arguments in its path."""
+        return [part[1:-1].partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
+
+    @property
+    def has_body(self) -> bool:
+        """Whether arguments come as a JSON body; otherwise they come in the query."""
+        return self.method not in ("GET", "DELETE")
+
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("converse", "task", "run_skill", "resume"), "turn"),
+    "events": "events",
+}
+
+
+def _endpoint(method: str, path: str, name: str) -> Endpoint:
+    tool = TOOLS[name]
+    assert issubclass(tool.answer, Answer)
+    return Endpoint(
+        method=method,
+        path=path,
+        name=name,
+        title=tool.title,
+        description=tool.description,
+        arguments=MessageArguments if name == "converse" else tool.arguments,
+        answer=tool.answer,
+        kind=_KINDS.get(name, "call"),
+        run=read_events if name == "events" else tool.run,
+    )
+
+
+ENDPOINTS: Final = tuple(_endpoint(*line.split()) for line in _PATHS.strip().splitlines())
+
+
+# --- OpenAPI ----------------------------------------------------------------------------------------------------------
+
+_OF_CALLER: Final = ("workspace", "account")
+_REFERENCE: Final = "#/components/schemas/{model}"
+_STREAM_NOTE: Final = (
+    "With `Accept: text/event-stream` the turn's events come as they happen, each with its number as the id, and then "
+    "the answer with the type `turn`."
+)
+
+
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI document of the endpoints."""
+    models = {one for each in ENDPOINTS for one in (each.arguments, each.answer)} | {ErrorAnswer, EventsAnswer}
+    wanted: Any = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
+    made, definitions = models_json_schema(wanted, ref_template=_REFERENCE)
+    schemas: dict[Any, Any] = {model: schema for (model, _), schema in made.items()}
+    parts: dict[str, Any] = definitions.get("$defs", {})
+    paths: dict[str, dict[str, Any]] = {}
+    for each in ENDPOINTS:
+        operation = _operation(each, parts[_name(schemas[each.arguments])], schemas)
+        paths.setdefault(each.path.replace(":path", ""), {})[each.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "worldagent", "version": version("worldagent")},
+        "paths": paths,
+        "components": {
+            "schemas": parts,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _name(schema: Mapping[str, Any]) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _operation(
+    endpoint: Endpoint, arguments: Mapping[str, Any], schemas: Mapping[type[BaseModel], Any]
+) -> dict[str, Any]:
+    fields: dict[str, Any] = arguments["properties"]
+    required = arguments.get("required", ())
+    in_path = endpoint.in_path
+    parameters = [_parameter("path", name, fields[name], required=True) for name in in_path]
+    rest = {name: one for name, one in fields.items() if name not in in_path}
+    made: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.title,
+        "description": endpoint.description,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "The answer", "content": {"application/json": {"schema": schemas[endpoint.answer]}}},
+            "default": {
+                "description": "An error",
+                "content": {"application/json": {"schema": schemas[ErrorAnswer]}},
+            },
+        },
+    }
+    if endpoint.kind != "call":
+        made["description"] = f"{endpoint.description} {_STREAM_NOTE}"
+        made["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    if endpoint.has_body:
+        body = {"type": "object", "properties": rest, "additionalProperties": False}
+        wanted = [name for name in required if name in rest]
+        schema = {**body, "required": wanted} if wanted else body
+        made["requestBody"] = {"required": bool(wanted), "content": {"application/json": {"schema": schema}}}
+    else:
+        parameters += [_parameter("query", name, one, required=name in required) for name, one in rest.items()]
+    return made
+
+
+def _parameter(place: str, name: str, schema: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
+    shown = {key: value for key, value in schema.items() if key != "description"}
+    made = {"name": name, "in": place, "required": required, "schema": shown}
+    return {**made, "description": schema["description"]} if "description" in schema else made

@@ -1,0 +1,141 @@
+"""Who calls, and which requests are refused whoever calls.
+
+A browser sends a person's cookies with requests of every page, so a request that changes something must come from this
+app's own pages or from an origin that the app allows. Tokens are accepted in a header, never in a URL, because URLs are
+kept in histories and logs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...core.errors import InvalidArgument
+from ..service.call import Grant
+from ..serving import Tokens
+from .errors import HttpRefused
+
+Login: TypeAlias = Callable[[Request], "str | Grant | Awaitable[str | Grant | None] | None"]
+"""Says who sends a request: the id of an account, which then reaches its own threads; a `Grant`; or None for a request
+of a person who is not logged in."""
+
+SESSION_COOKIE: Final = "worldagent_session"
+SESSION_SECONDS: Final = 12 * 3600
+_SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+_SECRET_NAMES: Final = frozenset(
+    {"access_token", "api_key", "apikey", "authorization", "password", "secret", "token", SESSION_COOKIE}
+)
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Guard:
+    """The outermost middleware. It refuses unsafe requests, and adds headers that tell browsers what is safe.
+
+    Args:
+        app: The rest of the app.
+        origins: Origins besides the app's own that can send requests that change something, such as
+            `https://app.example.com`.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (self._app if refusal is None else refusal.response())(scope, receive, sent)
+
+    def _refusal(self, scope: Scope) -> HttpRefused | None:
+        names = {name.lower() for name in QueryParams(scope["query_string"])}
+        if names & _SECRET_NAMES:
+            return HttpRefused(
+                400,
+                "secret_in_url",
+                "the URL has a parameter for a secret, and URLs are kept in histories and logs",
+                "send the token in the header `Authorization: Bearer TOKEN`",
+            )
+        if scope["method"] not in _SAFE_METHODS and not self._is_trusted(Headers(scope=scope)):
+            return HttpRefused(
+                403,
+                "invalid_origin",
+                "the request comes from a page of another origin",
+                "call from the app's own pages, or name the origin in `origins`",
+            )
+        return None
+
+    def _is_trusted(self, headers: Headers) -> bool:
+        """Whether a request that changes something comes from this app, an allowed origin, or not from a page."""
+        origin = headers.get("origin")
+        if origin in self._origins:
+            return True
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return site in ("same-origin", "none")
+        # The scheme is not compared: behind a proxy that ends TLS, the app does not know its own.
+        return origin is None or urlsplit(origin).netloc == headers.get("host")
+
+
+async def grant_of(
+    request: Request, *, tokens: Tokens[Grant] | None, login: Login | None, workspace: str | None
+) -> Grant:
+    """Return what the sender of a request can use.
+
+    Args:
+        request: The request.
+        tokens: The tokens that are accepted; None accepts none.
+        login: The hook of the host; None: there is none.
+        workspace: The workspace of an account that `login` returns; None if the app serves several.
+
+    Raises:
+        HttpRefused: The sender is unknown.
+        InvalidArgument: The app serves several workspaces, and `login` returned only an account.
+    """
+    found: str | Grant | None = None
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if tokens is not None and scheme.lower() == "bearer":
+        found = tokens.grant_of(await tokens.verify_token(token.strip()))
+    elif tokens is not None and SESSION_COOKIE in request.cookies:
+        found = tokens.grant_of_session(request.cookies[SESSION_COOKIE], now=time.time())
+    if found is None and login is not None:
+        answer = login(request)
+        found = await answer if inspect.isawaitable(answer) else answer
+    if found is None:
+        raise HttpRefused(
+            401,
+            "not_logged_in",
+            "the request does not say who sends it",
+            "log in, or send the header `Authorization: Bearer TOKEN` with a token that this server accepts",
+        )
+    if isinstance(found, Grant):
+        return found
+    if workspace is None:
+        raise InvalidArgument(
+            "`login` returned an account, and the app serves several workspaces",
+            remedy="return `Grant.of_account(workspace, account)`",
+        )
+    return Grant.of_account(workspace, found)

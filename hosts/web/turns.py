@@ -1,0 +1,278 @@
+"""Turns over HTTP: events as server-sent events while the turn runs, or one JSON answer at its end.
+
+The data of an event is the event as JSON, and its id is the event's number (`seq`). The last one has the type `turn`
+with the answer that the sidecar's tools give, or the type `error` with an error of a turn that has begun. A turn that
+cannot begin answers with the status of its error. A stream that breaks is taken up with `GET /turns/TURN/events` and
+the header `Last-Event-ID`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import Field
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...agent import WorldAgent
+from ...core.errors import WorldAgentError
+from ...core.events import Event, ReasoningDelta
+from ...memory.attachments import Attachment
+from ..service import turns
+from ..service.arguments import (
+    ConverseArguments,
+    EventsArguments,
+    ResumeArguments,
+    WorkspaceArguments,
+)
+from ..service.call import Call, Refused
+from ..service.following import EventsRead, Following, Start, reached_turn, read_answer
+from ..service.members import enlist_member
+from ..service.next_steps import advised, name_turn
+from ..service.records import EventsAnswer, TurnAnswer
+from ..service.threads import thread_of
+from ..service.validation import Label, Wire
+from ..sidecar.following import SidecarParts
+from .errors import error_content, internal
+
+A = TypeVar("A", bound=WorkspaceArguments)
+
+LOG = logging.getLogger("worldagent.web")
+
+EVENT_STREAM: Final = "text/event-stream"
+QUIET_SECONDS: Final = 0.02  # seconds without another event, after which a JSON answer with events is sent
+_HEADERS: Final = {
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",  # nginx and others then send each event at once
+}
+
+
+class AttachmentArgument(Wire):
+    """An image or a file of a message: the record that `POST /attachments` returned, or the address of an image."""
+
+    name: Label
+    media_type: Label
+    bytes: int | None = Field(default=None, ge=0)
+    sha256: str | None = Field(default=None, max_length=64)
+    url: str | None = Field(default=None, max_length=2000)
+
+
+class MessageArguments(ConverseArguments):
+    """The arguments of a message that is sent over HTTP."""
+
+    attachments: list[AttachmentArgument] = Field(
+        default_factory=list, max_length=16, description="images and files: records that POST /attachments returned"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebCall(Call[A]):
+    """A call over HTTP.
+
+    Attributes:
+        parts: The parts that all calls share.
+    """
+
+    parts: SidecarParts = field(repr=False)
+
+
+TurnCall = WebCall[Any]
+"""A call with `SurfaceArguments` or `ResumeArguments`."""
+
+
+class Failed(Exception):
+    """A call failed.
+
+    Args:
+        failure: Why.
+        advice: What to say about it besides, from `advised`.
+    """
+
+    def __init__(self, failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> None:
+        super().__init__(failure.code)
+        self.failure, self.advice = failure, advice
+
+
+async def failed(call: Call[Any], agent: WorldAgent, error: WorldAgentError) -> Failed:
+    """Return a failure of a call with what the caller can do next."""
+    await name_turn(call, agent, error)
+    return Failed(error, await advised(call, agent, error))
+
+
+async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:
+    """Begin or resume a turn, and yield its events and then the answer.
+
+    Raises:
+        Failed: It could not begin, or it failed.
+        Refused: The server ends, or has too many turns.
+    """
+    given, agents, seq = call.given, call.parts.agents, call.given.after
+    async with agents.use(call.caller.workspace) as agent:
+        following: Following | None = None
+        try:
+            start = await _start(call, agent)
+            if isinstance(given, ResumeArguments):
+                given = turns.with_detach(call).given
+            following = Following(agents, call.caller.workspace, start, detach=bool(given.detach))
+            del start  # it holds the call's role
+            async for event in following.events():
+                call.facts.turn = following.turn_id
+                if isinstance(event, ReasoningDelta):
+                    yield event
+                elif event.seq > given.after:
+                    seq = event.seq
+                    yield event
+            turn = await following.outcome()
+            state = await agent.turn(turn.id)
+            if state is not None:
+                call.note_turn(state)
+            yield turns.turn_answer(call, turn, seq=seq)
+        except WorldAgentError as error:
+            if following is not None:
+                error.turn_id, call.facts.kept = error.turn_id or following.turn_id, following.kept
+            failure = await failed(call, agent, error)
+        else:
+            return
+        finally:
+            if following is not None:
+                following.stop()
+        raise failure
+
+
+async def _start(call: TurnCall, agent: WorldAgent) -> Start:
+    given, name = call.given, getattr(call.given, "name", None)
+    thread = thread_of(agent, call, name=name)
+    if isinstance(given, ResumeArguments):
+        answers = await turns.checked_answers(call, thread)
+        state = await thread.state()
+        await enlist_member(agent, None if state is None else state.account)
+        return Start.answering(given, thread, answers)
+    named = given.attachments if isinstance(given, MessageArguments) else ()
+    sources = [Attachment(size=each.bytes, **each.model_dump(exclude={"bytes"})) for each in named]
+    return Start.beginning(given, thread, sources)
+
+
+async def follow_turn(call: WebCall[EventsArguments]) -> AsyncGenerator[Event | TurnAnswer]:
+    """Yield the events of a turn after a number, up to the end of its run, and then the turn.
+
+    Raises:
+        Failed: There is no such turn, or its events are gone.
+        Refused: The server ends.
+    """
+    read = EventsRead(call.given.after)
+    async with call.parts.agents.use(call.caller.workspace) as agent:
+        try:
+            await reached_turn(call, agent)
+            async for event in agent.events(call.given.turn_id, after=call.given.after):
+                read.note(event)
+                yield event
+            read.ended = True
+            yield await read_answer(call, agent, read)
+        except WorldAgentError as error:
+            failure = await failed(call, agent, error)
+        else:
+            return
+        raise failure
+
+
+async def read_events(call: WebCall[EventsArguments], agent: WorldAgent) -> EventsAnswer:
+    """Return the events of a turn after a number as JSON, for clients behind a proxy that holds streams back.
+
+    It waits up to `wait` seconds for the first event.
+    """
+    given, read = call.given, EventsRead(call.given.after)
+    await reached_turn(call, agent)
+    clock = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(max(given.wait, QUIET_SECONDS)) as limit, aclosing(_events(call, agent)) as events:
+            async for event in events:
+                read.note(event)
+                read.events.append(event)
+                if len(read.events) == given.limit:
+                    break
+                limit.reschedule(clock() + QUIET_SECONDS)
+            else:
+                read.ended = True
+    except TimeoutError:
+        pass
+    answer = await read_answer(call, agent, read)
+    return EventsAnswer(**dict(answer), events=[json.loads(event.model_dump_json()) for event in read.events])
+
+
+async def _events(call: WebCall[EventsArguments], agent: WorldAgent) -> AsyncGenerator[Event]:
+    async for event in agent.events(call.given.turn_id, after=call.given.after):
+        yield event
+
+
+def wants_stream(request: Request) -> bool:
+    """Whether the client accepts server-sent events; a client that accepts anything gets JSON."""
+    return EVENT_STREAM in request.headers.get("accept", "")
+
+
+async def turn_response(request: Request, items: AsyncGenerator[Event | TurnAnswer], call: WebCall[Any]) -> Response:
+    """Return a turn as a response: a stream if the client accepts one, else JSON at its end.
+
+    Args:
+        request: The request.
+        items: What `run_turn` or `follow_turn` yields.
+        call: The call.
+
+    Raises:
+        Failed, Refused: It could not begin.
+    """
+    if not wants_stream(request):
+        async with aclosing(items):
+            answer: TurnAnswer | None = None
+            async for item in items:
+                answer = item if isinstance(item, TurnAnswer) else None
+        assert answer is not None, "the last item is the answer"
+        return JSONResponse(answer.model_dump(mode="json"))
+    first = await anext(items)
+    if isinstance(first, TurnAnswer) and "last-event-id" in request.headers and first.turn.status != "running":
+        await items.aclose()
+        return Response(status_code=204)  # a browser's EventSource then stops to connect again
+    limits = call.parts.limits
+    return EventSourceResponse(
+        _sent(first, items),
+        headers=_HEADERS,
+        ping=max(1, int(limits.heartbeat)),
+        send_timeout=limits.reader_stall,
+        sep="\n",
+    )
+
+
+async def _sent(first: Event | TurnAnswer, rest: AsyncGenerator[Event | TurnAnswer]) -> AsyncIterator[ServerSentEvent]:
+    async with aclosing(rest):
+        yield _message(first)
+        try:
+            async for item in rest:
+                yield _message(item)
+        except Failed as failed_:
+            yield _error(error_content(failed_.failure, failed_.advice))
+        except Refused as refused:
+            yield _error(error_content(refused, {}))
+        except Exception as error:  # broad: custom code runs below, and its text can hold what the client sent
+            LOG.error("a stream failed: %s", type(error).__name__)
+            yield _error(error_content(internal(), {}))
+
+
+def _message(item: Event | TurnAnswer) -> ServerSentEvent:
+    if isinstance(item, TurnAnswer):
+        return _event({"type": "turn", **item.model_dump(mode="json")})
+    number = None if isinstance(item, ReasoningDelta) else str(item.seq)
+    return ServerSentEvent(data=item.model_dump_json(), id=number, sep="\n")
+
+
+def _error(content: Mapping[str, Any]) -> ServerSentEvent:
+    return _event({"type": "error", **content})
+
+
+def _event(content: Mapping[str, Any]) -> ServerSentEvent:
+    return ServerSentEvent(data=json.dumps(content, ensure_ascii=False), sep="\n")

@@ -1,0 +1,162 @@
+"""Who can call the web app, and which requests it refuses whoever calls."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering
+from support.web import STREAM, client_of, say, web
+from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.web import Grant, Tokens, WebApp
+
+pytestmark = pytest.mark.requirement("T10")
+
+TOKENS = Tokens([("secret-of-ana", Grant.of_account("novel", "ana")), ("secret-of-all", Grant(("*",), ("*",)))])
+
+
+def code(response: Any) -> tuple[int, str]:
+    """The status and the code of an error, which has a remedy."""
+    error = response.json()["error"]
+    assert error["remedy"]
+    return response.status_code, error["code"]
+
+
+def test_an_app_must_know_who_calls_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="login"):
+        WebApp(pytest.fail)
+
+
+async def test_a_person_who_is_not_logged_in_reaches_nothing(tmp_path: Path) -> None:
+    async with web(tmp_path, answering()) as client:
+        for path in ("/me", "/threads", "/memory", "/events", "/turns/turn_1/events"):
+            assert code(await _stranger(client, path)) == (401, "not_logged_in")
+
+
+async def _stranger(client: Any, path: str) -> Any:
+    async with client_of(str(client.base_url), "") as stranger:
+        del stranger.headers["x-user"]
+        return await stranger.get(path)
+
+
+async def test_a_token_is_accepted_in_the_header_and_refused_in_the_url(tmp_path: Path) -> None:
+    async with web(tmp_path, answering(), login=None, tokens=TOKENS) as client:
+        assert code(await client.get("/me")) == (401, "not_logged_in")
+        assert code(await client.get("/me", headers={"Authorization": "Bearer wrong"})) == (401, "not_logged_in")
+        me = (await client.get("/me", headers={"Authorization": "Bearer secret-of-ana"})).json()
+        assert [me["workspace"], me["account"], me["thread_prefix"]] == ["novel", "ana", "ana:"]
+        for name in ("token", "access_token", "API_KEY"):
+            refused = await client.get("/me", params={name: "secret-of-ana"})
+            assert code(refused) == (400, "secret_in_url")
+            assert "secret-of-ana" not in refused.text
+
+
+async def test_a_page_logs_in_with_a_token_once_and_out_again(tmp_path: Path) -> None:
+    async with web(tmp_path, answering(), login=None, tokens=TOKENS) as client:
+        assert code(await client.post("/login", json={"token": "wrong"})) == (401, "invalid_token")
+        response = await client.post("/login", json={"token": "secret-of-ana"})
+        cookie = response.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert "secret-of-ana" not in cookie
+        assert (await client.get("/me")).json()["account"] == "ana"
+        assert (await client.post("/logout")).status_code == 200
+        assert code(await client.get("/me")) == (401, "not_logged_in")
+        client.cookies.set("worldagent_session", "99999999999.0000")
+        assert code(await client.get("/me")) == (401, "not_logged_in")
+
+
+@pytest.mark.parametrize(
+    ("headers", "accepted"),
+    [
+        ({}, True),  # not a browser
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "https://evil.example.com"}, False),
+        ({"Origin": "https://evil.example.com"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": "https://app.example.com", "Sec-Fetch-Site": "cross-site"}, True),
+    ],
+)
+async def test_a_page_of_another_origin_changes_nothing(
+    tmp_path: Path, headers: dict[str, str], accepted: bool
+) -> None:
+    async with web(tmp_path, answering("Fine."), origins=["https://app.example.com"]) as client:
+        response = await client.post("/threads/main/messages", json={"text": "Hello."}, headers=headers)
+        if accepted:
+            assert response.json()["turn"]["text"] == "Fine."
+        else:
+            assert code(response) == (403, "invalid_origin")
+            assert (await client.get("/threads")).json()["threads"] == []
+
+
+async def test_an_origin_that_is_not_named_may_not_read_answers(tmp_path: Path) -> None:
+    async with web(tmp_path, answering(), origins=["https://app.example.com"]) as client:
+        named = await client.get("/me", headers={"Origin": "https://app.example.com"})
+        other = await client.get("/me", headers={"Origin": "https://evil.example.com"})
+        assert named.headers["access-control-allow-origin"] == "https://app.example.com"
+        assert "access-control-allow-origin" not in other.headers
+
+
+async def test_responses_tell_browsers_to_guess_keep_and_frame_nothing(tmp_path: Path) -> None:
+    async with web(tmp_path, answering()) as client:
+        headers = (await client.get("/me")).headers
+        assert [headers[name] for name in ("x-content-type-options", "cache-control", "x-frame-options")] == [
+            "nosniff",
+            "no-store",
+            "DENY",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "status", "found"),
+    [
+        ("GET", "/nothing", {}, 404, "not_found"),
+        ("DELETE", "/threads", {}, 405, "method_not_allowed"),
+        ("POST", "/threads/main/messages", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, ""),
+        ("POST", "/threads/main/messages", {"json": ["text"]}, 400, ""),
+        ("POST", "/threads/main/messages", {"json": {"text": " "}}, 400, ""),
+        ("POST", "/threads/main/messages", {"json": {"text": "x", "secret": 1}}, 400, ""),
+        ("POST", "/threads/main/messages", {"content": b"text=x"}, 415, "unsupported_media_type"),
+        ("POST", "/threads/main/resume", {"json": {"answers": {"nothing": {"approve": {}}}}}, 409, "nothing_to_resume"),
+        ("GET", "/threads?limit=many", {}, 400, ""),
+        ("GET", "/turns/turn_1/events", {"headers": {**STREAM, "Last-Event-ID": "x"}}, 400, ""),
+        ("POST", "/attachments", {"content": b""}, 400, "attachment_invalid"),
+        ("GET", "/attachments/zz", {}, 400, ""),
+        ("GET", f"/attachments/{'0' * 64}", {}, 404, "attachment_missing"),
+        ("GET", "/me?workspace=other", {}, 403, "forbidden"),
+        ("GET", "/me?account=bob", {}, 403, "forbidden"),
+    ],
+)
+async def test_bad_input_has_a_status_and_a_remedy(
+    tmp_path: Path, method: str, path: str, more: dict[str, Any], status: int, found: str
+) -> None:
+    async with web(tmp_path, answering()) as client:
+        assert code(await client.request(method, path, **more)) == (status, found or "invalid_argument")
+
+
+async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    async with web(tmp_path, answering()) as client:
+        body = {"text": "x" * (5 << 20)}
+        assert code(await client.post("/threads/main/messages", json=body)) == (413, "too_large")
+
+
+async def test_a_role_of_a_call_reaches_the_model_and_no_response(tmp_path: Path) -> None:
+    role = {"content": "Speak as the night ferryman speaks.", "name": "ferryman"}
+    lm = answering("Fine.")
+    async with web(tmp_path, lm) as client:
+        events = await say(client, "Hello.", role=role)
+        assert lm.calls[0].role is not None
+        assert "ferryman speaks" not in str(events)
+        invalid = await client.post("/threads/main/messages", json={"text": "x", "role": {**role, "more": 1}})
+        assert "ferryman speaks" not in invalid.text
+
+
+async def test_the_openapi_document_has_every_endpoint(tmp_path: Path) -> None:
+    async with web(tmp_path, answering()) as client:
+        document = (await client.get("/openapi.json")).json()
+        turn = document["paths"]["/threads/{thread}/messages"]["post"]
+        assert "text" in turn["requestBody"]["content"]["application/json"]["schema"]["required"]
+        assert "text/event-stream" in turn["responses"]["200"]["content"]
+        assert len(document["paths"]) > 30

@@ -1,0 +1,108 @@
+"""Turns over the web app: streams, reconnection, pauses and their answers, attachments, JSON instead of a stream."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering
+from support.web import STREAM, client_of, events_in, say, web
+from worldagent import tool
+from worldagent.testing import ScriptedLM
+
+pytestmark = pytest.mark.requirement("T4", "T10")
+
+
+@tool(risk="write")
+def buy(item: str) -> str:
+    """Buy an item."""
+    return f"one {item} is on its way"
+
+
+def buying() -> ScriptedLM:
+    """A model that wants to buy a hat, and then says what came of it."""
+    return ScriptedLM(
+        [{"reply": "", "calls": [{"tool": "buy", "arguments": {"item": "hat"}}]}, {"reply": "A hat is on its way."}]
+    )
+
+
+async def test_a_turn_comes_as_events_with_their_numbers_and_then_the_answer(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine, thank you.")) as client:
+        *events, last = await say(client, "How are you?")
+        assert [each["id"] for each in events] == [str(number) for number in range(1, len(events) + 1)]
+        assert [each["type"] for each in (events[0], events[-1])] == ["turn_started", "turn_ended"]
+        assert [last["type"], last["turn"]["status"], last["turn"]["text"]] == ["turn", "done", "Fine, thank you."]
+        messages = (await client.get("/threads/main/messages")).json()["messages"]
+        assert [each["body"]["text"] for each in messages] == ["How are you?", "Fine, thank you."]
+
+
+async def test_a_client_that_wants_json_gets_the_turn_at_its_end(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine.")) as client:
+        turn = (await client.post("/threads/main/messages", json={"text": "Hello."})).json()["turn"]
+        assert [turn["status"], turn["text"], turn["thread"]] == ["done", "Fine.", "ana:main"]
+
+
+async def test_a_broken_stream_is_taken_up_after_the_last_event_and_ends_for_good(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine.")) as client:
+        *events, last = await say(client, "Hello.", key="k1")
+        path = f"/turns/{last['turn']['id']}/events"
+        rest = events_in((await client.get(path, headers={**STREAM, "Last-Event-ID": "2"})).text)
+        assert [each["type"] for each in rest] == [each["type"] for each in events[2:]] + ["turn"]
+        over = await client.get(path, headers={**STREAM, "Last-Event-ID": str(len(events))})
+        assert over.status_code == 204  # a browser's EventSource stops at this
+        page = (await client.get(path, params={"after": 1, "wait": 1})).json()
+        assert [each["seq"] for each in page["events"]] == list(range(2, len(events) + 1))
+
+
+async def test_a_pause_is_listed_answered_and_answered_once(tmp_path: Path) -> None:
+    async with web(tmp_path, buying(), agent={"tools": [buy]}) as client:
+        last = (await say(client, "Buy a hat."))[-1]
+        assert last["turn"]["status"] == "paused"
+        [pause] = (await client.get("/threads/main/pauses")).json()["pauses"]
+        assert [pause["function"], pause["arguments"]] == ["buy", {"item": "hat"}]
+        answers: dict[str, Any] = {"answers": {pause["id"]: {"approve": {}}}}
+        response = await client.post("/threads/main/resume", json=answers, headers=STREAM)
+        assert events_in(response.text)[-1]["turn"]["text"] == "A hat is on its way."
+        again = await client.post("/threads/main/resume", json=answers, headers=STREAM)
+        assert [again.status_code, again.json()["error"]["code"]] == [409, "already_answered"]
+
+
+async def test_the_error_of_a_turn_that_has_begun_is_the_last_event_and_says_what_to_do(tmp_path: Path) -> None:
+    async with web(tmp_path, buying(), agent={"tools": [buy]}) as client:
+        await say(client, "Buy a hat.")
+        error = (await say(client, "And?"))[-1]
+        assert [error["type"], error["error"]["code"], len(error["error"]["pauses"])] == ["error", "thread_paused", 1]
+        response = await client.post("/threads/main/messages", json={"text": "And?"})
+        assert [response.status_code, response.json()["error"]["code"]] == [409, "thread_paused"]
+
+
+async def test_an_attachment_is_stored_named_in_a_message_and_read_again(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def reply(call: Any) -> dict[str, Any]:
+        seen.append(call.text)
+        return {"reply": "Read."}
+
+    async with web(tmp_path, ScriptedLM(reply)) as client:
+        sent = await client.post(
+            "/attachments",
+            params={"name": "notes.txt"},
+            content=b"The hat is red.",
+            headers={"Content-Type": "text/plain"},
+        )
+        stored = sent.json()["attachment"]
+        await say(client, "What colour is it?", attachments=[stored])
+        assert "The hat is red." in str(seen)
+        read = await client.get(f"/attachments/{stored['sha256']}")
+        assert [read.content, read.headers["content-disposition"]] == [b"The hat is red.", "attachment"]
+
+
+async def test_two_accounts_can_both_call_a_thread_main_and_do_not_see_each_other(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine.")) as ana, client_of(str(ana.base_url), "bob") as bob:
+        turn = (await say(ana, "I am Ana."))[-1]["turn"]
+        assert (await bob.get("/threads/main/messages")).json()["messages"] == []
+        await say(bob, "I am Bob.")
+        assert [each["thread"] for each in (await bob.get("/threads")).json()["threads"]] == ["bob:main"]
+        assert (await bob.get(f"/threads/{turn['thread']}/messages")).json()["messages"] == []
+        missing = await bob.get(f"/turns/{turn['id']}/events", headers=STREAM)
+        assert [missing.status_code, missing.json()["error"]["code"]] == [404, "unknown_turn"]
