@@ -17,8 +17,9 @@ from typing import Any, Final, Literal, get_args
 from pydantic import Json
 
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
-from ..core.checks import check_choice, to_json
+from ..core.checks import check_choice, check_number, to_json
 from ..core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
+from ..core.validation import check_integer
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
@@ -26,7 +27,7 @@ from .members import LIVE, Member, first_of_domain, members_of, participant, rea
 from .messages import RoleMessage
 from .notices import Announcing
 from .outcomes import Outcome, record_outcome
-from .roles import ROOT, USER, RoleStatus
+from .roles import ROOT, USER, RoleStatus, check_kind
 from .workspace import Event, RoutingDecision, WorkspaceConfig
 
 EventState = Literal["waiting", "decided", "paused", "done"]
@@ -37,6 +38,8 @@ EventResult = Literal["done", "failed", "refused", "cancelled", "escalated", "ig
 
 MAX_EVENTS: Final = 10_000
 """How many events of a workspace can be open."""
+
+_MAX_LISTED: Final = MAX_EVENTS
 
 MAX_FORWARDS: Final = 3
 """The forward with this number is an escalation to the owner (A2)."""
@@ -211,8 +214,9 @@ class Events:
             KeyReused: An event with this id has other content.
             MailboxFull: As many events are open as a workspace can have.
             UnknownMember: There is no member `to`.
-            InvalidArgument: The `untrusted` of its metadata is not a list of names.
+            InvalidArgument: It is no `Event`, or the `untrusted` of its metadata is not a list of names.
         """
+        check_kind("event", event, Event)
         marks = event.metadata.get(UNTRUSTED, ())
         if not isinstance(marks, tuple):
             raise InvalidArgument("`untrusted` in an event's metadata must be a list of names", remedy="pass a list")
@@ -280,11 +284,12 @@ class Events:
 
         Args:
             state: Only those with this state: `waiting`, `decided`, `paused` or `done`.
-            limit: The most to return.
+            limit: The most to return, 1 to 10,000.
 
         Raises:
-            InvalidArgument: `state` is not known.
+            InvalidArgument: `state` is not known, or `limit` is out of bounds.
         """
+        check_integer("limit", limit, _MAX_LISTED, remedy="choose another number")
         if state is not None:
             check_choice("state", state, get_args(EventState))
         given = (self._workspace, state, state, limit)
@@ -295,8 +300,12 @@ class Events:
         """The first event of each member's line that is not over and does not wait for a person.
 
         Args:
-            most: The most to return.
+            most: The most to return, 1 to 10,000.
+
+        Raises:
+            InvalidArgument: `most` is out of bounds.
         """
+        check_integer("most", most, _MAX_LISTED, remedy="choose another number")
         rows = await self._database.read(lambda tx: tx.execute(_NEXT, (self._workspace, most)))
         return tuple(_posted(row) for row in rows)
 
@@ -305,8 +314,13 @@ class Events:
 
         Args:
             after: Only those with a higher place.
-            most: The most to return.
+            most: The most to return, 1 to 10,000.
+
+        Raises:
+            InvalidArgument: `after` is not a number, or `most` is out of bounds.
         """
+        check_number("after", after)
+        check_integer("most", most, _MAX_LISTED, remedy="choose another number")
         rows = await self._database.read(lambda tx: tx.execute(_PAUSED, (self._workspace, after, most)))
         return tuple(_posted(row) for row in rows)
 

@@ -7,12 +7,14 @@ turn for the rest.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from ..core import new_id
+from ..core.checks import check_number, items
 from ..core.errors import ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact, WorldAgentError
 from ..core.scope import is_id
 from ..core.validation import check_integer
@@ -137,14 +139,14 @@ class Mailroom(MessageRules):
             UnknownContact: The sender does not know the receiver, or the one that it introduces.
             ChainTooLong: Too many messages led to it since the last of a person or event.
             MailboxFull: As many messages wait for the receiver as its mailbox holds.
-            InvalidArgument: An id is invalid.
+            InvalidArgument: An id, or another argument, is invalid.
         """
         sender, receiver = self._alias(from_id), self._alias(to_id)
         try:
             if isinstance(content, RoleMessage):
                 message = replace(content, from_id=sender, to_id=receiver)
             else:
-                given = dict(payload or {})
+                given = {} if payload is None else payload
                 message = RoleMessage(
                     id=message_id or new_id("msg"),
                     type=envelope_of(_type_of(given), kind),
@@ -154,7 +156,8 @@ class Mailroom(MessageRules):
                     payload=given,
                     correlation_id=answers,
                 )
-            return await self._announcing.transact(lambda tx: self._send(tx, message, marks))
+            read = items("marks", marks, str)
+            return await self._announcing.transact(lambda tx: self._send(tx, message, read))
         except _REFUSALS as error:
             await self._refused(error, sender, receiver)
             raise
@@ -188,6 +191,7 @@ class Mailroom(MessageRules):
             MessageInvalid, UnknownContact, ChainTooLong, MailboxFull, InvalidArgument: As for `send`.
             PauseExpired: No reply came in time. It is a message like any other once it comes.
         """
+        check_number("seconds", seconds, least=0)
         late = asyncio.ensure_future(self._clock.sleep(seconds))
         try:
             async with self._wakeups.listen(self.config.id, every=True) as watch:
@@ -475,7 +479,11 @@ class Mailroom(MessageRules):
         Args:
             most: The most to return.
             after: Only those that were sent after this one.
+
+        Raises:
+            InvalidArgument: `most` is not a positive integer.
         """
+        check_integer("most", most, sys.maxsize, remedy="choose another number")
         return await self._database.read(lambda tx: heads(tx, self.config.id, most, after))
 
     async def inbox(self, person: str = USER, *, limit: int = 100) -> list[Letter]:
@@ -506,7 +514,11 @@ class Mailroom(MessageRules):
         Args:
             member: The member, or a person.
             most: The most to return.
+
+        Raises:
+            InvalidArgument: `most` is not a positive integer.
         """
+        check_integer("most", most, sys.maxsize, remedy="choose another number")
         return await self._database.read(lambda tx: letters_of(tx, self.config.id, self._alias(member), most))
 
     async def read(self, message_id: str) -> None:
@@ -593,9 +605,9 @@ class Mailroom(MessageRules):
         )
 
 
-def _type_of(payload: Mapping[str, Any]) -> MessageType | None:
-    kind = payload.get(MESSAGE_TYPE)
-    return kind if isinstance(kind, str) else None  # type: ignore[return-value] # `RoleMessage` refuses unknown ones
+def _type_of(payload: object) -> MessageType | None:
+    kind = payload.get(MESSAGE_TYPE) if isinstance(payload, Mapping) else None
+    return kind if isinstance(kind, str) else None  # type: ignore[return-value] # `RoleMessage` refuses the others
 
 
 def _first_question(replied: Mapping[str, Envelope]) -> str:

@@ -487,7 +487,7 @@ def check_kind(name: str, value: object, kind: type, *, optional: bool = False) 
         InvalidArgument: It is not.
     """
     if not (isinstance(value, kind) or (optional and value is None)):
-        raise InvalidArgument(f"`{name}` must be of type {kind.__name__}", remedy=f"pass a {kind.__name__}")
+        raise InvalidArgument(f"`{name}` must be of type {kind.__name__}", remedy="pass an object of this type")
 
 
 def check_ttl(value: object) -> None:

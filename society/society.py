@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..core import check_id, new_id
-from ..core.checks import check_text
+from ..core.checks import check_number, check_text, items
 from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, MailboxFull, RoleExists, SpawnForbidden
+from ..core.validation import check_integer
 from ..storage import Transaction
 from .bootstrap import circle_of, redefine
 from .brief import Collaborator, InterfaceSpec, TaskBrief
@@ -33,7 +35,7 @@ from .members import (
 from .messages import MESSAGE_TYPE, RoleMessage
 from .notices import Notify
 from .recommendations import close_recommendations
-from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus
+from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
 from .rules import told_by
 from .spawning import check_spawner, derived_brief, spec_of
 from .workspace import RoleTemplate
@@ -86,9 +88,10 @@ class Society(Mailroom):
         Raises:
             RoleExists: Another member has this id.
             RolesFull: The workspace has as many members as it can.
-            InvalidArgument: It is of another workspace, its parent is not a member, or it begins suspended or
-                terminated.
+            InvalidArgument: It is no `RoleSpec`, it is of another workspace, its parent is not a member, or it begins
+                suspended or terminated.
         """
+        check_kind("spec", spec, RoleSpec)
         if spec.workspace != self.config.id:
             raise InvalidArgument(
                 f"{spec.role_id!r} is of the workspace {spec.workspace!r}, and this is {self.config.id!r}",
@@ -197,10 +200,11 @@ class Society(Mailroom):
             UnknownTemplate, DraftRequired, SpawnForbidden, ParamsInvalid: The template cannot be used so.
             UnknownContact: A collaborator is not a contact of the spawner.
             UnknownMember: The spawner is not in the workspace.
-            InvalidArgument: The id of the template is invalid.
+            InvalidArgument: The id of the template, or `marks`, is invalid.
             RoleExists, RolesFull: The member cannot be added.
         """
         check_id("the template", template_id)
+        marks = items("marks", marks, str)
         spawner, task = self._alias(spawner), message_id or new_id("msg")
         given = brief if brief is None or isinstance(brief, TaskBrief) else TaskBrief.from_json(brief)
         if given is None and self.config.policy.brief == "required":
@@ -305,7 +309,7 @@ class Society(Mailroom):
         return await self._announcing.transact(work)
 
     def _draft(self, tx: Transaction, role_id: str) -> Member:
-        member = self._held(tx, role_id.removeprefix(PENDING))
+        member = self._held(tx, check_id("role_id", role_id).removeprefix(PENDING))
         if member.life.status is not RoleStatus.DRAFT:
             raise LifecycleError(
                 f"{member.id!r} is {member.life.status.value} and does not wait for approval",
@@ -354,8 +358,9 @@ class Society(Mailroom):
         """Add a template to the workspace, or replace one that was added so. It is for people and the host's code (C4).
 
         Raises:
-            InvalidArgument: The workspace's own configuration has a template with this id.
+            InvalidArgument: It is no `RoleTemplate`, or the workspace's own configuration has one with this id.
         """
+        check_kind("template", template, RoleTemplate)
         await self._database.transact(lambda tx: put_template(tx, self.config, template))
 
     def _acquaint(self, tx: Transaction, member: Member) -> None:
@@ -459,7 +464,12 @@ class Society(Mailroom):
         Args:
             number: The number of the last step that is known; 0 for all.
             most: The most to return.
+
+        Raises:
+            InvalidArgument: `number` is not a number, or `most` is not a positive integer.
         """
+        check_number("number", number)
+        check_integer("most", most, sys.maxsize, remedy="choose another number")
         return tuple(await self._database.read(lambda tx: steps_since(tx, self.config.id, number, most)))
 
     async def memory_due(self, *, most: int = 100) -> tuple[MemoryDue, ...]:
@@ -469,7 +479,11 @@ class Society(Mailroom):
 
         Args:
             most: The most to return.
+
+        Raises:
+            InvalidArgument: `most` is not a positive integer.
         """
+        check_integer("most", most, sys.maxsize, remedy="choose another number")
         return tuple(await self._database.read(lambda tx: memory_due(tx, self.config.id, most)))
 
     async def memory_done(self, number: int) -> None:

@@ -71,7 +71,7 @@ async def emit(options: NewEvent, output: Output) -> None:
 @app.command("events")
 @command(
     state=option("waiting|decided|paused|done", "Only events with this state.", WHICH),
-    limit=option("N", "How many to show, the last ones.", WHICH, default=100),
+    limit=option("N", "How many to show, 1 to 10,000, the last ones.", WHICH, default=100),
 )
 async def events(options: ThreadsOptions, output: Output, state: str | None, limit: int) -> None:
     """List the last events with what was decided about them, and what came of it.

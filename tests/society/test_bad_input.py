@@ -1,8 +1,9 @@
-"""Calls of models that do not fit: each is refused with its reason, and nothing of it is stored (002)."""
+"""Calls that do not fit: each is refused with its reason, and nothing of it is stored (002)."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Approve, Policy, Rule, WorldAgent
 from worldagent.autonomy import Gateway
+from worldagent.core.errors import InvalidArgument, MessageInvalid
 from worldagent.society import (
     SEND_RULES,
     AuthorityConfig,
@@ -107,6 +109,13 @@ def spawn(brief: Any, **more: Any) -> tuple[str, dict[str, Any]]:
     return "spawn_agent", {name: value for name, value in (given | more).items() if value is not None}
 
 
+WRONG = ("x", None, True, 1.5, 0, -1, 2**70)
+
+
+async def listed(limit: Any, society: Any) -> object:
+    return await society.events.list(limit=limit)
+
+
 async def stored(agent: WorldAgent) -> tuple[list[str], list[Letter], Any]:
     members = [each.id for each in await agent.society.members.list_roles("novel")]
     heads = [each for each in await agent.society.waiting() if each.message.to_id != "cro"]
@@ -169,6 +178,44 @@ async def test_a_call_that_does_not_fit_is_refused_and_leaves_nothing(
     [letter] = [each for each in await agent.society.waiting() if each.message.to_id == "cro"]
     await Gateway(agent)._delivered(letter)  # of one mailbox alone: the others are full, or not of interest
     assert named in script.read[1]
+    assert await stored(agent) == was
+
+
+@pytest.mark.requirement("A4")
+@pytest.mark.parametrize(
+    ("named", "call"),
+    [
+        ("`payload` must be a JSON object, not a list", lambda society: society.send("cro", "bdr", "Hi.", payload=[1])),
+        (
+            "`payload` must be a JSON object, not a str",
+            lambda society: society.send("cro", "bdr", "Hi.", payload="abc"),
+        ),
+        ("`marks` must be a list of str", lambda society: society.send("cro", "bdr", "Hi.", marks="abc")),
+        ("`marks` must be a list of str", lambda society: society.send("cro", "bdr", "Hi.", marks=[3])),
+        ("`marks` must be a list of str", lambda society: society.spawn("cro", "developer", {}, BRIEF, marks="abc")),
+        ("`seconds` must be a finite number", lambda society: society.request("cro", "bdr", "Hi?", seconds="x")),
+        ("`event` must be of type Event", lambda society: society.events.post({"id": "e"})),
+        *((f"`limit` must be an integer from 1 to 10000, got {each!r}", partial(listed, each)) for each in WRONG),
+        ("`most` must be an integer", lambda society: society.events.next("x")),
+        ("`most` must be an integer", lambda society: society.events.paused(0, "x")),
+        ("`after` must be a finite number", lambda society: society.events.paused("x")),
+        ("`most` must be an integer", lambda society: society.waiting("x")),
+        ("`most` must be an integer", lambda society: society.mail_of("cro", most=0)),
+        ("`most` must be an integer", lambda society: society.memory_due(most="x")),
+        ("`most` must be an integer", lambda society: society.steps_since(0, most="x")),
+        ("`number` must be a finite number", lambda society: society.steps_since("x")),
+        ("`spec` must be of type RoleSpec", lambda society: society.join({"role_id": "law"})),
+        ("`template` must be of type RoleTemplate", lambda society: society.create_role({"template_id": "t"})),
+        ("role_id 3 is not an id", lambda society: society.approve_spawn(3)),
+    ],
+)
+async def test_an_argument_of_a_wrong_type_is_refused_by_its_name(
+    made: tuple[Caller, WorldAgent], named: str, call: Callable[[Any], Awaitable[object]]
+) -> None:
+    _, agent = made
+    was = await stored(agent)
+    with pytest.raises((InvalidArgument, MessageInvalid), match=named):
+        await call(agent.society)
     assert await stored(agent) == was
 
 
