@@ -30,6 +30,7 @@ from ..service.call import Refused
 from ..service.next_steps import error_record
 
 INVALID_REQUEST: Final = -32600
+NO_METHOD: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 NOT_FOUND: Final = -32002

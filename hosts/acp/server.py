@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePath
@@ -55,7 +55,7 @@ from ..service.call import Refused
 from ..service.members import delivering
 from ..service.validation import describe_errors
 from ..serving import Received, Sent, exchange_messages
-from .client import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, Client, refused, request_error
+from .client import INTERNAL_ERROR, INVALID_REQUEST, NO_METHOD, NOT_FOUND, Client, refused, request_error
 from .content import read_prompt
 from .turns import PromptRun, Session, show_waiting
 from .updates import Updates
@@ -63,7 +63,6 @@ from .updates import Updates
 NO_ROLE: Final = "none"
 """The mode without a call role."""
 
-_BLOCKS: Final = "send text, images, resource links and embedded resources"
 DRAIN_SECONDS: Final = 5.0
 """Seconds that turns get to reach their next step when the process ends."""
 
@@ -71,6 +70,7 @@ LISTED: Final = 100
 """The most sessions in one answer of `session/list`."""
 
 _PAGE: Final = 1000  # messages that are read at once
+_BLOCKS: Final = "send text, images, resource links and embedded resources"
 _UNKNOWN: Final = "?"
 
 _log = logging.getLogger("worldagent.acp")
@@ -141,7 +141,12 @@ class _Server:
         if found is None and notification:
             return None
         if found is None:
-            raise RequestError.method_not_found(method)
+            raise refused(
+                "unknown_method",
+                "there is no such method",
+                "use one that docs/guides/editors.md lists",
+                number=NO_METHOD,
+            )
         model, call = found
         try:
             if not self._initialized and method != "initialize":
@@ -248,7 +253,7 @@ class _Server:
     # --- sessions ---
 
     def _open(self, session_id: str) -> Session:
-        """Open a session; one that is open begins again in its mode, as its client knows nothing of it."""
+        """Open a session. One that is open keeps its mode, and its client gets everything again."""
         known = self._sessions.get(session_id)
         mode = NO_ROLE if known is None else known.mode
         session = Session(session_id, mode, Updates(partial(self._client.update, session_id)))
@@ -303,10 +308,8 @@ class _Messages:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a message. Nothing is sent to a client that no longer reads."""
-        try:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._sent.send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            _log.warning("the client no longer reads")
 
     async def close(self) -> None:
         """Do nothing: `_Server.run` closes the streams."""

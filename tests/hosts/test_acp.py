@@ -371,6 +371,20 @@ async def test_an_agent_with_a_society_is_drained_too(home: Path) -> None:
     assert not found.log
 
 
+async def test_a_turn_is_stopped_when_the_client_no_longer_reads(home: Path) -> None:
+    async with editor(home) as found:
+        session = await found.new()
+        prompt = asyncio.ensure_future(found.prompt(session, "words=1000 pace=0.02"))
+        await found.until(lambda: found.of("agent_message_chunk"))
+        found.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # the end that it writes to
+        assert await bounded(found.process.wait()) == 0
+        prompt.cancel()
+    async with WorldAgent("shop", lm=ScriptedLM([]), storage=Storage(home=home)) as agent:
+        state = await agent.thread(session).state()
+        assert state is not None
+        assert state.status == "stopped"
+
+
 async def test_a_question_is_left_when_the_process_ends(home: Path) -> None:
     async with editor(home, chooses=None) as found:
         session = await found.new()
@@ -518,7 +532,8 @@ async def test_unknown_sessions_and_methods_are_refused(shown: Editor) -> None:
     error = await shown.refused("session/load", sessionId="\n", cwd="/", mcpServers=[])
     assert error.data["code"] == "invalid_argument"
     for method in ("session/fork", "_own/method", "session/update"):
-        assert (await shown.refused(method, sessionId="t1")).number == -32601
+        error = await shown.refused(method, sessionId="t1")
+        assert (error.number, error.data["code"]) == (-32601, "unknown_method")
 
 
 async def test_a_session_runs_one_prompt_at_a_time(shown: Editor, home: Path) -> None:
