@@ -52,7 +52,7 @@ class WebApp:
         login: Says who sends a request, from your own login: the id of an account, which then reaches only its own
             threads; a `Grant`; or None for a person who is not logged in. It can be `async`.
         tokens: The tokens that are accepted as `Authorization: Bearer TOKEN`, each with its grant.
-        grant: What every caller can use if there is neither `login` nor `tokens`, on a server that only you reach.
+        grant: What every caller of this machine can use if there is neither `login` nor `tokens`.
         limits: The limits; None means `Limits()`.
         origins: Origins of other apps whose pages can call this one, such as `https://app.example.com`.
 
@@ -79,7 +79,7 @@ class WebApp:
         self.workspace = agents.workspace if isinstance(agents, WorldAgent) else None
         self._owned = not isinstance(agents, Sidecar)
         self.parts = agents.parts if isinstance(agents, Sidecar) else _parts(agents, limits or Limits())
-        middleware = [Middleware(Guard, origins=origins)]
+        middleware = [Middleware(Guard, origins=origins, local=login is None and tokens is None)]
         if origins:
             cors = Middleware(
                 CORSMiddleware,

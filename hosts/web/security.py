@@ -11,7 +11,6 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import Request
@@ -28,6 +27,7 @@ of a person who is not logged in."""
 
 SESSION_COOKIE: Final = "worldagent_session"
 SESSION_SECONDS: Final = 12 * 3600
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _SECRET_NAMES: Final = frozenset(
     {"access_token", "api_key", "apikey", "authorization", "password", "secret", "token", SESSION_COOKIE}
@@ -47,11 +47,14 @@ class Guard:
         app: The rest of the app.
         origins: Origins besides the app's own that can send requests that change something, such as
             `https://app.example.com`.
+        local: Whether only names of this machine are accepted. Where no login is needed, this keeps out a page whose
+            own name leads here (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, origins: Collection[str] = (), *, local: bool = False) -> None:
         self._app = app
         self._origins = frozenset(origins)
+        self._local = local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -79,6 +82,13 @@ class Guard:
                 "the URL has a parameter for a secret, and URLs are kept in histories and logs",
                 "send the token in the header `Authorization: Bearer TOKEN`",
             )
+        if self._local and _without_port(Headers(scope=scope).get("host", "")) not in LOOPBACK:
+            return HttpRefused(
+                421,
+                "invalid_host",
+                "no login is needed here, and the request names another host than this machine",
+                "call http://127.0.0.1, or pass `login` or `tokens`",
+            )
         if scope["method"] not in _SAFE_METHODS and not self._is_trusted(Headers(scope=scope)):
             return HttpRefused(
                 403,
@@ -97,7 +107,12 @@ class Guard:
         if site is not None:
             return site in ("same-origin", "none")
         # The scheme is not compared: behind a proxy that ends TLS, the app does not know its own.
-        return origin is None or urlsplit(origin).netloc == headers.get("host")
+        return origin is None or origin.partition("://")[2] == headers.get("host")
+
+
+def _without_port(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    return name if port.isdigit() else host
 
 
 async def grant_of(

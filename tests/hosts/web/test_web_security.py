@@ -76,6 +76,7 @@ async def test_a_page_logs_in_with_a_token_once_and_out_again(tmp_path: Path) ->
         ({"Sec-Fetch-Site": "same-site", "Origin": "https://evil.example.com"}, False),
         ({"Origin": "https://evil.example.com"}, False),
         ({"Origin": "null"}, False),
+        ({"Origin": "https://["}, False),
         ({"Origin": "https://app.example.com", "Sec-Fetch-Site": "cross-site"}, True),
     ],
 )
@@ -134,6 +135,16 @@ async def test_bad_input_has_a_status_and_a_remedy(
 ) -> None:
     async with web(tmp_path, answering()) as client:
         assert code(await client.request(method, path, **more)) == (status, found or "invalid_argument")
+
+
+async def test_an_app_without_a_login_is_reached_under_names_of_this_machine_only(tmp_path: Path) -> None:
+    async with web(tmp_path, answering(), login=None, grant=Grant(("novel",), ("*",))) as client:
+        assert (await client.get("/me")).status_code == 200
+        assert (await client.get("/me", headers={"Host": "localhost:8000"})).status_code == 200
+        assert (await client.get("/me", headers={"Host": "[::1]:8000"})).status_code == 200
+        # A page can make its own name lead to this machine (DNS rebinding).
+        for host in ("evil.example.com", "127.0.0.1.evil.example.com", "["):
+            assert code(await client.get("/me", headers={"Host": host})) == (421, "invalid_host")
 
 
 async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
