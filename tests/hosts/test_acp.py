@@ -27,7 +27,7 @@ from support.example_hosts import NODE
 from support.house import ROOT
 from support.mcp_tools import NPM
 from support.processes import eventually
-from support.services import FORMATS, Said, service
+from support.services import FORMATS, Said, in_words, service
 from support.sidecar_app import digest
 from support.sidecar_clients import BOUND
 from support.sidecars import bought, environment
@@ -110,6 +110,47 @@ async def test_a_text_that_is_not_streamed_comes_at_the_end(home: Path) -> None:
         async with editor(home, *options, app=(), WORLDAGENT_API_BASE=url, OPENAI_API_KEY="key") as found:
             await found.prompt(await found.new(), "Well?")
     assert found.text == "The tide is out."
+
+
+async def test_a_text_after_one_that_was_withdrawn_is_a_new_message(home: Path) -> None:
+    with service(in_words("A draft.", "no JSON"), in_words("The tide is out.")) as stub:
+        async with editor(
+            home,
+            *("--lm", FORMATS["chat"], "--worker", "critic=Judge."),
+            app=(),
+            WORLDAGENT_API_BASE=stub.url("chat"),
+            WORLDAGENT_MODEL_TOOLS="json",
+            OPENAI_API_KEY="key",
+        ) as found:
+            assert await found.prompt(await found.new(), "Well?") == "end_turn"
+    texts: dict[str, str] = {}
+    for chunk in found.of("agent_message_chunk"):
+        texts[chunk.message_id] = texts.get(chunk.message_id, "") + chunk.content.text
+    assert [text.strip() for text in texts.values()] == ["A draft.", "The tide is out."]
+
+
+async def test_tools_keep_the_roots_of_the_agent_whatever_folder_the_client_names(home: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for file in (root / "notes.txt", tmp_path / "outside.txt"):
+        file.write_text("The tide is out.")
+    paths = ("notes.txt", str(tmp_path / "outside.txt"))
+    with service(Said("", tuple(("read_file", {"path": path}) for path in paths)), Said("Fine.", ())) as stub:
+        async with editor(
+            home,
+            *("--lm", FORMATS["chat"], "--profile", "coder"),
+            app=(),
+            WORLDAGENT_API_BASE=stub.url("chat"),
+            WORLDAGENT_TOOL_ROOTS=json.dumps([str(root)]),
+            OPENAI_API_KEY="key",
+        ) as found:
+            await found.initialize()
+            session = (await bounded(found.connection.new_session(cwd=str(tmp_path), mcp_servers=[]))).session_id
+            assert await found.prompt(session, "Read both.") == "end_turn"
+    assert [(call.title, call.kind) for call in found.of("tool_call")] == [("read_file", "read")] * 2
+    ends = {call.status for call in found.of("tool_call_update")}
+    assert ends == {"completed", "failed"}
+    assert found.text == "Fine."
 
 
 async def test_a_limit_of_the_turn_is_its_own_stop_reason(home: Path) -> None:
