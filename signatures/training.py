@@ -175,7 +175,7 @@ class Metric:
         scored: Callable[[], None],
     ) -> None:
         self._function, self._name, self._fail, self._scored = function, name, fail, scored
-        self._takes = _positions(function, name)
+        self._takes = metric_arguments(function, name)
         self.raised: Exception | None = None
 
     def __call__(
@@ -184,22 +184,15 @@ class Metric:
         before = configured()
         try:
             given = self._function(*(example, prediction, trace, pred_name, pred_trace)[: self._takes])
-            score, feedback = _score(given), getattr(given, "feedback", None)
+            score, feedback = metric_score(given), getattr(given, "feedback", None)
         except Stopped:
             raise
         except Exception as error:  # the user's code raises anything
             self.raised = error
-            problem = refused_configure(error, f"the metric {self._name!r}") or FunctionInvalid(
-                f"the metric {self._name!r} raised {type(error).__name__}{_place(error, self._function)}",
-                remedy="correct it; it gets an example and a prediction, whose fields can be empty",
-            )
-            self._fail(error, problem)
+            self._fail(error, metric_failure(error, self._function, self._name))
             raise Stopped from None
         if score is None:
-            problem = FunctionInvalid(
-                f"the metric {self._name!r} returned {type(given).__name__!r}, which is not a number",
-                remedy="return a number, a bool, or dspy.Prediction(score=..., feedback=...)",
-            )
+            problem = no_number(given, self._name)
             self._fail(problem, problem)
             raise Stopped
         check_configured(before, f"the metric {self._name!r}", self._fail)
@@ -209,15 +202,18 @@ class Metric:
         return dspy.Prediction(score=score, feedback=feedback or f"This trajectory got a score of {score}.")
 
 
-def _place(error: BaseException, function: Any) -> str:
-    """The last line of the metric's own file that an exception passed through."""
-    file = getattr(getattr(function, "__code__", None), "co_filename", None)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f" in {os.path.basename(file)!r}, line {lines[-1]}" if file and lines else ""
+def metric_arguments(function: Callable[..., Any], name: str, *, awaited: bool = False) -> int:
+    """How many arguments a metric takes: the example, the prediction, and what the optimizers of dspy give besides.
 
+    Args:
+        function: The metric.
+        name: Its name, for errors.
+        awaited: Whether it can be a coroutine function.
 
-def _positions(function: Callable[..., Any], name: str) -> int:
-    if not callable(function) or inspect.iscoroutinefunction(function):
+    Raises:
+        FunctionInvalid: It cannot be called with an example and a prediction.
+    """
+    if not callable(function) or (inspect.iscoroutinefunction(function) and not awaited):
         raise FunctionInvalid(
             f"the metric {name!r} is not a function that returns a score",
             remedy="name a function metric(example, prediction)",
@@ -238,9 +234,32 @@ def _positions(function: Callable[..., Any], name: str) -> int:
     )
 
 
-def _score(given: Any) -> float | None:
+def metric_score(given: Any) -> float | None:
+    """The score that a metric returned: a number, or `score` of a `dspy.Prediction`. None if it is not a number."""
     score = given.get("score") if isinstance(given, dspy.Prediction) else given
     return float(score) if isinstance(score, Real) and math.isfinite(score) else None
+
+
+def no_number(given: object, name: str) -> FunctionInvalid:
+    """The error for a metric that returned something without a score."""
+    return FunctionInvalid(
+        f"the metric {name!r} returned {type(given).__name__!r}, which is not a number",
+        remedy="return a number, a bool, or dspy.Prediction(score=..., feedback=...)",
+    )
+
+
+def metric_failure(error: BaseException, function: Callable[..., Any], name: str) -> FunctionInvalid:
+    """The error for a metric that raised. It has the last line of the metric's own file, and not the message."""
+    return refused_configure(error, f"the metric {name!r}") or FunctionInvalid(
+        f"the metric {name!r} raised {type(error).__name__}{_place(error, function)}",
+        remedy="correct it; it gets an example and a prediction, whose fields can be empty",
+    )
+
+
+def _place(error: BaseException, function: Any) -> str:
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" in {os.path.basename(file)!r}, line {lines[-1]}" if file and lines else ""
 
 
 # --- dspy.configure ---------------------------------------------------------------------------------------------------

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
-import sys
-import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
-from operator import attrgetter
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import InvalidArgument, WorldAgentError
+from ...core.naming import named_object, raised_at
 from .options import WORKSPACE, AgentOptions
 from .sources import expanded, policy
 
@@ -180,52 +176,6 @@ def _found(spec: str) -> Any:
     return named_object(spec, option="--app", remedy=_REMEDY)
 
 
-def named_object(spec: str, *, option: str, remedy: str) -> Any:
-    """The object that an option names. Its module is looked for in the current folder first.
-
-    Args:
-        spec: `MODULE:NAME`. NAME can have dots.
-        option: The option, for the error.
-        remedy: What to name instead.
-
-    Raises:
-        InvalidArgument: The module or name does not exist, or its code fails. The error does not repeat the message of
-            the failure.
-        WorldAgentError: The module raised it; it is passed on unchanged.
-    """
-    module, colon, name = spec.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-        raise InvalidArgument(f"{option} must be MODULE:NAME, got {spec[:80]!r}", remedy=remedy)
-    found = _imported(module, option)
-    with suppress(AttributeError):
-        return attrgetter(name)(found)
-    raise InvalidArgument(f"{option}: the module {module!r} has no {name!r}", remedy=remedy)
-
-
-def _imported(module: str, option: str) -> ModuleType:
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    problem = f"importing {module!r} fails"
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        wanted = error.name or module
-        if module == wanted or module.startswith(f"{wanted}."):
-            problem = f"the module {wanted!r} does not exist"
-        else:
-            problem += f", because the module {wanted!r}, which it needs, does not exist"
-    except WorldAgentError:
-        raise
-    # The person who named the app sees whatever its code raises. A script that is not a module can end the process.
-    except (Exception, SystemExit) as error:
-        problem += f" with {_where(error)}"
-    raise InvalidArgument(
-        f"{option}: {problem}",
-        remedy="run the command in the folder of the module, and check that Python can import it",
-    )
-
-
 def _agent(found: Any, spec: str) -> WorldAgent:
     from ...agent import WorldAgent
 
@@ -252,20 +202,7 @@ def _made(maker: Any, spec: str) -> Any:
         except WorldAgentError:
             raise
         except (Exception, SystemExit) as error:  # the app's code, as above
-            problem = f"fails with {_where(error)}"
+            problem = f"fails with {raised_at(error)}"
     raise InvalidArgument(
         f"--app: {spec!r} {problem}", remedy="name a function that makes an agent and can be called without arguments"
     )
-
-
-def _where(error: BaseException) -> str:
-    """The type and place of an exception, without its message."""
-    kind = type(error).__name__
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{kind} in {os.path.basename(error.filename)!r}, line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    # A line of the app's own code says more than a line of a library that it calls.
-    here = os.path.join(os.getcwd(), "")
-    own = [frame for frame in frames if frame.filename.startswith(here) and "site-packages" not in frame.filename]
-    at = (own or frames)[-1]
-    return f"{kind} in {os.path.basename(at.filename)!r}, line {at.lineno}"

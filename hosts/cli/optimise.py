@@ -123,8 +123,8 @@ def _confirm_overwriting(file: Path, output: Output) -> bool:
 
 def _training(options: OptimiseOptions) -> Training:
     from ...agent.optimising import Training
+    from ...core.naming import named_object
     from ...signatures.optimising import Optimizer, read_budget
-    from .apps import named_object
 
     if options.optimizer not in get_args(Optimizer):
         raise bad_usage(
