@@ -551,3 +551,7 @@ class NotAnApprover(UsageError):
 
 class TraceInvalid(UsageError):
     """The trace does not exist, or its records cannot be read."""
+
+
+class EvalInvalid(UsageError):
+    """A file of cases cannot be read, or a kept run of an eval does not exist; the text names file and line."""

@@ -222,6 +222,11 @@ class Storage:
         return self.resolve() / "chat-history.jsonl"
 
     @property
+    def evals(self) -> Path:
+        """The folder of the runs of evals, a file each."""
+        return self.resolve() / "evals"
+
+    @property
     def sidecars(self) -> Path:
         """The folder in which running sidecars register."""
         return self.resolve() / "sidecars"

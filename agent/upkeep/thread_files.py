@@ -148,6 +148,7 @@ def _is_own(storage: Storage, path: Path) -> bool:
     return first.startswith(tuple(one.name for one in beginnings)) or first in (
         storage.locks.name,
         storage.attachments.name,
+        storage.evals.name,
     )
 
 

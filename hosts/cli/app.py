@@ -12,6 +12,8 @@ from . import (
     approvals,
     doctor,
     drafts,
+    evals,
+    evaluate,
     memory,
     models,
     optimise,
@@ -101,6 +103,9 @@ app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")
 app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
-for part in (models.app, optimise.app, doctor.app, serve.app, acp.app, worker.app, ps.app, upkeep.app):
+for part in (models.app, optimise.app, evaluate.app):
+    app.add_typer(part)
+app.add_typer(evals.app, name="evals", rich_help_panel="Configuration")
+for part in (doctor.app, serve.app, acp.app, worker.app, ps.app, upkeep.app):
     app.add_typer(part)
 app.add_typer(storage.app, name="storage", rich_help_panel="Data")

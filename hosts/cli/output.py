@@ -220,6 +220,20 @@ def tokens_text(sent: int | None, received: int | None) -> str:
     return f"{count_text(sent)} + {count_text(received)} tokens"
 
 
+def duration_text(seconds: float) -> str:
+    """How long something took, as people read it."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.2f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def cost_text(cost: float) -> str:
+    """A cost as people read it. Small amounts get more digits."""
+    return f"${cost:.2f}" if cost >= 1 else f"${cost:.6f}"
+
+
 _LEFT_OUT_REASONS: Final = {
     "missing": "its content is gone",
     "not_taken": "the model does not take this kind",

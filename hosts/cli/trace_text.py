@@ -16,7 +16,7 @@ from ...core import ROOT
 from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.records import TraceNode
 from ..service.pauses import one_line, printable, shortened
-from .output import counted, tokens_text
+from .output import cost_text, counted, duration_text, tokens_text
 
 MAX_CAPTURED_CHARACTERS = 200  # of a captured text
 
@@ -65,7 +65,7 @@ def words(node: TraceNode) -> Iterator[str]:
             by = f"by {record.gate}{f' ({record.account})' if record.account else ''}"
             yield from (record.name, record.status, by)
         case "retry":
-            yield from (f"try {record.attempt}", f"after {record.code}", f"waited {_time_text(record.seconds)}")
+            yield from (f"try {record.attempt}", f"after {record.code}", f"waited {duration_text(record.seconds)}")
         case "check":
             yield from (f"answer {record.attempt}", record.status)
         case "pause":
@@ -102,7 +102,7 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
     code = f" ({record.code})" if record.code else ""
     yield " then ".join(run.status for run in node.runs) + code
     if node.seconds is not None:
-        yield _time_text(node.seconds)
+        yield duration_text(node.seconds)
     if record.risk:
         yield "+".join(record.risk)
     if record.gate:
@@ -110,7 +110,7 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
     if node.tokens != (0, 0):
         yield tokens_text(*node.tokens)
     if node.cost is not None:
-        yield _cost_text(node.cost)
+        yield cost_text(node.cost)
 
 
 def shown(node: TraceNode) -> Iterator[TraceNode]:
@@ -128,27 +128,13 @@ def captured(record: TraceRecord) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _time_text(seconds: float) -> str:
-    """A time as people read it."""
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} us"
-    if seconds < 1:
-        return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds:.2f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
-
-
-def _cost_text(cost: float) -> str:
-    """A cost as people read it. Small amounts get more digits."""
-    return f"${cost:.2f}" if cost >= 1 else f"${cost:.6f}"
-
-
 def _cost_of(trace: TurnTrace) -> str:
     """What a turn cost, as far as that is known."""
     if not trace.models:
         return "no cost"
     if trace.cost is None:
         return "cost not known"
-    return _cost_text(trace.cost) + (f" and {counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
+    return cost_text(trace.cost) + (f" and {counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
 
 
 def _walk(root: TraceNode) -> Iterator[tuple[TraceNode, int, bool]]:

@@ -51,6 +51,8 @@ def test_help_shows_the_commands_in_groups() -> None:
             "roles",
             "models",
             "optimise",
+            "eval",
+            "evals",
             "doctor",
         ),
         *("Servers", "serve", "role-host", "acp", "worker", "ps"),

@@ -1,0 +1,306 @@
+"""The command `eval`: runs a file of cases against an agent, scores the answers, and keeps the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from .command import DEBUG, Work, bad_usage, command, print_raised, storage_of, until_sigterm
+from .exits import DONE, FAILED, TERMINATED
+from .options import JSON_RESULT, WHERE, AgentOptions, argument, option, option_group
+from .output import Output, cost_text, count_text, counted, duration_text, tokens_text
+from .progress import shown_progress
+
+if TYPE_CHECKING:
+    from ...agent import WorldAgent
+    from ...core import ModelUsage
+    from ...role_resolution.keys import RoleKey
+    from ...testing.evals.cases import EvalCase
+    from ...testing.evals.running import Evaluation
+    from ...testing.evals.runs import EvalResult, EvalRun
+
+_CASES: Final = "Cases"
+_COLUMNS: Final = ("CASE", "SCORE", "SPREAD", "TOKENS", "COST", "TIME", "NOTE")
+_WIDTHS: Final = (40,)  # of the case
+_DATABASES: Final = ("WORLDAGENT_DATABASE_URL", "WORLDAGENT_ATTACHMENTS_URL")
+_HOME: Final = "WORLDAGENT_HOME"
+
+app = typer.Typer()
+
+
+@option_group
+class EvalOptions(AgentOptions):
+    """The options of `eval`."""
+
+    file: Path = argument("FILE", "The cases: YAML (.yaml, .yml, .json) with a list, or JSON Lines (.jsonl).")
+    metric: str | None = option(
+        "exact|contains|MODULE:FUNCTION",
+        "Scores an answer: a function that takes a case and an answer and returns a bool, or a number from 0 to 1. "
+        "exact and contains compare the answer with expected. Modules of the current folder can be named. A case can "
+        "name another metric. Default: contains.",
+        _CASES,
+    )
+    only: list[str] | None = option("ID|TAG", "Run only the cases with this id or tag. Repeatable.", _CASES)
+    repeat: int = option("N", "Run each case N times, which shows how much the score varies.", _CASES, default=1)
+    jobs: int = option("N", "How many turns run at once.", _CASES, default=4)
+    bound: float | None = option("SCORE", "Exit with 1 if the score is under SCORE, from 0 to 1.", _CASES)
+    name: str | None = option("ID", "The id that the run is kept under. Default: the time.", _CASES)
+    home: Path | None = option(
+        "FOLDER",
+        "Run in this home, which then has the threads and traces of the cases. Default: a temporary home. "
+        "The run is kept in this home, else in that of the settings.",
+        WHERE,
+    )
+    role: str | None = option(
+        "TEXT|@FILE|-", "The role of each case that has none. @FILE reads a file. It is never stored.", _CASES
+    )
+    json: bool = JSON_RESULT
+    verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
+
+
+@app.command("eval", rich_help_panel="Configuration")
+@command()
+def eval_cases(options: EvalOptions, output: Output) -> Work:
+    """Run a file of cases against an agent, score the answers, and keep the run.
+
+    Each attempt is a turn on a new thread, in a temporary home unless you give --home. No person is asked: a call that
+    requires an approval is refused, and tools that need none run for real. Progress is printed on stderr.
+    [bold]worldagent evals[/bold] lists and compares kept runs, which have no role.
+
+    Exit code 1 means that the score is under --bound, that a metric failed or, without --bound, that a turn failed.
+
+    [bold]Examples[/bold]
+
+      worldagent eval cases.yaml --lm openai/gpt-4o-mini --bound 0.8
+
+      worldagent eval cases.jsonl --app shop:agent --metric scores:polite --repeat 5 --name before
+    """
+    from ...core.checks import check_share
+    from ...testing.evals.runs import already_kept, make_folder, run_file
+
+    if options.bound is not None:
+        check_share("--bound", options.bound)
+    folder = storage_of(options.home).evals
+    if options.name is not None and run_file(folder, options.name).exists():
+        raise already_kept(options.name)
+    cases = list(_cases(options))
+    make_folder(folder)
+    with ExitStack() as stack:
+        agent = _agent(options, output, stack)
+        evaluation = _evaluation(options, cases, stack.enter_context(shown_progress(output)))
+        return _eval(options, output, evaluation, agent, _role_key(options, cases), stack.pop_all())
+
+
+def _cases(options: EvalOptions) -> Iterator[EvalCase]:
+    """The cases of the file that the options select, each with its role."""
+    from ...testing.evals.cases import read_cases
+    from .sources import role as role_of
+
+    read = read_cases(options.file.expanduser())
+    names = {name for case in read for name in (case.id, *case.tags)}
+    unknown = [each for each in options.only or () if each not in names]
+    if unknown:
+        raise bad_usage(
+            f"--only: no case of {str(options.file)!r} has the id or the tag {unknown[0]!r}",
+            remedy=f"name one of {', '.join(sorted(names)[:20])}",
+        )
+    role = role_of(options.role)
+    for case in read:
+        if not options.only or {case.id, *case.tags} & set(options.only):
+            yield replace(case, role=role) if case.role is None else case
+
+
+def _evaluation(options: EvalOptions, cases: list[EvalCase], report: Any) -> Evaluation:
+    from ...testing.evals.running import Evaluation
+
+    return Evaluation(
+        cases,
+        options.metric,
+        repeat=options.repeat,
+        jobs=options.jobs,
+        source=str(options.file),
+        run_id=options.name or "",
+        on_metric_error=print_raised if DEBUG.get() else lambda error: None,
+        progress=lambda done, total: report("turns", done, total),
+    )
+
+
+# --- the home ---------------------------------------------------------------------------------------------------------
+
+
+def _agent(options: EvalOptions, output: Output, stack: ExitStack) -> WorldAgent:
+    """The agent that the options describe, in the home that they name or in one that `stack` removes."""
+    from .agents import open_agent
+
+    if options.home is not None:
+        return open_agent(options, output)
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="worldagent-eval-"))).resolve()
+    with _settings_of(folder):
+        agent = open_agent(options, output)
+    _check_home(agent, folder)
+    return agent
+
+
+@contextmanager
+def _settings_of(folder: Path) -> Generator[None]:
+    """Give agents that are made in this block this home, also those of an app, which reads the settings itself."""
+    names = (_HOME, *_DATABASES)
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ[_HOME] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[_HOME]
+        os.environ.update(before)
+
+
+def _check_home(agent: WorldAgent, folder: Path) -> None:
+    """Refuse an agent that would write the threads of the cases next to those of its users."""
+    storage = agent.storage
+    if storage.url is not None or storage.attachments_url is not None:
+        raise bad_usage(
+            "the settings file or the app names a database or a place of attachments, and an eval must not write there",
+            remedy="give --home FOLDER to run there all the same, or use another settings file for this command: "
+            "WORLDAGENT_SETTINGS=FILE",
+        )
+    if storage.resolve().resolve() != folder:
+        raise bad_usage(
+            f"the agent of --app has a home of its own, {str(storage.resolve())!r}, and an eval must not write there",
+            remedy="make the app's agent without storage=, or give --home with that folder to run there all the same",
+        )
+
+
+def _role_key(options: EvalOptions, cases: list[EvalCase]) -> RoleKey | None:
+    """The key of the user's home, since the digests of two temporary homes do not compare. None is the agent's own."""
+    from ...agent import Settings
+    from ...role_resolution.keys import RoleKey
+
+    if options.home is not None or Settings().role_key is not None or all(case.role is None for case in cases):
+        return None
+    return RoleKey.open(storage_of(None).role_key)
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+async def _eval(
+    options: EvalOptions,
+    output: Output,
+    evaluation: Evaluation,
+    agent: WorldAgent,
+    key: RoleKey | None,
+    stack: ExitStack,
+) -> int:
+    from ...testing.evals.runs import keep_run, run_file
+
+    folder = storage_of(options.home).evals
+    ended: EvalRun | None = None
+    try:
+        with stack:
+            async with agent:
+                ended = await until_sigterm(evaluation.run(agent, key=key))
+    finally:
+        if ended is None and (partial := evaluation.result()).attempts:
+            keep_run(folder, partial)
+            output.note(f"kept what ended before: {_kept(options, partial)}")
+    if ended is None:
+        output.failed("terminated", "stopped by SIGTERM", "run the command again")
+        return TERMINATED
+    problem, remedy = _problem(ended, options.bound)
+    value = ended.model_dump(mode="json")
+    value |= {"bound": options.bound, "passed": not problem, "file": str(run_file(folder, ended.id))}
+    output.result(value, f"{run_table(ended, output)}\n\n{run_text(ended)}")
+    keep_run(folder, ended)
+    output.note(f"kept: {_kept(options, ended)}")
+    if problem:
+        output.note(f"error: {problem}\nremedy: {remedy}")
+    return FAILED if problem else DONE
+
+
+def _kept(options: EvalOptions, run: EvalRun) -> str:
+    home = "" if options.home is None else f" --home {options.home}"
+    return f"worldagent evals show {run.id}{home}"
+
+
+def _problem(run: EvalRun, bound: float | None) -> tuple[str, str]:
+    """Why the run does not pass, with a remedy; empty if it does."""
+    turns, metrics = run.errors("turn"), run.errors("metric")
+    if metrics:
+        failed = f"the metric failed for {counted(len(metrics), 'answer')}: {metrics[0].message}"
+        return failed, "correct the metric; worldagent --debug eval prints what it raised"
+    if bound is not None and (run.score is None or run.score < bound):
+        return f"the score {_score(run.score)} is under the bound {bound:g}", (
+            "see which cases have a low score: worldagent evals show"
+        )
+    if bound is None and turns:
+        return f"{counted(len(turns), 'turn')} failed: {turns[0].message}", (
+            "correct what the error names; with --bound a failed turn only has the score 0"
+        )
+    return "", ""
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
+
+
+def run_table(run: EvalRun, output: Output) -> str:
+    """A run as a table with a row for each case. Without repeats it has no column for the spread."""
+    rows = [_row(result) for result in run.results]
+    columns: tuple[str, ...] = _COLUMNS
+    if run.repeats == 1:
+        columns, rows = (*columns[:2], *columns[3:]), [(*row[:2], *row[3:]) for row in rows]
+    return output.table(columns, rows, widths=_WIDTHS)
+
+
+def _row(result: EvalResult) -> tuple[str, ...]:
+    scores = [each.score for each in result.attempts]
+    seconds = sum(each.seconds for each in result.attempts) / len(scores) if scores else None
+    return (
+        result.id,
+        _score(result.score),
+        f"{min(scores):.2f} to {max(scores):.2f}" if scores else "",
+        _tokens(result.usage),
+        "?" if result.usage.cost is None else cost_text(result.usage.cost),
+        "" if seconds is None else duration_text(seconds),
+        _note(result),
+    )
+
+
+def _note(result: EvalResult) -> str:
+    if not result.attempts:
+        return "not run"
+    errors = {each.error.code: None for each in result.attempts if each.error is not None}
+    refused = {name: None for each in result.attempts for name in each.refused}
+    return ", ".join([*errors, *(f"refused: {name}" for name in refused)])
+
+
+def run_text(run: EvalRun) -> str:
+    """The score of a run, how much it varies, and what it cost."""
+    turns = counted(len(run.attempts), "turn")
+    turns += "" if run.complete else f" of {len(run.results) * run.repeats}, interrupted"
+    spread = ""
+    if run.deviation is not None:
+        low, high = min(run.scores), max(run.scores)
+        spread = f" ({len(run.scores)} repeats: {low:.3f} to {high:.3f}, standard deviation {run.deviation:.3f})"
+    usage = run.usage
+    cost = "cost unknown" if usage.cost is None else cost_text(usage.cost)
+    return (
+        f"score {_score(run.score)}{spread}, {counted(len(run.results), 'case')}, {turns}, "
+        f"{tokens_text(usage.input_tokens, usage.output_tokens)}, {cost}, {duration_text(run.seconds)}"
+    )
+
+
+def _score(score: float | None) -> str:
+    return "" if score is None else f"{score:.3f}"
+
+
+def _tokens(usage: ModelUsage) -> str:
+    from ...core import summed
+
+    return count_text(summed((usage.input_tokens, usage.output_tokens)))
