@@ -94,20 +94,28 @@ async def show(output: Output, run: str, case: str | None, home: Path | None, js
 
 
 @app.command("compare")
-@command(before=argument("BEFORE", _RUN), after=argument("AFTER", _RUN), home=HOME, json=JSON_RESULT)
-async def compare(output: Output, before: str, after: str, home: Path | None, json: bool) -> None:
+@command(
+    before=argument("BEFORE", _RUN),
+    after=argument("[AFTER]", f"{_RUN} Default: the newest run.", default=None),
+    home=HOME,
+    json=JSON_RESULT,
+)
+async def compare(output: Output, before: str, after: str | None, home: Path | None, json: bool) -> None:
     """Compare two runs case by case, with what got worse first.
 
     [bold]Examples[/bold]
+
+      worldagent evals compare before
 
       worldagent evals compare before after
 
       worldagent evals compare baseline.json 20260102-101500-1f2e
     """
-    from ...testing.evals.runs import compare_runs, find_run
+    from ...testing.evals.runs import compare_runs, find_run, newest_run
 
     folder = storage_of(home).evals
-    old, new = find_run(folder, before), find_run(folder, after)
+    old = find_run(folder, before)
+    new = newest_run(folder) if after is None else find_run(folder, after)
     changes = compare_runs(old, new)
     rows = [
         (each.id, _score(each.before), _score(each.after), _signed(each.difference), _mark(each)) for each in changes
@@ -174,7 +182,7 @@ def _summary(old: EvalRun, new: EvalRun, changes: list[CaseChange]) -> str:
         f"{_score(run.score) or 'none'}{'' if run.deviation is None else f' (standard deviation {run.deviation:.3f})'}"
         for run in (old, new)
     ]
-    return f"score {runs[0]} before, {runs[1]} after: {shown or 'no cases'}"
+    return f"score {runs[0]} in {old.id!r}, {runs[1]} in {new.id!r}: {shown or 'no cases'}"
 
 
 def _mark(change: CaseChange) -> str:

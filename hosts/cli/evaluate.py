@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -213,7 +214,7 @@ async def _eval(
     if ended is None:
         output.failed("terminated", "stopped by SIGTERM", "run the command again")
         return TERMINATED
-    problem, remedy = _problem(ended, options.bound)
+    problem, remedy = _problem(ended, options.bound, _kept(options, ended))
     value = ended.model_dump(mode="json")
     value |= {"bound": options.bound, "passed": not problem, "file": str(run_file(folder, ended.id))}
     output.result(value, f"{run_table(ended, output)}\n\n{run_text(ended)}")
@@ -225,20 +226,18 @@ async def _eval(
 
 
 def _kept(options: EvalOptions, run: EvalRun) -> str:
-    home = "" if options.home is None else f" --home {options.home}"
-    return f"worldagent evals show {run.id}{home}"
+    home = [] if options.home is None else ["--home", str(options.home)]
+    return shlex.join(["worldagent", "evals", "show", *home, run.id])
 
 
-def _problem(run: EvalRun, bound: float | None) -> tuple[str, str]:
-    """Why the run does not pass, with a remedy; empty if it does."""
+def _problem(run: EvalRun, bound: float | None, kept: str) -> tuple[str, str]:
+    """Why the run does not pass, with a remedy; empty if it does. `kept` is the command that shows the run."""
     turns, metrics = run.errors("turn"), run.errors("metric")
     if metrics:
         failed = f"the metric failed for {counted(len(metrics), 'answer')}: {metrics[0].message}"
         return failed, "correct the metric; worldagent --debug eval prints what it raised"
     if bound is not None and (run.score is None or run.score < bound):
-        return f"the score {_score(run.score)} is under the bound {bound:g}", (
-            "see which cases have a low score: worldagent evals show"
-        )
+        return f"the score {_score(run.score)} is under the bound {bound:g}", f"see the answers to a case: {kept} CASE"
     if bound is None and turns:
         return f"{counted(len(turns), 'turn')} failed: {turns[0].message}", (
             "correct what the error names; with --bound a failed turn only has the score 0"

@@ -291,6 +291,18 @@ def _unknown(folder: Path, name: str) -> EvalInvalid:
     return EvalInvalid(f"there is no run {name!r} in {str(folder)!r}", remedy="see worldagent evals list")
 
 
+def newest_run(folder: Path) -> EvalRun:
+    """Read the newest run of a folder. Files that cannot be read are skipped.
+
+    Raises:
+        EvalInvalid: There is none.
+    """
+    for run in list_runs(folder):
+        if isinstance(run, EvalRun):
+            return run
+    raise EvalInvalid(f"there are no runs in {str(folder)!r}", remedy="run worldagent eval first, or name --home")
+
+
 def remove_run(folder: Path, run_id: str) -> None:
     """Remove a run.
 

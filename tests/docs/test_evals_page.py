@@ -55,7 +55,7 @@ def test_the_cases_of_the_shop_pass_and_two_runs_compare(shop: Path) -> None:
     second = run(shop, "eval", "cases.yaml", "--app", "shop:agent", *short, "--name", "two")
     assert "score 1.000 (2 repeats: " in second.out
     compared = run(shop, "evals", "compare", "one", "two").out
-    assert compared.splitlines()[-1] == "score 1.000 before, 1.000 (standard deviation 0.000) after: 3 same, 1 gone"
+    assert compared.splitlines()[-1] == "score 1.000 in 'one', 1.000 (standard deviation 0.000) in 'two': 3 same, 1 gone"
 
 
 def test_the_cases_of_the_shop_are_tests_for_pytest(shop: Path) -> None:

@@ -69,6 +69,8 @@ async def test_a_score_under_the_bound_exits_with_1(run: Run, home: Path, cases:
     result = await run("eval", cases, *QUIZ, "--bound", "0.6")
     assert result.exit_code == 1
     assert "error: the score 0.500 is under the bound 0.6" in result.stderr
+    [kept] = runs_of(home)
+    assert f"remedy: see the answers to a case: worldagent evals show {kept['id']} CASE" in result.stderr
     assert result.stdout.startswith("CASE")
     assert (await as_json(run, "eval", cases, *QUIZ, "--bound", "0.6", code=1))["passed"] is False
     assert len(runs_of(home)) == 2
@@ -231,6 +233,7 @@ async def test_an_interrupt_keeps_what_ended(tmp_path: Path, number: int, code: 
 
 async def test_kept_runs_are_listed_shown_and_removed(run: Run, home: Path, cases: str) -> None:
     assert (await run("evals", "list")).stdout == "there are no runs\n"
+    assert (await refusal(run, "evals", "compare", "first"))["message"].startswith("there is no run 'first'")
     for name in ("first", "second"):
         await as_json(run, "eval", cases, *QUIZ, "--name", name)
     (home / "evals" / "other.json").write_text("{}")
@@ -266,8 +269,9 @@ async def test_two_runs_are_compared_and_what_got_worse_is_marked(run: Run, home
         "fail 0.000 new",
         "norway 0.000 1.000 +1.000 better, the case differs",
         "",
-        "score 0.667 before, 0.500 after: 1 worse, 1 better, 1 same, 1 new",
+        "score 0.667 in 'before', 0.500 in 'after': 1 worse, 1 better, 1 same, 1 new",
     ]
+    assert (await run("evals", "compare", "before")).stdout.splitlines() == shown
     value = await as_json(run, "evals", "compare", "after", str(home / "evals" / "before.json"))
     assert {each["id"]: each["mark"] for each in value["cases"]} == {
         "norway": "worse",
