@@ -54,8 +54,8 @@ def test_the_cases_of_the_shop_pass_and_two_runs_compare(shop: Path) -> None:
     short = ("--metric", "scores:short", "--only", "shop", "--repeat", "2")
     second = run(shop, "eval", "cases.yaml", "--app", "shop:agent", *short, "--name", "two")
     assert "score 1.000 (2 repeats: " in second.out
-    compared = run(shop, "evals", "compare", "one", "two").out
-    assert compared.splitlines()[-1] == "score 1.000 in 'one', 1.000 (standard deviation 0.000) in 'two': 3 same, 1 gone"
+    *_, last = run(shop, "evals", "compare", "one", "two").out.splitlines()
+    assert last == "score 1.000 in 'one', 1.000 (standard deviation 0.000) in 'two': 3 same, 1 gone"
 
 
 def test_the_cases_of_the_shop_are_tests_for_pytest(shop: Path) -> None:
