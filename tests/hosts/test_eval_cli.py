@@ -144,11 +144,11 @@ async def test_an_app_with_a_home_of_its_own_is_refused_unless_that_is_named(
 async def test_a_database_of_the_environment_is_not_used_and_one_of_the_settings_file_is_refused(
     run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: str
 ) -> None:
-    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", "postgresql://user@127.0.0.1:1/none")
     assert (await run("eval", cases, *QUIZ)).exit_code == 0
     assert os.environ["WORLDAGENT_DATABASE_URL"].startswith("postgresql://")
     assert os.environ["WORLDAGENT_HOME"] == str(home)
-    (tmp_path / "settings.toml").write_text('database_url = "postgresql://nobody@127.0.0.1:1/none"\n')
+    (tmp_path / "settings.toml").write_text('database_url = "postgresql://user@127.0.0.1:1/none"\n')
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(tmp_path / "settings.toml"))
     error = await refusal(run, "eval", cases, *QUIZ)
     assert "names a database" in error["message"]
