@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,12 +43,14 @@ if TYPE_CHECKING:
     from ...agent import WorldAgent
     from ..role_host import Grant, Tokens
     from ..serving import Address, HttpOptions
-    from ..sidecar import Limits
+    from ..sidecar import Limits, Sidecar
+    from ..web import WebApp
     from .sidecars import RunningSidecar, Served
 
 _LIMITS: Final = "Limits"
 _TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
 HTTP_OPTIONS: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
+WEB_ADDRESS: Final = "127.0.0.1:8000"
 _CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 app = typer.Typer()
@@ -78,6 +81,12 @@ class ServeOptions:
 
     stdio: bool = STDIO
     http: str | None = HTTP
+    web: bool = flag(
+        "--web",
+        "Serve the web app too: chats, pauses and events over HTTP, and the console at /console. Without --http it "
+        f"listens on {WEB_ADDRESS}.",
+        REACH,
+    )
     token_file: Path | None = _tokens_option("what each can use", "WORLDAGENT_SIDECAR_TOKEN")
     workspace: list[str] | None = option(
         "ID", "A workspace to serve; * is any. Repeatable. Default: those that the tokens name, else default.", REACH
@@ -140,10 +149,14 @@ def serve(options: ServeOptions, output: Output) -> Work:
 
       worldagent serve --stdio --lm openai/gpt-4o
 
+      worldagent serve --web
+
       worldagent serve --http 127.0.0.1:8200 --token-file token.txt --app shop:agent
 
       worldagent serve --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --token-file tokens.toml
     """
+    if options.web and options.http is None and not options.stdio:
+        options = replace(options, http=WEB_ADDRESS)
     _check(options)
     from ..serving import HttpOptions
     from ..sidecar import Limits
@@ -168,7 +181,7 @@ async def _serve(
     options: ServeOptions, output: Output, served: Served, limits: Limits, http: HttpOptions
 ) -> int | None:
     """Run one sidecar from its start to its end. Its file says that it runs, once it can be reached."""
-    from ..serving import Address, quiet_logs, serve_http, serve_stdio
+    from ..serving import PATH, Address, accepted_names, quiet_logs, serve_http, serve_stdio
     from ..sidecar import Sidecar
     from .sidecars import SidecarFile
 
@@ -180,9 +193,11 @@ async def _serve(
         return agent
 
     def ready(found: Address) -> None:
-        shown = file.set(address=found.url)
+        site = found.url.removesuffix(PATH)
+        shown = file.set(address=found.url, **({"web": f"{site}/"} if options.web else {}))
         file.add(served.storage.sidecars)
-        output.result(shown.model_dump(mode="json", exclude={"state", "since"}), found.url)
+        text = f"{found.url}\n{site}/console" if options.web else found.url
+        output.result(shown.model_dump(mode="json", exclude={"state", "since"}), text)
         if served.tokens is None:
             output.note("note: no token is required, so every program of this machine can use the agents")
 
@@ -206,11 +221,23 @@ async def _serve(
                 else:
                     address = Address.parse(options.http)
                     stopped = await serve_http(
-                        sidecar, address, http, ready=ready, draining=draining, tokens_by=_TOKENS
+                        sidecar,
+                        address,
+                        http,
+                        ready=ready,
+                        draining=draining,
+                        tokens_by=_TOKENS,
+                        web=_web_app(sidecar, served, accepted_names(address, http)) if options.web else None,
                     )
                 return _CODES.get(stopped)
     finally:
         file.remove()
+
+
+def _web_app(sidecar: Sidecar, served: Served, names: Collection[str] | None) -> WebApp:
+    from ..web import WebApp
+
+    return WebApp(sidecar, tokens=served.tokens, grant=served.grant, names=names)
 
 
 def _running(options: ServeOptions, served: Served) -> RunningSidecar:
@@ -236,6 +263,8 @@ def _check(options: ServeOptions) -> None:
 
     _check_transport(options, "serve")
     given = [f"--{name.replace('_', '-')}" for name in HTTP_OPTIONS if getattr(options, name)]
+    if options.stdio and options.web:
+        raise bad_usage("--stdio and --web exclude each other", remedy="give one of them")
     if options.stdio and given:
         raise bad_usage(f"{given[0]} is for --http", remedy="omit it with --stdio")
     if options.stdio and any(worker.partition("=")[2] == "-" for worker in options.worker or ()):

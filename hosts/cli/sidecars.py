@@ -230,6 +230,7 @@ class RunningSidecar(BaseModel):
         pid: The id of its process.
         transport: How it is reached.
         address: Its MCP endpoint; None over standard streams.
+        web: The address of the web app; None if it serves none.
         workspaces: The workspaces that it serves; `*` is any.
         since: When it began to serve.
         state: Whether it accepts turns, or is stopping.
@@ -241,6 +242,7 @@ class RunningSidecar(BaseModel):
     pid: int = Field(ge=0)
     transport: Literal["http", "stdio"]
     address: str | None
+    web: str | None = None
     workspaces: tuple[str, ...]
     since: datetime
     state: Literal["ready", "draining"]

@@ -4,13 +4,14 @@
 `exchange_messages` is what `serve_stdio` has in common with `acp`, whose protocol is not MCP.
 """
 
-from .address import Address, HttpOptions
-from .http_server import application, serve_http, serving_pages
+from .address import PATH, Address, HttpOptions
+from .http_server import accepted_names, application, serve_http, serving_pages
 from .logs import RequestLog, quiet_logs
 from .service import Operated, Service, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
 from .stdio_server import Received, Sent, exchange_messages, serve_stdio
 
 __all__ = [
+    "PATH",
     "Address",
     "HttpOptions",
     "Operated",
@@ -20,6 +21,7 @@ __all__ = [
     "Service",
     "Tokens",
     "ToolSpec",
+    "accepted_names",
     "application",
     "exchange_messages",
     "id_lists",

@@ -1,6 +1,7 @@
 """Serves a service over streamable HTTP, on uvicorn, until a signal arrives.
 
-The application answers at `/mcp`, and at `/health`, `/ready` and `/metrics` for a service that is `Operated`. Starlette
+The application answers at `/mcp`, and at `/health`, `/ready` and `/metrics` for a service that is `Operated`. A web app
+can have the other paths. Starlette
 routes requests. The SDK checks names, bodies and tokens and speaks the protocol. `Front` gives each handler its client,
 adds a remedy to refusals, and removes what a client sent from every answer.
 """
@@ -62,6 +63,7 @@ def application(
     service: Service,
     address: Address,
     options: HttpOptions = HttpOptions(),  # noqa: B008 -- it is frozen
+    web: ASGIApp | None = None,
 ) -> Starlette:
     """The service as an ASGI application, which answers at `/mcp`.
 
@@ -69,6 +71,7 @@ def application(
         service: The service. If it has tokens, a call without one gets 401.
         address: Where it will listen. On loopback, calls to any other name are refused.
         options: The limits.
+        web: Answers at all other paths, and checks names by itself (`accepted_names`); None: there are none.
 
     Returns:
         The application, with its `Sessions` as `state.sessions`.
@@ -90,7 +93,7 @@ def application(
             Middleware(AuthContextMiddleware),
         ]
     routes = [Route(PATH, endpoint), *(_pages(service) if isinstance(service, Operated) else ())]
-    front = Middleware(Front, paths=[each.path for each in routes])
+    front = Middleware(Front, paths=[each.path for each in routes], others=web)
     app = Starlette(routes=routes, middleware=[front, *middleware], lifespan=lambda _: sessions.run())
     app.router.redirect_slashes = False  # a redirect would quote the path
     app.state.sessions = sessions
@@ -103,11 +106,22 @@ def _names(address: Address, options: HttpOptions) -> TransportSecuritySettings:
     A web page can make a browser reach this machine under the page's own name (DNS rebinding), so a server on loopback
     accepts only names of loopback. Tokens protect a server that other machines can reach under any name.
     """
-    if not (options.names or address.is_loopback):
+    names = accepted_names(address, options)
+    if names is None:
         return TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    hosts = [f"{name}{port}" for name in (address.authority, *LOOPBACK, *options.names) for port in ("", ":*")]
+    hosts = [f"{name}{port}" for name in names for port in ("", ":*")]
     origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+
+
+def accepted_names(address: Address, options: HttpOptions) -> tuple[str, ...] | None:
+    """Return the names of hosts that requests can name, without a port; None accepts every name.
+
+    Args:
+        address: Where the server listens.
+        options: Its options, which can have more names.
+    """
+    return (address.authority, *LOOPBACK, *options.names) if options.names or address.is_loopback else None
 
 
 class Reporting(Protocol):
@@ -187,10 +201,12 @@ class Front:
     Args:
         app: The rest of the application.
         paths: The paths that exist.
+        others: Answers at all other paths, in its own words.
     """
 
-    def __init__(self, app: ASGIApp, paths: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, paths: Iterable[str], others: ASGIApp | None = None) -> None:
         self._app = app
+        self._paths, self._others = frozenset(paths), others
         self._remedies = {
             401: ("invalid_token", f"send the header `Authorization: Bearer TOKEN`, {_ACCEPTED_TOKEN}"),
             403: ("invalid_origin", "call from a page that has this server's own name; other pages are refused"),
@@ -204,6 +220,9 @@ class Front:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if self._others is not None and scope["path"] not in self._paths:
+            await self._others(scope, receive, send)
             return
         client = scope.setdefault("state", {})[STATE] = Client()
         refusal: Message | None = None  # its start, until the body follows
@@ -296,6 +315,7 @@ async def serve_http(
     ready: Callable[[Address], None] | None = None,
     draining: Callable[[], object] | None = None,
     tokens_by: str = "ask for a token",
+    web: ASGIApp | None = None,
 ) -> int | None:
     """Serve until a signal arrives; a second signal ends the process at once.
 
@@ -309,6 +329,7 @@ async def serve_http(
         ready: Called with the actual address as soon as the server can be reached.
         draining: Called when draining begins.
         tokens_by: How to set tokens; it is the remedy of the error for missing tokens.
+        web: Answers at all paths that the service does not have.
 
     Returns:
         The number of the signal.
@@ -319,7 +340,7 @@ async def serve_http(
     """
     _check_reach(service, address, options, tokens_by)
     context = _tls_context(options)
-    app = application(service, address, options)
+    app = application(service, address, options, web)
 
     async def end() -> None:
         await drain(service, options.drain, draining)

@@ -30,7 +30,7 @@ from ..sidecar import Sidecar
 from ..sidecar.following import SidecarParts
 from .errors import HttpRefused, error_response, internal
 from .routes import ENDPOINTS, Endpoint, openapi
-from .security import SESSION_COOKIE, SESSION_SECONDS, Guard, Login, grant_of
+from .security import LOOPBACK, SESSION_COOKIE, SESSION_SECONDS, Guard, Login, grant_of
 from .turns import Failed, WebCall, failed, follow_turn, run_turn, turn_response, wants_stream
 
 MAX_BODY_BYTES: Final = 4 << 20
@@ -55,6 +55,8 @@ class WebApp:
         grant: What every caller of this machine can use if there is neither `login` nor `tokens`.
         limits: The limits; None means `Limits()`.
         origins: Origins of other apps whose pages can call this one, such as `https://app.example.com`.
+        names: The names of hosts, without a port, under which it is reached. None accepts every name, or only those of
+            this machine if there is neither `login` nor `tokens`.
 
     Raises:
         InvalidArgument: None of `login`, `tokens` and `grant` says who can call.
@@ -69,6 +71,7 @@ class WebApp:
         grant: Grant | None = None,
         limits: Limits | None = None,
         origins: Collection[str] = (),
+        names: Collection[str] | None = None,
     ) -> None:
         if login is None and tokens is None and grant is None:
             raise InvalidArgument(
@@ -79,7 +82,9 @@ class WebApp:
         self.workspace = agents.workspace if isinstance(agents, WorldAgent) else None
         self._owned = not isinstance(agents, Sidecar)
         self.parts = agents.parts if isinstance(agents, Sidecar) else _parts(agents, limits or Limits())
-        middleware = [Middleware(Guard, origins=origins, local=login is None and tokens is None)]
+        if names is None and login is None and tokens is None:
+            names = LOOPBACK
+        middleware = [Middleware(Guard, origins=origins, names=names)]
         if origins:
             cors = Middleware(
                 CORSMiddleware,

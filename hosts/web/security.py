@@ -47,14 +47,14 @@ class Guard:
         app: The rest of the app.
         origins: Origins besides the app's own that can send requests that change something, such as
             `https://app.example.com`.
-        local: Whether only names of this machine are accepted. Where no login is needed, this keeps out a page whose
-            own name leads here (DNS rebinding).
+        names: The names of hosts, without a port, that requests can name; None accepts every name. Where no login is
+            needed, this keeps out a page whose own name leads here (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, origins: Collection[str] = (), *, local: bool = False) -> None:
+    def __init__(self, app: ASGIApp, origins: Collection[str] = (), *, names: Collection[str] | None = None) -> None:
         self._app = app
         self._origins = frozenset(origins)
-        self._local = local
+        self._names = None if names is None else frozenset(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -82,12 +82,12 @@ class Guard:
                 "the URL has a parameter for a secret, and URLs are kept in histories and logs",
                 "send the token in the header `Authorization: Bearer TOKEN`",
             )
-        if self._local and _without_port(Headers(scope=scope).get("host", "")) not in LOOPBACK:
+        if self._names is not None and _without_port(Headers(scope=scope).get("host", "")) not in self._names:
             return HttpRefused(
                 421,
                 "invalid_host",
-                "no login is needed here, and the request names another host than this machine",
-                "call http://127.0.0.1, or pass `login` or `tokens`",
+                "the request names a host that this server does not accept",
+                f"call it by one of its names: {', '.join(sorted(self._names))}",
             )
         if scope["method"] not in _SAFE_METHODS and not self._is_trusted(Headers(scope=scope)):
             return HttpRefused(

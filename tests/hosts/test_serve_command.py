@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from support.command_line import BOUND, HTTP, MAKE, Done, command, serving, started
 from support.openai_stub import openai_stub
-from support.processes import eventually
+from support.processes import eventually, next_line
 from support.served import call, modern
 from support.sidecar_calls import LEGACY, MODERN
 from support.sidecar_clients import StdioClient
@@ -167,6 +167,29 @@ async def test_an_app_with_one_agent_serves_its_workspace_from_the_home_of_the_o
     assert not (home / "agent.db").exists()
 
 
+async def test_the_web_app_serves_the_agents_of_the_sidecar_on_its_port(home: Path) -> None:
+    token = home / "token.txt"
+    words = ("--web", "--token-file", str(token), "--app", "apps:make", "--workspace", "shop")
+    apps(home)
+    token.write_text(TOKEN)
+    async with serving(home, *words) as sidecar:
+        site = sidecar.url.removesuffix("/mcp")
+        assert await next_line(sidecar.process, BOUND) == f"{site}/console"
+        [told] = (await listed(home))["sidecars"]
+        assert told["web"] == f"{site}/"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx2.AsyncClient(base_url=site, timeout=BOUND, headers=headers) as client:
+            said = await client.post("/threads/t1/messages", json={"text": "Hello", "account": "ana"})
+            assert said.json()["turn"]["text"] == "Hello from the app."
+            assert (await client.get("/health")).json()["workspaces"] == 1
+            assert (await client.get("/me", headers={"Host": "evil.example.com"})).status_code == 421
+            assert (await client.get("/me", headers={"Authorization": ""})).status_code == 401
+            assert (await client.get("/nothing")).json()["error"]["code"] == "not_found"
+        async with caller_of(sidecar.url, "auto", token=TOKEN) as call_:
+            told = await call_("history", thread="t1")
+            assert [each["body"]["text"] for each in told["messages"]] == ["Hello", "Hello from the app."]
+
+
 async def test_agents_are_made_of_options_for_each_workspace(home: Path) -> None:
     async with openai_stub() as stub:
         words = ("--lm", "openai/answer", "--identity", "You are a lighthouse.")
@@ -186,6 +209,7 @@ async def test_agents_are_made_of_options_for_each_workspace(home: Path) -> None
     ("words", "told"),
     [
         (["--stdio", "--http", "127.0.0.1:0"], "serve takes exactly one of --stdio and --http"),
+        (["--stdio", "--web"], "--stdio and --web exclude each other"),
         (["--stdio", "--worker", "critic=-"], "--worker must not read standard input"),
         (["--http", "0.0.0.0:0"], "'0.0.0.0' can be reached from other machines"),
         (["--http", "127.0.0.1:0", "--token-file", "bad.toml"], "the token file 'bad.toml' is invalid"),
