@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from acp.client.connection import ClientSideConnection
 from acp.exceptions import RequestError
@@ -29,6 +29,7 @@ from support.sidecars import environment
 ACP = (sys.executable, "-P", "-m", "worldagent.hosts.cli", "acp")
 APP = ("--app", "support.sidecar_app:shop")
 
+T = TypeVar("T")
 Chooses = Callable[[list[str]], str | None]
 """What the person chooses of the names of options; None cancels."""
 
@@ -161,7 +162,7 @@ class Editor:
         return self.errors.read_text(errors="replace")
 
 
-async def bounded(work: Any) -> Any:
+async def bounded(work: Awaitable[T]) -> T:
     return await asyncio.wait_for(work, BOUND)
 
 
