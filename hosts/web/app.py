@@ -29,6 +29,7 @@ from ..serving import Tokens
 from ..sidecar import Sidecar
 from ..sidecar.following import SidecarParts
 from .errors import HttpRefused, error_response, internal
+from .openai import openai_routes
 from .routes import ENDPOINTS, Endpoint, openapi
 from .security import LOOPBACK, SESSION_COOKIE, SESSION_SECONDS, Guard, Login, grant_of
 from .turns import Failed, WebCall, failed, follow_turn, run_turn, turn_response, wants_stream
@@ -167,6 +168,7 @@ class WebApp:
             Route("/attachments", self._checked(self._attach), methods=["POST"]),
             Route("/attachments/{sha256}", self._checked(self._attachment), methods=["GET"]),
             Route("/openapi.json", self._checked(self._openapi), methods=["GET"]),
+            *openai_routes(self, self._checked, _body),
         ]
 
     def _answering(self, endpoint: Endpoint) -> Callable[[Request], Any]:

@@ -55,17 +55,21 @@ class HttpRefused(Exception):
         code: The code for programs.
         problem: What is wrong, without any value that the client sent.
         remedy: What the reader can do about it.
+        more: Other fields of the record.
+
+    Attributes:
+        record: The refusal as JSON.
     """
 
-    def __init__(self, status: int, code: str, problem: str, remedy: str) -> None:
+    def __init__(self, status: int, code: str, problem: str, remedy: str, **more: Any) -> None:
         super().__init__(f"{problem}; {remedy}")
         self.status, self.code, self.problem, self.remedy = status, code, problem, remedy
+        self.record = {"code": code, "problem": problem, "remedy": remedy, "retryable": False, **more}
 
     def response(self) -> JSONResponse:
         """Return it as a response."""
-        record = {"code": self.code, "problem": self.problem, "remedy": self.remedy, "retryable": False}
         headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else None
-        return JSONResponse({"contract": 1, "error": record}, status_code=self.status, headers=headers)
+        return JSONResponse({"contract": 1, "error": self.record}, status_code=self.status, headers=headers)
 
 
 def internal(turn_id: str | None = None) -> Refused:

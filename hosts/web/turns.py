@@ -48,7 +48,7 @@ LOG = logging.getLogger("worldagent.web")
 
 EVENT_STREAM: Final = "text/event-stream"
 QUIET_SECONDS: Final = 0.02  # seconds without another event, after which a JSON answer with events is sent
-_HEADERS: Final = {
+STREAM_HEADERS: Final = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",  # nginx and others then send each event at once
 }
@@ -241,7 +241,7 @@ async def turn_response(request: Request, items: AsyncGenerator[Event | TurnAnsw
     limits = call.parts.limits
     return EventSourceResponse(
         _sent(first, items),
-        headers=_HEADERS,
+        headers=STREAM_HEADERS,
         ping=max(1, int(limits.heartbeat)),
         send_timeout=limits.reader_stall,
         sep="\n",
