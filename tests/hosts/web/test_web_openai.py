@@ -1,5 +1,6 @@
 """OpenAI's chat completions: the real client of OpenAI against the web app."""
 
+import asyncio
 import base64
 import json
 import logging
@@ -111,6 +112,7 @@ async def test_a_stream_has_the_same_text_in_chunks_and_then_the_usage(tmp_path:
         chunks = [each async for each in await say(client, stream=True, stream_options=options)]
         *text, last = chunks
         assert "".join(each.choices[0].delta.content or "" for each in text) == "Fine, thank you."
+        assert len([each for each in text if each.choices[0].delta.content]) > 1
         assert [text[0].choices[0].delta.role, text[-1].choices[0].finish_reason] == ["assistant", "stop"]
         assert [last.choices, last.usage.total_tokens > 0, {each.usage for each in text}] == [[], True, {None}]
         assert len({each.id for each in chunks}) == 1
@@ -135,7 +137,7 @@ async def test_tools_run_in_the_turn_and_the_text_before_them_stays_in_a_stream(
         chunks = [each async for each in await say(client, stream=True)]
         assert all(each.choices[0].delta.tool_calls is None for each in chunks)
         said = "".join(each.choices[0].delta.content or "" for each in chunks)
-        assert said in ("There is one.", "I look.\n\nThere is one.")
+        assert said == "I look.\n\nThere is one."
 
 
 async def test_a_system_message_reaches_the_model_in_order_and_is_kept_nowhere(
@@ -179,6 +181,34 @@ async def test_an_approval_is_a_typed_refusal_and_the_same_key_gives_the_answer_
             await web.post("/threads/main/resume", json={"answers": {pause["id"]: {"approve": {}}}})
         assert (await say(client, headers=key)).choices[0].message.content == "A hat is on its way."
         assert await history(client) == ["Hello.", "A hat is on its way."]
+
+
+async def test_a_turn_with_a_system_message_is_resumed_with_it_or_without_it_on_purpose(tmp_path: Path) -> None:
+    messages: Any = [{"role": "system", "content": "be terse"}, *HELLO]
+    async with completing(tmp_path, buying(), agent={"tools": [buy]}) as client:
+        error = await refused(client, openai.ConflictError, messages, headers={"Idempotency-Key": "k1"})
+        [step] = error.body["next"]
+        assert [step["tool"], step["needs"]] == ["resume", ["answers", "role"]]
+        answers: dict[str, Any] = {error.body["pauses"][0]["id"]: {"approve": {}}}
+        async with web_client(client) as web:
+            response = await web.post("/threads/main/resume", json={"answers": answers, "on_role_change": "refresh"})
+        assert response.json()["turn"]["text"] == "A hat is on its way."
+        done = await say(client, messages, headers={"Idempotency-Key": "k1"})
+        assert done.choices[0].message.content == "A hat is on its way."
+
+
+async def test_a_client_that_is_not_async_gets_turns_and_streams(tmp_path: Path) -> None:
+    def talk(url: Any) -> list[str]:
+        with openai.OpenAI(api_key="none", base_url=url, default_headers={"x-user": "ana", **ON_MAIN}) as client:
+            done = client.chat.completions.create(model="novel", messages=HELLO)
+            chunks = client.chat.completions.create(model="novel", messages=HELLO, stream=True)
+            return [
+                str(done.choices[0].message.content),
+                "".join(each.choices[0].delta.content or "" for each in chunks),
+            ]
+
+    async with completing(tmp_path, answering("Fine.")) as client:
+        assert await asyncio.wait_for(asyncio.to_thread(talk, client.base_url), 60) == ["Fine.", "Fine."]
 
 
 async def test_an_approval_in_a_stream_is_its_last_line(tmp_path: Path) -> None:
