@@ -89,8 +89,9 @@ def _converted(answer: Answering) -> Answering:
         if response.status_code < 400:
             return response
         record = json.loads(bytes(response.body))["error"]
-        kept = ("www-authenticate", "retry-after", THREAD_HEADER.lower())
+        kept = ("www-authenticate", "retry-after")
         headers = {name: value for name, value in response.headers.items() if name in kept}
+        headers |= getattr(request.state, "thread_headers", {})
         if not record["retryable"]:
             headers["x-should-retry"] = "false"  # OpenAI's clients repeat a request at 409 by themselves
         return JSONResponse(_error(record, response.status_code), response.status_code, headers)
@@ -326,6 +327,7 @@ async def _complete(app: WebApp, request: Request, given: Mapping[str, Any]) -> 
     call = await _call(app, request, given)
     wants_usage = bool((given.get("stream_options") or {}).get("include_usage"))
     one = _Completion(request, call, call.caller.workspace, wants_usage)
+    request.state.thread_headers = one.headers  # an error of the turn has them, too
     items = _followed(one)
     if not given.get("stream"):
         answer: Event | TurnAnswer | None = None

@@ -183,6 +183,15 @@ async def test_an_approval_is_a_typed_refusal_and_the_same_key_gives_the_answer_
         assert await history(client) == ["Hello.", "A hat is on its way."]
 
 
+async def test_the_response_of_an_error_names_the_new_thread(tmp_path: Path) -> None:
+    async with completing(tmp_path, buying(), agent={"tools": [buy]}) as client:
+        error = await refused(client, openai.ConflictError, thread=None)
+        thread = error.response.headers[THREAD]
+        assert [error.body["thread"], thread.startswith("ana:chat-")] == [thread, True]
+        async with web_client(client) as web:
+            assert len((await web.get(f"/threads/{thread}/pauses")).json()["pauses"]) == 1
+
+
 async def test_a_turn_with_a_system_message_is_resumed_with_it_or_without_it_on_purpose(tmp_path: Path) -> None:
     messages: Any = [{"role": "system", "content": "be terse"}, *HELLO]
     async with completing(tmp_path, buying(), agent={"tools": [buy]}) as client:
