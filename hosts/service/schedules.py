@@ -6,6 +6,7 @@ They store schedules and look at them. What fires them is `worldagent worker`, o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -234,6 +235,7 @@ async def schedule_add(call: Call[ScheduleAddArguments], agent: WorldAgent) -> S
     when = given.when.model_dump(exclude_none=True)
     ids = {"id": given.schedule, "workspace": call.caller.workspace, "account": call.caller.account}
     schedule = Schedule.from_json({**ids, **fields, "when": when, "starts": starts})
+    schedule = replace(schedule, thread=call.caller.grant.own_thread(schedule.thread_id))
     check_thread(call.caller.grant, schedule.thread_id)
     call.facts.thread = schedule.thread_id
     await schedules.add(schedule)

@@ -28,6 +28,7 @@ from ..service.validation import validated
 from ..serving import Tokens
 from ..sidecar import Sidecar
 from ..sidecar.following import SidecarParts
+from .console import console_routes
 from .errors import HttpRefused, error_response, internal
 from .openai import openai_routes
 from .routes import ENDPOINTS, Endpoint, openapi
@@ -58,6 +59,7 @@ class WebApp:
         origins: Origins of other apps whose pages can call this one, such as `https://app.example.com`.
         names: The names of hosts, without a port, under which it is reached. None accepts every name, or only those of
             this machine if there is neither `login` nor `tokens`.
+        console: Whether it has the pages at `/console`.
 
     Raises:
         InvalidArgument: None of `login`, `tokens` and `grant` says who can call.
@@ -73,6 +75,7 @@ class WebApp:
         limits: Limits | None = None,
         origins: Collection[str] = (),
         names: Collection[str] | None = None,
+        console: bool = True,
     ) -> None:
         if login is None and tokens is None and grant is None:
             raise InvalidArgument(
@@ -96,7 +99,7 @@ class WebApp:
             )
             middleware.append(cors)
         self._app = Starlette(
-            routes=self._routes(),
+            routes=[*self._routes(), *(console_routes(self) if console else ())],
             middleware=middleware,
             lifespan=self.lifespan,
             exception_handlers={404: _not_found, 405: _not_allowed},
@@ -162,13 +165,13 @@ class WebApp:
         ]
         return [
             *routes,
-            Route("/me", self._checked(self._me), methods=["GET"]),
-            Route("/login", self._checked(self._log_in), methods=["POST"]),
-            Route("/logout", self._checked(self._log_out), methods=["POST"]),
-            Route("/attachments", self._checked(self._attach), methods=["POST"]),
-            Route("/attachments/{sha256}", self._checked(self._attachment), methods=["GET"]),
-            Route("/openapi.json", self._checked(self._openapi), methods=["GET"]),
-            *openai_routes(self, self._checked, _body),
+            Route("/me", self.checked(self._me), methods=["GET"]),
+            Route("/login", self.checked(self._log_in), methods=["POST"]),
+            Route("/logout", self.checked(self._log_out), methods=["POST"]),
+            Route("/attachments", self.checked(self._attach), methods=["POST"]),
+            Route("/attachments/{sha256}", self.checked(self._attachment), methods=["GET"]),
+            Route("/openapi.json", self.checked(self._openapi), methods=["GET"]),
+            *openai_routes(self, self.checked, _body),
         ]
 
     def _answering(self, endpoint: Endpoint) -> Callable[[Request], Any]:
@@ -183,7 +186,7 @@ class WebApp:
                 return await turn_response(request, follow_turn(call), call)
             return JSONResponse((await self._run(call, endpoint.run)).model_dump(mode="json"))
 
-        return self._checked(answer)
+        return self.checked(answer)
 
     async def _run(self, call: Call[Any], run: Callable[[Any, WorldAgent], Any]) -> Answer:
         async with self.parts.agents.use(call.caller.workspace) as agent:
@@ -194,7 +197,7 @@ class WebApp:
                 failure = await failed(call, agent, error)
         raise failure
 
-    def _checked(self, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    def checked(self, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
         """Return an endpoint that answers with the record of an error, and logs a line for each request."""
 
         async def checked(request: Request) -> Response:

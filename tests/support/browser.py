@@ -52,6 +52,12 @@ class Browser:
         self._watch(context)
         return await context.new_page()
 
+    async def leave(self) -> None:
+        """Close all pages, before the server that they call ends."""
+        for context in self._chromium.contexts:
+            for page in context.pages:
+                await page.close()
+
     def allow(self, pattern: str) -> None:
         """Accept faults that this regular expression is found in, such as `status of 409`."""
         self._allowed.append(pattern)

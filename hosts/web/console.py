@@ -1,0 +1,160 @@
+"""The console: pages that show what agents do, for people. `static` has them; they call the paths of the web app.
+
+Everything that a model, a tool or a person wrote is set as text, and the policy of the pages forbids inline code and
+other origins, so hostile text stays text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
+
+from ...agent import WorldAgent
+from ...core.checks import to_json
+from ...core.errors import WorldAgentError
+from ...harness.trace.records import TraceNode
+from ..service.arguments import EventsArguments, WorkspaceArguments
+from ..service.call import Refused
+from ..service.following import reached_turn
+from ..service.members import society_of
+from ..service.society import SocietyOutcomesArguments, check_owner, graph_answer, is_owner, spawns_answer
+from .turns import STREAM_HEADERS, WebCall
+
+if TYPE_CHECKING:
+    from .app import WebApp
+
+STATIC: Final = Path(__file__).parent / "static"
+LIVE_SECONDS: Final = 1.0  # between two looks for changes
+LIVE_THREADS: Final = 100  # threads whose changes are noticed
+LIVE_EVENTS: Final = 20
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HIDDEN: Final = {"inputs", "outputs", "prompt", "run", "seq", "v"}  # of a record in the trace
+
+
+def console_routes(web: WebApp) -> list[BaseRoute]:
+    """Return the pages and the two paths that only they need."""
+
+    async def trace(request: Request) -> Response:
+        """The trace of a turn as nodes in the order of its tree, without what was said."""
+        given = {**request.query_params, **request.path_params}
+        call = await web.call(request, EventsArguments, given)
+        async with web.parts.agents.use(call.caller.workspace) as agent:
+            await reached_turn(call, agent)
+            found = await agent.traces.get(call.given.turn_id)
+        whole = {name: getattr(found, name) for name in ("id", "name", "thread", "account", "status", "code", "cost")}
+        times = {"start": found.start.isoformat(), "end": None if found.end is None else found.end.isoformat()}
+        tokens = {"input_tokens": found.input_tokens, "output_tokens": found.output_tokens}
+        content = {**whole, **times, **tokens, "nodes": _nodes(found.tree())}
+        return JSONResponse({"contract": 1, "trace": content})
+
+    async def member(request: Request) -> Response:
+        """What the owner sees of a member: its goals, and how far it is trusted."""
+        call = await web.call(request, SocietyOutcomesArguments, {**request.query_params, **request.path_params})
+        async with web.parts.agents.use(call.caller.workspace) as agent:
+            society = agent.society
+            check_owner(call, society)
+            found = await society.members.member(agent.workspace, call.given.member)
+        goals, trust = [to_json(each) for each in found.spec.goals], to_json(found.trust)
+        names = {"id": found.id, "role": found.name, "domains": list(found.spec.domains)}
+        content = {**names, "goals": goals, "trust": trust, "soul_version": found.soul_version}
+        return JSONResponse({"contract": 1, "member": content})
+
+    async def live(request: Request) -> Response:
+        """Tell what has changed since, by the names of the pages that show it."""
+        call = await web.call(request, WorkspaceArguments, dict(request.query_params))
+        return EventSourceResponse(_changes(web, call), headers=STREAM_HEADERS, ping=15, sep="\n")
+
+    async def index(request: Request) -> Response:
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")
+
+    return [
+        Route("/turns/{turn_id}/trace", web.checked(trace), methods=["GET"]),
+        Route("/members/{member}", web.checked(member), methods=["GET"]),
+        Route("/live", web.checked(live), methods=["GET"]),
+        Route("/console", index, methods=["GET"]),
+        Mount("/console", _Pages(directory=STATIC, html=True)),
+    ]
+
+
+class _Pages(StaticFiles):
+    """The files of the pages, with their policy."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["Content-Security-Policy"] = _POLICY
+                headers["Cache-Control"] = "no-cache"
+            await send(message)
+
+        await super().__call__(scope, receive, sent)
+
+
+def _nodes(root: TraceNode) -> list[dict[str, Any]]:
+    """Return the nodes of a trace, each behind the one that it is part of, without recursion."""
+    found: list[dict[str, Any]] = []
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        record = node.record.model_dump(mode="json", exclude_defaults=True, exclude=_HIDDEN)
+        tokens = None if None in node.tokens else sum(each or 0 for each in node.tokens)
+        more = {"depth": depth, "took": node.seconds, "tokens": tokens, "cost": node.cost}
+        found.append({"kind": node.record.kind, **record, **more})
+        waiting += [(child, depth + 1) for child in reversed(node.children)]
+    return found
+
+
+async def _changes(web: WebApp, call: WebCall[Any]) -> AsyncGenerator[ServerSentEvent]:
+    before: dict[str, str] | None = None
+    while not web.parts.ending.is_set():
+        try:
+            async with web.parts.agents.use(call.caller.workspace) as agent:
+                now = {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
+        except (Refused, WorldAgentError):  # the server ends, or its database cannot be reached now
+            now = before or {}
+        changed = list(now) if before is None else [name for name in now if now[name] != before.get(name)]
+        if changed:
+            yield ServerSentEvent(data=json.dumps({"changed": changed, "first": before is None}), sep="\n")
+        before = now
+        await asyncio.sleep(LIVE_SECONDS)
+
+
+def _digest(seen: Any) -> str:
+    return hashlib.sha256(json.dumps(seen, default=str).encode()).hexdigest()
+
+
+async def _threads(call: WebCall[Any], agent: WorldAgent) -> Any:
+    states = await agent.threads(limit=LIVE_THREADS, archived=None)
+    return [
+        (state.thread, state.turn_id, state.status, state.pauses, state.answers, state.title, state.archived)
+        for state in states
+        if call.caller.grant.allows_thread(state.thread)
+    ]
+
+
+async def _society(call: WebCall[Any], agent: WorldAgent) -> Any:
+    society = society_of(agent)
+    if society is None or not (call.caller.grant.operator or is_owner(call, society)):
+        return None
+    events = await society.events.list(limit=LIVE_EVENTS)
+    shown = await graph_answer(society), await spawns_answer(society), events
+    return repr(shown)
+
+
+_LOOKS: Final[dict[str, Callable[[WebCall[Any], WorldAgent], Any]]] = {"threads": _threads, "society": _society}

@@ -1,0 +1,229 @@
+// Conversations: the list, one thread with its answer as it is written, and how the next message is to be gone about.
+
+import { call, fresh, get, stream, thread } from "./api.js";
+import { badge, dialog, empty, h, notice, status, time } from "./dom.js";
+import { markdown } from "./markdown.js";
+import { answer, card } from "./pauses.js";
+
+export async function show(view, rest) {
+  const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search conversations" });
+  const archived = h("input", { type: "checkbox", id: "archived" });
+  const list = h("ul", { class: "list" });
+  const pane = h("section", { class: "pane", "aria-label": "Conversation" });
+  const side = h("aside", { class: "side" },
+    h("div", { class: "row" }, search, h("a", { class: "button primary", href: "#/threads/new" }, "New")),
+    h("label", { class: "check", for: "archived" }, archived, "archived"), list);
+  const frame = h("div", { class: "split" }, side, pane);
+  view.append(frame);
+  let current = null;
+
+  async function titles() {
+    const { threads } = await get("threads", { limit: 100, query: search.value.trim() || null, archived: archived.checked });
+    const focused = document.activeElement?.dataset?.thread;
+    list.replaceChildren(...threads.map((each) => h("li", {},
+      h("a", { href: `#/threads/${encodeURIComponent(each.thread)}`, "data-thread": each.thread, "aria-current": current?.id === each.thread ? "true" : null },
+        h("span", { class: "title" }, each.title ?? each.thread),
+        h("span", { class: "row" }, status(each.status), time(each.since))))));
+    if (!threads.length) list.append(h("li", {}, empty(search.value ? "Nothing is found." : "No conversation yet.")));
+    if (focused) list.querySelector(`[data-thread="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  async function move([id]) {
+    current?.leave();
+    frame.classList.toggle("open", Boolean(id));
+    if (!id) {
+      current = null;
+      pane.replaceChildren(empty("Choose a conversation, or begin a new one."));
+    } else {
+      current = one(pane, id === "new" ? fresh() : id, id === "new", titles);
+      await current.load();
+    }
+    await titles();
+  }
+
+  let waiting = 0;
+  search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(titles, 200); });
+  archived.addEventListener("change", titles);
+  await move(rest);
+  return { move, refresh: async () => { await titles(); await current?.refresh(); }, leave: () => current?.leave() };
+}
+
+/** One conversation in a pane; `changed` is called after each of its turns. */
+function one(pane, id, isNew, changed) {
+  const ends = new AbortController();
+  const log = h("div", { class: "log", role: "log", "aria-label": "Messages", tabindex: "0" });
+  const tiers = h("div", { class: "tiers" });
+  const field = h("textarea", { rows: 2, placeholder: "Write a message", "aria-label": "Message", required: true });
+  const role = h("textarea", { rows: 2, id: "role", placeholder: "such as: be terse" });
+  const send = h("button", { class: "primary" }, "Send");
+  const stop = h("button", { type: "button", class: "danger", hidden: true, onclick: () => call("POST", thread(id, "/cancel")) }, "Stop");
+  const form = h("form", { class: "composer" },
+    h("details", {}, h("summary", {}, "Role of this message"), h("label", { for: "role", class: "hint" }, "How to go about it. It is stored nowhere."), role),
+    h("div", { class: "row" }, field, send, stop));
+  const title = h("h1", {}, isNew ? "New conversation" : id);
+  const tools = h("div", { class: "row tools" });
+  pane.replaceChildren(h("header", { class: "head" }, h("a", { class: "back", href: "#/threads", "aria-label": "Back to the list" }, "‹"), title, tools), tiers, log, form);
+  let turn = null, busy = false, seen = "", loads = 0;
+
+  function atEnd() { log.scrollTop = log.scrollHeight; }
+
+  function bubble(kind, name, ...content) {
+    const made = h("article", { class: `message ${kind}` }, h("header", {}, name), h("div", { class: "body" }, content));
+    log.append(made);
+    return made;
+  }
+
+  function message(record) {
+    const said = record.body.text ?? "";
+    if (record.kind !== "message" && record.kind !== "answer") {
+      const calls = (record.body.calls ?? []).map((each) => each.tool ?? each.name).filter(Boolean);
+      const label = calls.length ? `calls ${calls.join(", ")}` : record.kind;
+      log.append(h("details", { class: "step" }, h("summary", {}, label), h("pre", { tabindex: "0" }, JSON.stringify(record.body, null, 2))));
+      return;
+    }
+    const mine = record.kind === "message";
+    const made = bubble(mine ? "mine" : "answer", mine ? record.body.name ?? record.author : "agent", mine ? h("p", {}, said) : markdown(said));
+    const trace = !mine && record.turn_id ? [h("a", { href: `#/traces/${encodeURIComponent(record.turn_id)}` }, "trace")] : [];
+    made.firstChild.append(time(record.at), ...trace, h("button", { type: "button", class: "quiet", onclick: () => fork(record.id) }, "fork"));
+  }
+
+  async function fork(at) {
+    const made = await call("POST", thread(id, "/fork"), { at });
+    notice("Forked: this is a conversation of its own now.", "good");
+    location.hash = `#/threads/${encodeURIComponent(made.thread)}`;
+  }
+
+  async function waits(pauses) {
+    for (const pause of pauses.filter((each) => !each.answered)) {
+      if (log.querySelector(`[data-pause="${CSS.escape(pause.id)}"]`)) continue;
+      log.append(card(pause, async (asked, given) => {
+        const shown = log.querySelector(`[data-pause="${CSS.escape(asked.id)}"]`);
+        await follow((heard) => answer(id, asked, given, heard));
+        shown?.remove();
+        await load();
+      }));
+    }
+    atEnd();
+  }
+
+  /** Show a turn as it runs. `run` begins or follows it, and calls its argument with each event. */
+  async function follow(run) {
+    busy = true;
+    stop.hidden = false;
+    send.disabled = true;
+    let body = null, steps = new Map();
+    const draw = () => {
+      if (body === null) body = bubble("answer", "agent").lastChild;
+      body.replaceChildren(...markdown([...steps.values()].join("\n\n")));
+      atEnd();
+    };
+    const heard = (event) => {
+      turn = event.turn_id;
+      if (event.type === "text_delta") { steps.set(event.step, (steps.get(event.step) ?? "") + event.text); draw(); }
+      else if (event.type === "text_replaced") {
+        if (event.step === null || event.step === undefined) steps = new Map([[0, event.text]]);
+        else steps.set(event.step, event.text);
+        draw();
+      } else if (event.type === "call_started") {
+        body = null;
+        steps = new Map();
+        log.append(h("p", { class: "step" }, "calls ", h("code", {}, event.function ?? event.name ?? "a function")));
+        atEnd();
+      }
+    };
+    try {
+      return await run(heard);
+    } finally {
+      busy = false;
+      stop.hidden = true;
+      send.disabled = false;
+    }
+  }
+
+  async function explain() {
+    const found = await call("POST", thread(id, "/role/explain"), role.value.trim() ? { role: { content: role.value } } : {});
+    const active = found.tiers.filter((tier) => tier.state === "active");
+    tiers.replaceChildren(h("span", { class: "hint" }, active.length ? "roles in force:" : "no role in force"),
+      ...active.map((tier) => badge(`${tier.tier}: ${tier.name} (${tier.length})`, "info")));
+  }
+
+  async function load() {
+    const mine = (loads += 1);
+    const [{ messages }, state] = await Promise.all([get(thread(id, "/messages"), { limit: 200 }), get(thread(id, "/pauses"))]);
+    if (mine !== loads || ends.signal.aborted) return;
+    seen = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
+    log.replaceChildren();
+    messages.forEach(message);
+    const first = messages.find((each) => each.kind === "message");
+    if (first) title.textContent = first.body.text?.slice(0, 60) ?? id;
+    if (!messages.length) log.append(empty("Nothing was said here yet."));
+    turn = state.turn_id;
+    tools.replaceChildren(state.status ? status(state.status) : "", h("button", { type: "button", class: "quiet", onclick: rename }, "rename"),
+      h("button", { type: "button", class: "quiet", onclick: archive }, "archive"));
+    await waits(state.pauses);
+    explain();
+    if (["cut_off", "stopped"].includes(state.status)) {
+      log.append(h("p", { class: "step" }, "The turn was interrupted. ", h("button", { type: "button", onclick: async () => { await follow((heard) => stream("POST", thread(id, "/resume"), {}, heard)); await load(); } }, "Resume")));
+    }
+    if (state.status === "running" && !busy) {
+      follow((heard) => stream("GET", `turns/${encodeURIComponent(state.turn_id)}/events`, {}, heard, ends.signal)).then(load, () => undefined);
+    }
+    atEnd();
+  }
+
+  async function refresh() {
+    if (busy || ends.signal.aborted) return;
+    const [{ messages }, state] = await Promise.all([get(thread(id, "/messages"), { limit: 200 }), get(thread(id, "/pauses"))]);
+    const now = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
+    if (now !== seen && !log.contains(document.activeElement?.closest("textarea, input"))) await load();
+  }
+
+  async function rename() {
+    const input = h("input", { id: "title", value: title.textContent, maxlength: 120 });
+    const made = h("form", {}, h("label", { for: "title" }, "Title"), input, h("button", { class: "primary" }, "Rename"));
+    const shown = dialog("Rename", made);
+    made.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      await call("PUT", thread(id, "/title"), { title: input.value.trim() || null });
+      title.textContent = input.value;
+      shown.close();
+    });
+  }
+
+  async function archive() {
+    await call("PUT", thread(id, "/archived"), { archived: true });
+    notice("Archived. It comes back with its next turn.");
+    location.hash = "#/threads";
+  }
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const said = field.value.trim();
+    if (!said || busy) return;
+    field.value = "";
+    log.querySelector(".empty")?.remove();
+    bubble("mine", "you", h("p", {}, said));
+    atEnd();
+    const given = { text: said, key: fresh() };
+    if (role.value.trim()) given.role = { content: role.value };
+    try {
+      await follow((heard) => stream("POST", thread(id, "/messages"), given, heard));
+      await load();
+      await changed();
+      if (isNew) { isNew = false; history.replaceState(null, "", `#/threads/${encodeURIComponent(id)}`); }
+    } catch (error) {
+      log.append(h("p", { class: "problem", role: "alert" }, error.message));
+      field.value = said;
+    }
+    if ([document.body, send].includes(document.activeElement)) field.focus(); // never taken from where a person types
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+  });
+  role.addEventListener("change", explain);
+
+  return {
+    id, refresh, leave: () => ends.abort(),
+    load: async () => { if (isNew) { log.append(empty("Say something to begin.")); field.focus(); } else await load(); },
+  };
+}

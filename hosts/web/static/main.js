@@ -1,0 +1,170 @@
+// The frame around the pages: which one is shown, who speaks, light or dark, shortcuts, and what is new.
+
+import { ApiError, call, get, live, who } from "./api.js";
+import { dialog, empty, h, notice } from "./dom.js";
+import * as conversations from "./conversations.js";
+import * as memory from "./memory.js";
+import * as pauses from "./pauses.js";
+import * as schedules from "./schedules.js";
+import * as society from "./society.js";
+import * as trace from "./trace.js";
+
+// Each page: its title, what makes it from the rest of the address, and which changes it wants to know.
+const PAGES = {
+  threads: { title: "Conversations", show: conversations.show, wants: "threads" },
+  pauses: { title: "Waiting", show: pauses.show, wants: "threads" },
+  society: { title: "Society", show: society.show, wants: "society" },
+  memory: { title: "Memory", show: memory.show },
+  schedules: { title: "Schedules", show: schedules.show },
+  traces: { show: trace.show },
+};
+
+const view = document.getElementById("view");
+let page = null; // what is shown: {name, refresh, leave}
+let source = null;
+
+function place() {
+  const [, name, ...rest] = location.hash.split("/");
+  return { name: PAGES[name] ? name : "threads", rest: rest.map(decodeURIComponent) };
+}
+
+async function open() {
+  const { name, rest } = place();
+  document.title = `${PAGES[name].title || "Trace"} · worldagent`;
+  for (const link of document.querySelectorAll("#pages a")) {
+    if (link.dataset.page === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (page?.name === name && page.move) return page.move(rest);
+  page?.leave?.();
+  view.replaceChildren();
+  page = { name };
+  try {
+    page = { name, ...(await PAGES[name].show(view, rest)) };
+  } catch (error) {
+    failed(error);
+  }
+}
+
+/** Show an error where it is seen. */
+export function failed(error) {
+  if (!(error instanceof ApiError)) throw error;
+  if (error.status === 401) return login();
+  if (error.code === "invalid_argument" && error.record.problem.includes("workspace")) return choose();
+  if (!view.childElementCount) view.replaceChildren(empty(`${error.record.problem}. ${error.record.remedy}.`));
+  notice(error.message, "bad");
+}
+
+window.addEventListener("unhandledrejection", (event) => {
+  if (event.reason instanceof ApiError) { event.preventDefault(); failed(event.reason); }
+  else if (event.reason?.name === "AbortError") event.preventDefault();
+});
+
+// --- who speaks ---------------------------------------------------------------------------------------------------------
+
+function login() {
+  const token = h("input", { type: "password", id: "token", autocomplete: "current-password", required: true });
+  const problem = h("p", { class: "problem", role: "alert" });
+  const form = h("form", { class: "card narrow" },
+    h("h1", {}, "Log in"), h("p", {}, "This server wants a token. It is exchanged for a cookie, and not kept here."),
+    h("label", { for: "token" }, "Token"), token, problem, h("button", { class: "primary" }, "Log in"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    try { await call("POST", "login", { token: token.value }); await begin(); }
+    catch (error) { problem.textContent = error.record?.problem ?? String(error); }
+  });
+  page?.leave?.();
+  page = null;
+  view.replaceChildren(form);
+  token.focus();
+}
+
+function choose() {
+  const workspace = h("input", { id: "workspace", value: who.workspace ?? "" });
+  const account = h("input", { id: "account", value: who.account ?? "" });
+  const form = h("form", {},
+    h("label", { for: "workspace" }, "Workspace"), workspace,
+    h("label", { for: "account" }, "Account, as which you speak"), account,
+    h("p", { class: "hint" }, "Left empty, they are what the server knows of you."),
+    h("button", { class: "primary" }, "Use these"));
+  const shown = dialog("Who speaks", form);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    who.workspace = workspace.value.trim() || null;
+    who.account = account.value.trim() || null;
+    localStorage.setItem("who", JSON.stringify(who));
+    shown.close();
+    await begin();
+  });
+}
+
+async function begin() {
+  source?.close();
+  let me;
+  try { me = await get("me"); } catch (error) { return failed(error); }
+  const named = [me.workspace, me.account].filter(Boolean).join(" · ");
+  document.getElementById("who").textContent = named;
+  source = live((changed) => { if (changed.includes(PAGES[page?.name]?.wants)) page.refresh?.(); count(); });
+  page?.leave?.();
+  page = null;
+  count();
+  await open();
+}
+
+/** Show beside "Waiting" how many threads wait. */
+async function count() {
+  const { threads } = await get("threads", { status: "paused", limit: 100 });
+  const shown = document.getElementById("waiting");
+  shown.textContent = threads.length || "";
+  shown.hidden = !threads.length;
+}
+
+// --- light and dark, keys -----------------------------------------------------------------------------------------------
+
+function theme(next) {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
+  document.documentElement.dataset.theme = next ?? (now === "dark" ? "light" : "dark");
+  if (!next) localStorage.setItem("theme", document.documentElement.dataset.theme);
+}
+
+const KEYS = [
+  ["1 to 5", "the pages"], ["/", "search"], ["j, k", "the next or the one before in a list"], ["n", "a new conversation"],
+  ["w", "what waits for you"], ["?", "this help"], ["Esc", "close, or leave a field"],
+];
+
+function help() {
+  dialog("Keys", h("dl", { class: "keys" }, KEYS.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)])));
+}
+
+document.addEventListener("keydown", (event) => {
+  const inField = event.target.matches("input, textarea, select");
+  if (event.key === "Escape" && inField) return event.target.blur();
+  if (inField || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const names = Object.keys(PAGES).slice(0, 5);
+  if (/^[1-5]$/.test(event.key)) location.hash = `#/${names[event.key - 1]}`;
+  else if (event.key === "/") { event.preventDefault(); document.querySelector("input[type=search]")?.focus(); }
+  else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+  else if (event.key === "n") { event.preventDefault(); location.hash = "#/threads/new"; }
+  else if (event.key === "w") location.hash = "#/pauses";
+  else if (event.key === "?") help();
+});
+
+function step(by) {
+  const items = [...document.querySelectorAll(".list a, .list button.item")];
+  const at = items.indexOf(document.activeElement);
+  items[Math.min(Math.max(at + by, 0), items.length - 1)]?.focus();
+}
+
+const chosen = localStorage.getItem("theme");
+if (chosen === "dark" || chosen === "light") theme(chosen);
+try { Object.assign(who, JSON.parse(localStorage.getItem("who") ?? "{}")); } catch { localStorage.removeItem("who"); }
+document.getElementById("theme").addEventListener("click", () => theme());
+document.getElementById("help").addEventListener("click", help);
+document.getElementById("who").addEventListener("click", choose);
+document.getElementById("pages").append(
+  ...Object.entries(PAGES).filter(([, one]) => one.title).map(([name, one]) =>
+    h("li", {}, h("a", { href: `#/${name}`, "data-page": name }, one.title, name === "pauses" ? h("span", { id: "waiting", class: "count", hidden: true }) : null))),
+);
+window.addEventListener("hashchange", open);
+begin();

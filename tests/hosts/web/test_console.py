@@ -1,0 +1,226 @@
+"""The console in a browser: people chat, answer pauses, fork, search memory, and nothing hostile runs."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from support.agents import scripted_agent
+from support.browser import NARROW, Browser, scrolls_sideways, serious_faults
+from support.role_specs import spec_of
+from support.web import served
+from worldagent import Memory, WorldAgent, tool
+from worldagent.hosts.web import WebApp
+from worldagent.society import Objective, WorkspaceConfig
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = [pytest.mark.requirement("T10", "U1"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]
+
+HOSTILE = (
+    "<img src=x onerror=\"document.title='run'\"> <script>document.title='run'</script> "
+    "[press](javascript:document.title='run') [data](data:text/html,run) **bold** [site](https://example.com/a)"
+)
+
+
+def bought(items: list[str]) -> Any:
+    @tool(risk="write")
+    def buy(item: str) -> str:
+        """Buy an item."""
+        items.append(item)
+        return f"one {item} is on its way"
+
+    return buy
+
+
+def said(call: ScriptedCall) -> dict[str, Any]:
+    """A model that buys a hat if it is asked to, and otherwise says what it was sent, or how it was told to."""
+    message = call.fields.get("message", "")
+    if "Buy" in message and not call.steps:
+        return {"reply": "", "calls": [{"tool": "buy", "arguments": {"item": "hat"}}]}
+    if "hostile" in message:
+        return {"reply": HOSTILE}
+    return {"reply": f"Arr! {message}" if call.role else f"You said: {message}"}
+
+
+@asynccontextmanager
+async def console(home: Path, browser: Browser, **more: Any) -> AsyncGenerator[tuple[str, WorldAgent]]:
+    """Serve the console for Ana; gives its address and the agent behind it."""
+    agent = scripted_agent(home, ScriptedLM(said), memory=Memory(), **more)
+    app = WebApp(agent, login=lambda request: "ana")
+    async with served(app) as url:
+        try:
+            yield f"{url}/console/", agent
+        finally:
+            await browser.leave()
+
+
+async def send(page: Page, text: str) -> None:
+    await page.get_by_label("Message", exact=True).fill(text)
+    await page.get_by_role("button", name="Send").click()
+
+
+async def test_a_person_chats_with_a_role_and_forks(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser) as (url, _):
+        await page.goto(f"{url}#/threads/new")
+        await send(page, "Hello.")
+        await expect(page.locator(".answer .body")).to_have_text("You said: Hello.")
+        await page.get_by_text("Role of this message").click()
+        await page.get_by_label("How to go about it").fill("Speak as a pirate of the lower river.")
+        async with page.expect_request(
+            lambda request: request.method == "POST" and "/messages" in request.url
+        ) as found:
+            await send(page, "And now?")
+        assert "pirate" in str((await found.value).post_data)
+        await expect(page.locator(".answer .body").last).to_have_text("Arr! And now?")
+        stored = await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, location.href])")
+        assert "pirate" not in stored
+        await page.locator(".answer").first.get_by_role("button", name="fork").click()
+        await expect(page.locator(".answer")).to_have_count(1)
+        await expect(page.locator(".side .list a")).to_have_count(2)
+
+
+async def test_a_call_is_approved_with_changed_arguments(tmp_path: Path, page: Page, browser: Browser) -> None:
+    items: list[str] = []
+    async with console(tmp_path, browser, tools=[bought(items)]) as (url, _):
+        await page.goto(f"{url}#/threads/new")
+        await send(page, "Buy a hat.")
+        card = page.locator(".pause")
+        await card.get_by_role("button", name="Edit").click()
+        await card.get_by_label("Arguments").fill('{"item": "coat"}')
+        await card.get_by_role("button", name="Approve").click()
+        await expect(page.locator(".answer .body").last).to_have_text("You said: Buy a hat.")
+    assert items == ["coat"]
+
+
+async def test_two_tabs_answer_one_pause_and_the_second_one_learns_it(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
+    browser.allow("status of 409")
+    items: list[str] = []
+    async with console(tmp_path, browser, tools=[bought(items)]) as (url, _):
+        await page.goto(f"{url}#/threads/new")
+        await send(page, "Buy a hat.")
+        await expect(page.locator(".pause")).to_be_visible()
+        other = await page.context.new_page()
+        await other.route("**/live*", lambda route: route.abort())  # it is not told, as if it had slept
+        await other.goto(f"{url}#/pauses")
+        await expect(other.locator(".pause")).to_be_visible()
+        await page.locator(".pause").get_by_role("button", name="Reject").click()
+        await expect(page.locator(".answer .body").last).to_be_visible()
+        await other.locator(".pause").get_by_role("button", name="Approve").click()
+        await expect(other.locator(".pause")).to_contain_text("Someone else has answered this.")
+    assert items == []
+    browser.allow("ERR_FAILED")
+
+
+async def test_hostile_text_is_shown_as_text(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser) as (url, agent):
+        await page.goto(f"{url}#/threads/new")
+        await send(page, f"hostile {HOSTILE}")
+        answer = page.locator(".answer .body")
+        await expect(answer).to_contain_text("<script>document.title='run'</script>")
+        await expect(answer.locator("strong")).to_have_text("bold")
+        links = await page.locator(".log a[href]").evaluate_all("found => found.map(each => each.getAttribute('href'))")
+        assert [each for each in links if not each.startswith("#")] == ["https://example.com/a"]
+        assert await page.locator(".log img, .log script").count() == 0
+        await agent.memory.add(HOSTILE, account="ana")
+        await page.goto(f"{url}#/memory")
+        await expect(page.locator(".rows .card")).to_contain_text("onerror")
+        assert "run" not in await page.title()
+
+
+async def test_memory_is_searched_and_forgotten(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser) as (url, agent):
+        await page.goto(f"{url}#/memory")
+        await expect(page.get_by_text("Nothing is remembered yet.")).to_be_visible()
+        for text in ("Ana is allergic to nuts.", "The harbour closes at nine."):
+            await agent.memory.add(text, account="ana")
+        await page.get_by_label("Search memory").fill("harbour")
+        await expect(page.locator(".rows .card")).to_have_count(1)
+        await page.get_by_role("button", name="Forget").click()
+        await page.get_by_role("button", name="Forget it for good").click()
+        await expect(page.locator(".rows .card")).to_have_count(0)
+        [left] = await agent.memory.list(account="ana")
+        assert left.text == "Ana is allergic to nuts."
+
+
+async def test_a_trace_shows_the_steps_of_a_turn(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser) as (url, _):
+        await page.goto(f"{url}#/threads/new")
+        await send(page, "Hello.")
+        await page.get_by_role("link", name="trace").click()
+        await expect(page.get_by_role("heading", name="Trace of a turn")).to_be_visible()
+        await expect(page.locator(".trace tbody tr").first).to_contain_text("turn")
+        assert await page.locator(".trace .bar").count() >= 2
+
+
+async def test_a_schedule_is_paused_and_resumed(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser) as (url, _):
+        nightly = {"schedule": "nightly", "when": {"every": 3600}, "starts": {"message": "What is new?"}}
+        response = await page.request.post(url.replace("console/", "schedules"), data=nightly)
+        assert response.ok, await response.text()
+        await page.goto(f"{url}#/schedules")
+        card = page.locator(".rows .card")
+        await card.get_by_role("button", name="Pause").click()
+        await expect(card).to_contain_text("none while paused")
+        await card.get_by_role("button", name="Runs").click()
+        await expect(card).to_contain_text("It has not run yet.")
+        await card.get_by_role("button", name="Resume").click()
+        await expect(card).not_to_contain_text("none while paused")
+
+
+async def test_a_society_is_watched_as_it_changes(tmp_path: Path, page: Page, browser: Browser) -> None:
+    society = WorkspaceConfig(id="novel", owner="ana")
+    async with console(tmp_path, browser, society=society) as (url, agent):
+        await page.goto(f"{url}#/society")
+        await expect(page.locator(".graph")).to_contain_text("root")
+        goal = Objective(id="grow", description="Win ten customers.", status="at_risk")
+        await agent.society.join(spec_of("cro", domains=("revenue",), goals=(goal,)))
+        await expect(page.locator(".graph")).to_contain_text("cro")  # without a reload
+        await page.get_by_role("button", name="cro").click()
+        await expect(page.locator(".about")).to_contain_text("Win ten customers.")
+        await expect(page.locator(".about meter")).not_to_have_count(0)
+        event = {"event": "lead-7", "type": "lead.created", "domain": "revenue"}
+        await page.request.post(url.replace("console/", "events"), data=event)
+        await expect(page.locator(".rows")).to_contain_text("lead.created")
+        assert await serious_faults(page) == []
+
+
+async def test_keys_alone_reach_a_chat_and_its_answer(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser) as (url, _):
+        await page.goto(url)
+        await expect(page.get_by_text("No conversation yet.")).to_be_visible()
+        await page.keyboard.press("n")
+        await expect(page.get_by_label("Message", exact=True)).to_be_focused()
+        await page.keyboard.type("Hello.")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".answer .body")).to_have_text("You said: Hello.")
+        await expect(page.locator(".side .list a")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.keyboard.press("j")
+        assert await page.evaluate("document.activeElement.closest('.list') !== null")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_pages_are_accessible_and_fit_a_phone(tmp_path: Path, browser: Browser, dark: bool) -> None:
+    async with console(tmp_path, browser, tools=[bought([])]) as (url, agent):
+        await agent.memory.add("Ana is allergic to nuts.", account="ana")
+        async with asyncio.timeout(60):
+            await agent.thread("ana:shop", account="ana").converse("Buy a hat.")
+        for width in (1280, NARROW):
+            page = await browser.page(dark=dark, width=width)
+            for path in ("threads", "threads/ana%3Ashop", "pauses", "memory", "schedules"):
+                await page.goto(f"{url}#/{path}")
+                await page.reload()
+                await expect(page.locator("main > *").first).to_be_visible()
+                await page.wait_for_load_state("load")
+                assert await serious_faults(page) == [], (path, width)
+                assert not await scrolls_sideways(page), (path, width)
