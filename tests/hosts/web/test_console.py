@@ -18,7 +18,7 @@ from worldagent.hosts.web import WebApp
 from worldagent.society import Objective, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = [pytest.mark.requirement("T10", "U1"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.requirement("T10"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='run'\"> <script>document.title='run'</script> "
