@@ -7,7 +7,7 @@ import base64
 import json
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,7 +66,8 @@ class Service:
 
     Attributes:
         origin: Its address without a path.
-        answers: What it answers, in this order; then always `"done"`.
+        answers: What it answers, in this order; then what `reply` gives.
+        reply: What it answers to the body of a request once `answers` are used up.
         requests: The bodies of the requests, oldest first.
         headers: Their headers, with names in lower case.
         streamed: Which of them asked for a stream.
@@ -77,6 +78,7 @@ class Service:
 
     origin: str = ""
     answers: deque[Said] = field(default_factory=deque)
+    reply: Callable[[Mapping[str, Any]], Said] = lambda body: Said("done")
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     streamed: list[bool] = field(default_factory=list)
@@ -100,7 +102,7 @@ class Service:
             kind = "invalid_request_error" if status < 500 else "api_error"
             error = {"type": "error", "error": {"type": kind, "message": problem, "code": code}}
             return status, "application/json", json.dumps(error).encode()
-        said, number = self.answers.popleft() if self.answers else Said("done"), len(self.requests)
+        said, number = self.answers.popleft() if self.answers else self.reply(body), len(self.requests)
         wanted = _format_of(path)
         if not _asks_for_thoughts(wanted, body):
             said = replace(said, thinking="")
