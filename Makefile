@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup link demo test coverage check docs bench soak format lock clean
+.PHONY: help setup link demo test coverage check docs pictures bench soak format lock clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -89,6 +89,9 @@ SITE = NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet
 docs: $(READY) ## Build the site of the docs into build/site (ten seconds; make check does it too)
 	$(SITE)
 	@echo 'Open build/site/index.html, or run: $(PY) -m http.server --directory build/site'
+
+pictures: $(READY) ## Take the pictures of web pages in the docs again, light and dark (needs a browser)
+	PYTHONPATH=.dev:tests $(PY) -P docs/pictures/make_pages.py
 
 bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
 	@for file in benchmarks/[!_]*.py; do echo "== $$file"; $(PY) "$$file"; done
