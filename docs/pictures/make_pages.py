@@ -38,10 +38,13 @@ async def fastapi_chat(browser: Browser, dark: bool) -> None:
 async def taken(page: Page, name: str, dark: bool) -> None:
     """Take the picture of a page, without the pointer over it."""
     await page.mouse.move(0, 0)
-    await page.screenshot(path=FOLDER / f"{name}-{'dark' if dark else 'light'}.png", animations="disabled", caret="hide")
+    await page.screenshot(
+        path=FOLDER / f"{name}-{'dark' if dark else 'light'}.png", animations="disabled", caret="hide"
+    )
 
 
 async def main() -> None:
+    """Take all pictures."""
     for make in (fastapi_chat,):
         for dark in (False, True):
             async with started_browser() as browser:

@@ -84,7 +84,8 @@ async def test_a_turn_continues_when_the_browser_goes_away_and_a_repeated_messag
         ):
             message = {"text": "Talk.", "key": "k1"}
             async with ana.stream("POST", "/threads/main/messages", json=message) as answer:
-                [started] = events_in(await anext(answer.aiter_lines()) + "\n" + await anext(answer.aiter_lines()))
+                lines = answer.aiter_lines()
+                [started] = events_in(f"{await anext(lines)}\n{await anext(lines)}")
             assert started["type"] == "turn_started"
             *events, turn = events_in((await ana.get(f"/turns/{started['turn_id']}/events")).text)
             assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
