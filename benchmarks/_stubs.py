@@ -48,9 +48,16 @@ def delegating(request: Request) -> str:
     return f"[[ ## reply ## ]]\n{reply}\n\n[[ ## calls ## ]]\n{dispatches}\n\n[[ ## completed ## ]]"
 
 
-def constant_lm(reply: Callable[[Request], str], *, delay: float = 0.0) -> dspy.LM:
-    """A real `dspy.LM` whose service answers at once, or after `delay` seconds, with ready-made objects."""
-    return dspy.LM("constant", engine=_Sync(reply), async_engine=_Async(reply, delay), cache=False, num_retries=0)
+def constant_lm(reply: Callable[[Request], str], *, delay: float = 0.0, pace: float = 0.0) -> dspy.LM:
+    """A real `dspy.LM` whose service answers with ready-made objects.
+
+    Args:
+        reply: Returns the completion of a request.
+        delay: Seconds until the answer, or until its first piece.
+        pace: Seconds between two pieces of a streamed answer.
+    """
+    engine = _Async(reply, delay, pace)
+    return dspy.LM("constant", engine=_Sync(reply), async_engine=engine, cache=False, num_retries=0)
 
 
 class MemoryLog(ConversationLog):
@@ -184,8 +191,8 @@ class _Sync:
 
 
 class _Async:
-    def __init__(self, reply: Callable[[Request], str], delay: float) -> None:
-        self._reply, self._delay = reply, delay
+    def __init__(self, reply: Callable[[Request], str], delay: float, pace: float) -> None:
+        self._reply, self._delay, self._pace = reply, delay, pace
 
     async def complete(self, request: Request) -> Response:
         if self._delay:
@@ -199,6 +206,8 @@ class _Async:
             await asyncio.sleep(self._delay)
         yield StreamStartEvent(id=None, model="constant")
         for piece in _pieces(self._reply(request)):
+            if self._pace:
+                await asyncio.sleep(self._pace)
             yield piece
         yield StreamEndEvent(finish_reason="stop", usage=_USAGE)
 

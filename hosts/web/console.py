@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -30,7 +30,7 @@ from ..service.call import Refused
 from ..service.following import reached_turn
 from ..service.members import society_of
 from ..service.society import SocietyOutcomesArguments, check_owner, graph_answer, is_owner, spawns_answer
-from .turns import STREAM_HEADERS, WebCall
+from .turns import STREAM_HEADERS, EventStream, WebCall
 
 if TYPE_CHECKING:
     from .app import WebApp
@@ -78,7 +78,7 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
     async def live(request: Request) -> Response:
         """Tell what has changed since, by the names of the pages that show it."""
         call = await web.call(request, WorkspaceArguments, dict(request.query_params))
-        return EventSourceResponse(_changes(web, call), headers=STREAM_HEADERS, ping=15, sep="\n")
+        return EventStream(_changes(web, call), headers=STREAM_HEADERS, ping=15, sep="\n")
 
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")

@@ -18,8 +18,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from ...agent import WorldAgent
 from ...core.errors import WorldAgentError
@@ -239,13 +241,23 @@ async def turn_response(request: Request, items: AsyncGenerator[Event | TurnAnsw
         await items.aclose()
         return Response(status_code=204)  # a browser's EventSource then stops to connect again
     limits = call.parts.limits
-    return EventSourceResponse(
+    return EventStream(
         _sent(first, items),
         headers=STREAM_HEADERS,
-        ping=max(1, int(limits.heartbeat)),
+        ping=limits.heartbeat,
         send_timeout=limits.reader_stall,
         sep="\n",
     )
+
+
+class EventStream(EventSourceResponse):
+    """A stream whose client is disconnected if it does not read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:  # the server then closes the connection, and the client can take the stream up again
+            LOG.info("a client has read nothing for %s s, and is disconnected", self.send_timeout)
 
 
 async def _sent(first: Event | TurnAnswer, rest: AsyncGenerator[Event | TurnAnswer]) -> AsyncIterator[ServerSentEvent]:

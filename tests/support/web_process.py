@@ -1,0 +1,66 @@
+"""A web app under uvicorn in a process of its own: `python web_process.py` prints its address and serves until SIGTERM.
+
+It serves the agents of `sidecar_app`, to everyone as `ana`.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import uvicorn
+
+from support.house import ROOT
+from support.processes import clean_environment, listening
+from support.shop import HOME
+from support.sidecar_app import shop
+from support.web import BOUND, client_of
+from worldagent.hosts.web import WebApp
+
+
+class Served:
+    """Such a process.
+
+    Attributes:
+        url: Its address.
+    """
+
+    def __init__(self, url: str, process: subprocess.Popen[bytes]) -> None:
+        self.url, self._process = url, process
+
+    def client(self) -> httpx2.AsyncClient:
+        """A client of it."""
+        return client_of(self.url)
+
+    def terminate(self) -> int:
+        """Send SIGTERM, and return how the process ended."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(BOUND)
+
+
+@contextmanager
+def web_process(home: Path) -> Generator[Served]:
+    """Start the process, which is killed at the end of the block."""
+    home.mkdir(exist_ok=True)
+    argv = (sys.executable, "-P", str(ROOT / "tests" / "support" / "web_process.py"))
+    with listening(argv, env=clean_environment(**{HOME: str(home)}), errors=home / "errors") as (url, process):
+        yield Served(url, process)
+
+
+def main() -> None:
+    """Serve."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    config = uvicorn.Config(WebApp(shop(), login=lambda _: "ana"), log_config=None, timeout_graceful_shutdown=20)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    assert os.environ[HOME]
+    main()
