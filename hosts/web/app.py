@@ -201,30 +201,33 @@ class WebApp:
         """Return an endpoint that answers with the record of an error, and logs a line for each request."""
 
         async def checked(request: Request) -> Response:
-            began, code = time.perf_counter(), "ok"
-            failure: WorldAgentError | Refused
-            advice: Mapping[str, Any] = {}
-            try:
-                response: Response = await answer(request)
-                return response
-            except HttpRefused as refused:
-                code = refused.code
-                return refused.response()
-            except Failed as error:
-                failure, advice = error.failure, error.advice
-            except AgentClosed as error:
-                failure = self.parts.agents.refusal() if self.parts.agents.draining else error
-            except (WorldAgentError, Refused) as error:
-                failure = error
-            except Exception as error:  # broad: custom code runs below; the text can hold what the client sent
-                log.error("a request failed: %s", type(error).__name__)
-                failure = internal()
-            finally:
-                ms = (time.perf_counter() - began) * 1000
-                log.debug("%s %s %s %.1f ms", request.method, request.scope.get("route_name", ""), code, ms)
-            return error_response(failure, advice)
+            began = time.perf_counter()
+            code, response = await self._answered(request, answer)
+            ms = (time.perf_counter() - began) * 1000
+            # The path as the table has it: that of the request, and its query, can have what a person wrote.
+            log.info("%s %s %s %.1f ms", request.method, path_of(request), code, ms)
+            return response
 
         return checked
+
+    async def _answered(self, request: Request, answer: Callable[[Request], Any]) -> tuple[str, Response]:
+        """Return `ok` or the code of the error, and the response."""
+        failure: WorldAgentError | Refused
+        advice: Mapping[str, Any] = {}
+        try:
+            return "ok", await answer(request)
+        except HttpRefused as refused:
+            return refused.code, refused.response()
+        except Failed as error:
+            failure, advice = error.failure, error.advice
+        except AgentClosed as error:
+            failure = self.parts.agents.refusal() if self.parts.agents.draining else error
+        except (WorldAgentError, Refused) as error:
+            failure = error
+        except Exception as error:  # broad: custom code runs below; the text can hold what the client sent
+            log.error("a request failed: %s", type(error).__name__)
+            failure = internal()
+        return failure.code, error_response(failure, advice)
 
     # --- endpoints that no tool of the sidecar has --------------------------------------------------------------------
 
@@ -297,6 +300,12 @@ def _parts(agents: WorldAgent | Callable[[str], WorldAgent], limits: Limits) -> 
 
     make = one if isinstance(agents, WorldAgent) else agents
     return SidecarParts(agents=Agents(make, limits), limits=limits, ending=asyncio.Event())
+
+
+def path_of(request: Request) -> str:
+    """Return the path of a request as the table of paths has it, with names in the place of values."""
+    route = request.scope.get("route")
+    return route.path if isinstance(route, Route) else ""
 
 
 async def _arguments(request: Request, endpoint: Endpoint) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Final, Literal
 
@@ -138,6 +139,7 @@ _STREAM_NOTE: Final = (
 )
 
 
+@cache
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of the endpoints."""
     models = {one for each in ENDPOINTS for one in (each.arguments, each.answer)} | {ErrorAnswer, EventsAnswer}

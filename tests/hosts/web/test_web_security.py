@@ -164,6 +164,23 @@ async def test_a_role_of_a_call_reaches_the_model_and_no_response(tmp_path: Path
         assert "ferryman speaks" not in invalid.text
 
 
+async def test_the_log_has_a_line_for_each_request_without_what_it_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    async with web(tmp_path, answering("Fine.")) as client:
+        await say(client, "A secret message.", thread="a-secret-thread", role={"content": "Speak as a secret does."})
+        await client.get("/memory/search", params={"text": "a secret search"})
+        await client.get("/threads", params={"limit": "secret"})
+    lines = [record.getMessage() for record in caplog.records if record.name == "worldagent.web"]
+    assert [line.rsplit(" ", 2)[0] for line in lines] == [
+        "POST /threads/{thread:path}/messages ok",
+        "GET /memory/search invalid_argument",
+        "GET /threads invalid_argument",
+    ]
+    assert "secret" not in " ".join(lines)
+
+
 async def test_the_openapi_document_has_every_endpoint(tmp_path: Path) -> None:
     async with web(tmp_path, answering()) as client:
         document = (await client.get("/openapi.json")).json()
