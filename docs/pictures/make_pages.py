@@ -16,6 +16,11 @@ from support.browser import Browser, started_browser
 from support.fastapi_chat import QUESTION, app, environment, log, log_in, reply, say
 from support.services import service
 from support.web import served
+from worldagent import Memory, Role, Storage, WorldAgent, tool
+from worldagent.hosts.web import WebApp
+from worldagent.scheduling import Cron, Schedule, Schedules, StartMessage
+from worldagent.society import AuthorityConfig, Objective, RoleSpec, WorkspaceConfig
+from worldagent.testing import ScriptedCall, ScriptedLM
 
 FOLDER = Path(__file__).parent
 
@@ -35,6 +40,100 @@ async def fastapi_chat(browser: Browser, dark: bool) -> None:
             await taken(page, "fastapi-chat", dark)
 
 
+async def console(browser: Browser, dark: bool) -> None:
+    """The pages of the console, for a workspace in which some things have happened."""
+    with TemporaryDirectory() as folder:
+        society = WorkspaceConfig(id="shop", owner="ana")
+        schedule = Schedule(
+            id="morning",
+            workspace="shop",
+            account="ana",
+            when=Cron("30 7 * * MON-FRI"),
+            starts=StartMessage(QUESTIONS[0]),
+        )
+        agent = WorldAgent(
+            "shop",
+            lm=ScriptedLM(said),
+            tools=[buy],
+            memory=Memory(),
+            society=society,
+            storage=Storage(home=Path(folder)),
+        )
+        async with served(WebApp(agent, login=lambda _: "ana")) as url:
+            pirate = Role("pirate", "Answer as a pirate of the lower river.")
+            thread = agent.thread("ana:hats", account="ana", name="Ana")
+            turn = await thread.converse(QUESTIONS[0])
+            thread.role.set(pirate)
+            await thread.converse(QUESTIONS[1])
+            await agent.thread("ana:tides", account="ana", name="Ana").converse("When is the tide in?")
+            for text in ("Ana's head is 57 cm round.", "Ana does not like feathers."):
+                await agent.memory.add(text, account="ana", tags=["hats"])
+            await Schedules(agent).add(schedule)
+            for role_id, parent, goals in MEMBERS:
+                await agent.society.join(member(role_id, parent, goals))
+            page = await browser.page(dark=dark, width=1120, height=660)
+            for name, path in PAGES.items():
+                await page.goto(f"{url}/console/#/{path.format(turn=turn.id)}")
+                await page.reload()
+                await expect(page.locator("main :is(h1, h2)").first).to_be_visible()
+                if name == "society":
+                    await page.get_by_role("button", name="cro").click()
+                    await expect(page.locator(".about meter").first).to_be_visible()
+                if name == "chat":
+                    await expect(page.get_by_text("roles in force")).to_be_visible()
+                await taken(page, f"console-{name}", dark)
+            await browser.leave()
+
+
+QUESTIONS = ("Which hat is good for rain?", "Buy me that one, please.")
+PAGES = {
+    "chat": "threads/ana%3Ahats",
+    "waiting": "pauses",
+    "trace": "traces/{turn}",
+    "society": "society",
+    "memory": "memory",
+    "schedules": "schedules",
+}
+MEMBERS = (
+    ("cro", "", (Objective(id="grow", description="Win ten shops in spring."),)),
+    ("bdr-emea", "cro", (Objective(id="lisbon", description="Three shops in Lisbon.", status="at_risk"),)),
+    ("bdr-apac", "cro", ()),
+    ("finance", "", ()),
+)
+
+
+@tool(risk="write")
+def buy(item: str, size: int) -> str:
+    """Buy an item."""
+    return f"one {item} of size {size} is on its way"
+
+
+def said(call: ScriptedCall) -> dict[str, object]:
+    """The words of the model."""
+    message = call.fields.get("message", "")
+    if QUESTIONS[1] in message and not call.steps:
+        return {"reply": "", "calls": [{"tool": "buy", "arguments": {"item": "waxed bucket hat", "size": 57}}]}
+    if QUESTIONS[0] in message:
+        hats = "* a **waxed bucket hat** keeps the neck dry\n* a *felt fedora* looks better, and dries slowly"
+        return {"reply": f"Two are good:\n\n{hats}\n\nI would take the first one."}
+    return {"reply": "At nine, and again at half past nine in the evening."}
+
+
+def member(role_id: str, parent: str, goals: tuple[Objective, ...]) -> RoleSpec:
+    """A member of the society."""
+    return RoleSpec(
+        role_id=role_id,
+        workspace="shop",
+        soul=f"You are {role_id}.",
+        domains=("revenue",) if role_id == "cro" else (),
+        reports_to=parent,
+        operator_ids=(),
+        authority=AuthorityConfig(),
+        parent_role_id=parent,
+        goals=goals,
+    )
+
+
 async def taken(page: Page, name: str, dark: bool) -> None:
     """Take the picture of a page, without the pointer over it."""
     await page.mouse.move(0, 0)
@@ -45,7 +144,7 @@ async def taken(page: Page, name: str, dark: bool) -> None:
 
 async def main() -> None:
     """Take all pictures."""
-    for make in (fastapi_chat,):
+    for make in (fastapi_chat, console):
         for dark in (False, True):
             async with started_browser() as browser:
                 await make(browser, dark)

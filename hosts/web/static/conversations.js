@@ -75,6 +75,10 @@ function one(pane, id, isNew, changed) {
 
   function message(record) {
     const said = record.body.text ?? "";
+    if (record.kind === "role") {
+      log.append(h("p", { class: "step" }, "the roles in force changed"));
+      return;
+    }
     if (record.kind !== "message" && record.kind !== "answer") {
       const calls = (record.body.calls ?? []).map((each) => each.tool ?? each.name).filter(Boolean);
       const label = calls.length ? `calls ${calls.join(", ")}` : record.kind;

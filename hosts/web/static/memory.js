@@ -13,7 +13,7 @@ export async function show(view) {
       h("p", {}, entry.text),
       h("div", { class: "row hint" }, badge(entry.kind), entry.account ? badge(entry.account, "info") : badge("workspace"),
         entry.tags.map((tag) => badge(tag)), entry.untrusted.length ? badge(`untrusted: ${entry.untrusted.join(", ")}`, "warn") : null,
-        time(entry.changed), "score" in entry ? `fits ${entry.score.toFixed(2)}` : null,
+        time(entry.changed), "score" in entry ? h("span", {}, `fits ${entry.score.toFixed(2)}`) : null,
         h("button", { type: "button", class: "danger", onclick: () => forget(entry, made) }, "Forget")));
     return made;
   }
