@@ -81,6 +81,7 @@ MIN_PYTHON: Final = (3, 11)
 REPORTED_PACKAGES: Final = ("dspy", "langgraph", "mcp", "pydantic")
 _EXTRAS: Final = (
     "acp",
+    "agui",
     "cli",
     "durable",
     "local",

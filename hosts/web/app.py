@@ -28,6 +28,7 @@ from ..service.validation import validated
 from ..serving import Tokens
 from ..sidecar import Sidecar
 from ..sidecar.following import SidecarParts
+from .ag_ui import ag_ui_routes
 from .console import console_routes
 from .errors import HttpRefused, error_response, internal
 from .openai import openai_routes
@@ -172,6 +173,7 @@ class WebApp:
             Route("/attachments/{sha256}", self.checked(self._attachment), methods=["GET"]),
             Route("/openapi.json", self.checked(self._openapi), methods=["GET"]),
             *openai_routes(self, self.checked, _body),
+            *ag_ui_routes(self, self.checked, _body),
         ]
 
     def _answering(self, endpoint: Endpoint) -> Callable[[Request], Any]:

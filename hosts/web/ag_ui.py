@@ -1,0 +1,349 @@
+"""AG-UI on the web app: `POST /ag-ui` takes a run of a client and streams the events of its turn as AG-UI's events.
+
+The thread's log is the history, so only the last user message of a request is read. A pause is an interrupt, and the
+next run answers it with `resume`. The call's role comes in `forwardedProps.role`, and is in no event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from sse_starlette import ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...core import events
+from ...core.errors import InvalidArgument, MissingExtra
+from ...core.events import Event
+from ..service.arguments import HistoryArguments, ResumeArguments
+from ..service.call import Refused
+from ..service.records import TurnAnswer
+from ..service.threads import history
+from .errors import error_content, internal
+from .turns import LOG, STREAM_HEADERS, EventStream, Failed, MessageArguments, TurnCall, WebCall, run_turn
+
+if TYPE_CHECKING:
+    from ag_ui.core import BaseEvent, Interrupt, RunAgentInput
+
+    from .app import WebApp
+
+T = TypeVar("T")
+
+MAX_MESSAGES: Final = 200  # of the log, in a snapshot of the messages
+_APPROVAL: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": {"type": "string", "description": "why not"},
+        "arguments": {"type": "object", "description": "other arguments for the call"},
+    },
+    "required": ["approved"],
+}
+
+
+def ag_ui_routes(web: WebApp, checked: Any, body: Any) -> list[Route]:
+    """Return the route of AG-UI.
+
+    Args:
+        web: The web app.
+        checked: Wraps an endpoint, so that it answers with the record of an error.
+        body: Reads the JSON body of a request.
+    """
+
+    async def run(request: Request) -> Response:
+        given = _read(await body(request))
+        call = await _call(web, request, given)
+        items = run_turn(call)
+        first = await anext(items)
+        limits = web.parts.limits
+        return EventStream(
+            _sent(web, call, given, first, items),
+            headers=STREAM_HEADERS,
+            ping=limits.heartbeat,
+            send_timeout=limits.reader_stall,
+            sep="\n",
+        )
+
+    return [Route("/ag-ui", checked(run), methods=["POST"], name="ag_ui")]
+
+
+# --- the request ------------------------------------------------------------------------------------------------------
+
+
+def _read(body: dict[str, Any]) -> RunAgentInput:
+    """Read a request.
+
+    Raises:
+        MissingExtra: The package of the protocol is not installed.
+        InvalidArgument: It is not AG-UI's `RunAgentInput`, or asks for what is not supported.
+    """
+    try:
+        from ag_ui.core import RunAgentInput
+        from pydantic import ValidationError
+    except ImportError:
+        raise MissingExtra("AG-UI needs a package", remedy="install worldagent[agui]") from None
+    problem, given = "", None
+    try:
+        given = RunAgentInput.model_validate(body)
+    except ValidationError as error:  # its text quotes the values
+        named = {str(each["loc"][0]) for each in error.errors(include_input=False) if each["loc"]}
+        problem = ", ".join(sorted(named & {*RunAgentInput.model_fields, "threadId", "runId", "messages", "resume"}))
+    if given is None:
+        raise InvalidArgument(
+            f"the request is not a RunAgentInput of AG-UI: see {problem or 'its fields'}",
+            remedy="send `threadId`, `runId` and `messages`, as AG-UI's clients do",
+        )
+    if given.tools:
+        raise InvalidArgument(
+            "tools of the client are not supported", remedy="omit `tools`; the agent has its own functions"
+        )
+    return given
+
+
+async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall:
+    props: dict[str, Any] = given.forwarded_props if isinstance(given.forwarded_props, dict) else {}
+    named = {name: props[name] for name in ("workspace", "account", "role") if props.get(name) is not None}
+    common = {"thread": given.thread_id, **named}
+    if given.resume:
+        answers = {each.interrupt_id: _answer(each.status, each.payload) for each in given.resume}
+        return await web.call(request, ResumeArguments, {**common, "answers": answers})
+    more = {name: props[name] for name in ("model", "attachments") if props.get(name) is not None}
+    return await web.call(request, MessageArguments, {**common, **more, "text": _text(given), "key": given.run_id})
+
+
+def _text(given: RunAgentInput) -> str:
+    """Return the text of the last user message."""
+    said = next((message for message in reversed(given.messages) if message.role == "user"), None)
+    if said is None:
+        raise InvalidArgument(
+            "the request has no user message", remedy="send one, or `resume` with the answers to interrupts"
+        )
+    if isinstance(said.content, str):
+        return said.content
+    texts = [part.text for part in said.content if part.type == "text"]
+    if len(texts) < len(said.content):
+        raise InvalidArgument(
+            "only text is read of a message",
+            remedy="store files with POST /attachments, and name the records in `forwardedProps.attachments`",
+        )
+    return "\n".join(texts)
+
+
+def _answer(status: str, payload: Any) -> Any:
+    """Return the answer to a pause: as the contract has it, or from `{"approved": true}` and its like."""
+    if status == "cancelled":
+        return {"reject": {"reason": "the person cancelled"}}
+    if not isinstance(payload, dict) or "approved" not in payload:
+        return payload if isinstance(payload, dict) and len(payload) == 1 else {"answer": payload}
+    if payload["approved"] is True:
+        return {"approve": {"arguments": payload["arguments"]} if "arguments" in payload else {}}
+    return {"reject": {"reason": str(payload.get("reason") or "")}}
+
+
+# --- the events -------------------------------------------------------------------------------------------------------
+
+
+class _Translation:
+    """Translates the events of one turn. What was begun is ended before something else begins.
+
+    Args:
+        thread: The thread, as the client names it.
+        run: The id of the run, as the client names it.
+
+    Attributes:
+        replaced: Whether text that was sent is not the text of the answer.
+    """
+
+    def __init__(self, thread: str, run: str) -> None:
+        self._thread, self._run = thread, run
+        self._open: tuple[str, str] | None = None  # the kind and the id of the message that is being sent
+        self._texts: dict[str, str] = {}
+        self._called: set[str] = set()
+        self.replaced = False
+
+    def begun(self) -> BaseEvent:
+        from ag_ui.core import RunStartedEvent
+
+        return _made(RunStartedEvent, "RUN_STARTED", thread_id=self._thread, run_id=self._run)
+
+    def of(self, event: Event) -> Iterator[BaseEvent]:
+        """Return AG-UI's events for one of ours; none for those that AG-UI does not have."""
+        match event:
+            case events.TextDelta():
+                yield from self._said("text", f"{event.turn_id}:{event.step}", event.text)
+            case events.ReasoningDelta():
+                yield from self._said("reasoning", f"{event.turn_id}:{event.step}:reasoning", event.text)
+            case events.TextReplaced():
+                yield from self._replaced(event)
+            case events.StepEnded():
+                yield from self.ended()
+            case events.CallStarted():
+                yield from self._call(event)
+            case events.CallEnded() if event.status != "paused":
+                from ag_ui.core import ToolCallResultEvent
+
+                ids = {"message_id": f"{event.call_id}:result", "tool_call_id": event.call_id}
+                yield _made(ToolCallResultEvent, "TOOL_CALL_RESULT", content=event.code or event.status, **ids)
+            case _:
+                pass
+
+    def ended(self) -> Iterator[BaseEvent]:
+        """Return the end of the message that is being sent."""
+        from ag_ui.core import ReasoningEndEvent, ReasoningMessageEndEvent, TextMessageEndEvent
+
+        if self._open is None:
+            return
+        kind, message_id = self._open
+        self._open = None
+        if kind == "text":
+            yield _made(TextMessageEndEvent, "TEXT_MESSAGE_END", message_id=message_id)
+            return
+        yield _made(ReasoningMessageEndEvent, "REASONING_MESSAGE_END", message_id=message_id)
+        yield _made(ReasoningEndEvent, "REASONING_END", message_id=message_id)
+
+    def finished(self, answer: TurnAnswer) -> Iterator[BaseEvent]:
+        """Return the end of the run."""
+        from ag_ui.core import RunFinishedEvent, StateSnapshotEvent
+
+        yield from self.ended()
+        turn = answer.turn
+        waiting = [pause for pause in turn.pauses if not pause.get("answered")]
+        state = {"thread": self._thread, "turn": turn.id, "status": turn.status, "pauses": waiting}
+        yield _made(StateSnapshotEvent, "STATE_SNAPSHOT", snapshot=state)
+        outcome: dict[str, Any] = {"type": "success"}
+        if turn.status == "paused" and waiting:
+            outcome = {"type": "interrupt", "interrupts": [_interrupt(pause) for pause in waiting]}
+        elif turn.status not in ("done", "paused"):
+            outcome = {"type": "cancelled"}
+        ids = {"thread_id": self._thread, "run_id": self._run}
+        yield _made(RunFinishedEvent, "RUN_FINISHED", **ids, result=turn.result, outcome=outcome)
+
+    def failed(self, content: Mapping[str, Any]) -> Iterator[BaseEvent]:
+        """Return the end of a run that failed."""
+        from ag_ui.core import RunErrorEvent
+
+        yield from self.ended()
+        error = content["error"]
+        yield _made(RunErrorEvent, "RUN_ERROR", message=f"{error['problem']}; {error['remedy']}", code=error["code"])
+
+    def _said(self, kind: str, message_id: str, text: str) -> Iterator[BaseEvent]:
+        from ag_ui.core import (
+            ReasoningMessageContentEvent,
+            ReasoningMessageStartEvent,
+            ReasoningStartEvent,
+            TextMessageContentEvent,
+            TextMessageStartEvent,
+        )
+
+        if not text:  # AG-UI's messages have no empty parts
+            return
+        if self._open != (kind, message_id):
+            yield from self.ended()
+            self._open = (kind, message_id)
+            if kind == "text":
+                yield _made(TextMessageStartEvent, "TEXT_MESSAGE_START", message_id=message_id, role="assistant")
+            else:
+                yield _made(ReasoningStartEvent, "REASONING_START", message_id=message_id)
+                yield _made(
+                    ReasoningMessageStartEvent, "REASONING_MESSAGE_START", message_id=message_id, role="reasoning"
+                )
+        if kind == "text":
+            self._texts[message_id] = self._texts.get(message_id, "") + text
+            yield _made(TextMessageContentEvent, "TEXT_MESSAGE_CONTENT", message_id=message_id, delta=text)
+        else:
+            yield _made(ReasoningMessageContentEvent, "REASONING_MESSAGE_CONTENT", message_id=message_id, delta=text)
+
+    def _replaced(self, event: events.TextReplaced) -> Iterator[BaseEvent]:
+        """Send a text that nothing was sent of; of another one, the log has the final words."""
+        last = next(reversed(self._texts), f"{event.turn_id}:0")
+        message_id = last if event.step is None else f"{event.turn_id}:{event.step}"
+        sent = self._texts.get(message_id, "")
+        if sent and not event.text.startswith(sent):
+            self.replaced = True
+            return
+        yield from self._said("text", message_id, event.text[len(sent) :])
+
+    def _call(self, event: events.CallStarted) -> Iterator[BaseEvent]:
+        from ag_ui.core import ToolCallArgsEvent, ToolCallEndEvent, ToolCallStartEvent
+
+        yield from self.ended()
+        if event.call_id in self._called:
+            return
+        self._called.add(event.call_id)
+        ids = {"tool_call_id": event.call_id}
+        yield _made(ToolCallStartEvent, "TOOL_CALL_START", tool_call_name=event.function, **ids)
+        if event.arguments is not None:
+            yield _made(ToolCallArgsEvent, "TOOL_CALL_ARGS", delta=json.dumps(event.arguments), **ids)
+        yield _made(ToolCallEndEvent, "TOOL_CALL_END", **ids)
+
+
+def _made(kind: Callable[..., T], name: str, **fields: Any) -> T:
+    return kind(type=name, **fields)
+
+
+def _interrupt(pause: Mapping[str, Any]) -> Interrupt:
+    from ag_ui.core import Interrupt
+
+    approval = pause["kind"] == "approval"
+    return Interrupt(
+        id=pause["id"],
+        reason=pause["kind"],
+        message=pause.get("question") or f"{pause['function']}({json.dumps(pause.get('arguments') or {})})",
+        response_schema=dict(_APPROVAL) if approval else pause.get("answer_schema"),
+    )
+
+
+async def _sent(
+    web: WebApp,
+    call: TurnCall,
+    given: RunAgentInput,
+    first: Event | TurnAnswer,
+    rest: AsyncGenerator[Event | TurnAnswer],
+) -> AsyncIterator[ServerSentEvent]:
+    made = _Translation(given.thread_id, given.run_id)
+    yield _line(made.begun())
+    async with aclosing(rest):
+        try:
+            item = first
+            while not isinstance(item, TurnAnswer):
+                for each in made.of(item):
+                    yield _line(each)
+                item = await anext(rest)
+            if made.replaced:
+                yield _line(await _snapshot(web, call))
+            found = made.finished(item)
+        except Failed as failed:
+            found = made.failed(error_content(failed.failure, failed.advice))
+        except Refused as refused:
+            found = made.failed(error_content(refused, {}))
+        except Exception as error:  # broad: custom code runs below, and its text can hold what the client sent
+            LOG.error("a stream failed: %s", type(error).__name__)
+            found = made.failed(error_content(internal(), {}))
+        for each in found:
+            yield _line(each)
+
+
+async def _snapshot(web: WebApp, call: TurnCall) -> BaseEvent:
+    """Return the messages of the thread, for a client that was sent text that is not in the log."""
+    from ag_ui.core import AssistantMessage, MessagesSnapshotEvent, UserMessage
+
+    given = HistoryArguments(thread=call.given.thread, channel=call.given.channel, limit=MAX_MESSAGES)
+    asked: WebCall[HistoryArguments] = WebCall(given=given, caller=call.caller, parts=call.parts)
+    async with web.parts.agents.use(call.caller.workspace) as agent:
+        found = (await history(asked, agent)).messages
+    messages: list[Any] = []
+    for each in found:
+        text = str(each.body.get("text", ""))
+        if each.kind == "message":
+            messages.append(UserMessage(id=each.id, role="user", content=text))
+        elif each.kind == "answer":
+            messages.append(AssistantMessage(id=each.id, role="assistant", content=text))
+    return _made(MessagesSnapshotEvent, "MESSAGES_SNAPSHOT", messages=messages)
+
+
+def _line(event: BaseEvent) -> ServerSentEvent:
+    return ServerSentEvent(data=event.model_dump_json(by_alias=True), sep="\n")

@@ -1,0 +1,195 @@
+"""AG-UI on the web app: runs, interrupts and their answers, and nothing of a role."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from support.agents import answering
+from support.example_hosts import NODE
+from support.house import ROOT
+from support.processes import ending
+from support.web import BOUND, client_of, events_in, web
+from worldagent import tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+CLIENT = ROOT / "tests" / "browser" / "ag_ui_client.mjs"
+
+pytestmark = pytest.mark.requirement("T10", "R7")
+
+
+@tool(risk="write", capture=True)
+def buy(item: str) -> str:
+    """Buy an item."""
+    return f"one {item} is on its way"
+
+
+def buying(*last: str) -> ScriptedLM:
+    """A model that wants to buy a hat, and then says what came of it."""
+    return ScriptedLM(
+        [{"reply": "", "calls": [{"tool": "buy", "arguments": {"item": "hat"}}]}, *({"reply": each} for each in last)]
+    )
+
+
+def run(run_id: str, text: str | None = "Hello.", thread: str = "main", **more: Any) -> dict[str, Any]:
+    """A request as AG-UI's clients send it."""
+    messages = [] if text is None else [{"id": f"m-{run_id}", "role": "user", "content": text}]
+    return {"threadId": thread, "runId": run_id, "messages": messages, "tools": [], "context": [], **more}
+
+
+async def ran(client: httpx2.AsyncClient, body: dict[str, Any]) -> list[dict[str, Any]]:
+    response = await client.post("/ag-ui", json=body)
+    assert response.status_code == 200, response.text
+    return events_in(response.text)
+
+
+def kinds(events: list[dict[str, Any]]) -> list[str]:
+    return [each["type"] for each in events]
+
+
+def text_of(events: list[dict[str, Any]]) -> str:
+    return "".join(each["delta"] for each in events if each["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+async def test_a_run_streams_its_text_between_its_start_and_its_end(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine, thank you.")) as client:
+        events = await ran(client, run("r1"))
+        assert kinds(events)[0] == "RUN_STARTED"
+        assert kinds(events)[-2:] == ["STATE_SNAPSHOT", "RUN_FINISHED"]
+        inner = [each for each in kinds(events) if each.startswith("TEXT")]
+        assert [inner[0], inner[-1]] == ["TEXT_MESSAGE_START", "TEXT_MESSAGE_END"]
+        assert text_of(events) == "Fine, thank you."
+        assert [events[-1]["threadId"], events[-1]["runId"], events[-1]["outcome"]] == [
+            "main",
+            "r1",
+            {"type": "success"},
+        ]
+
+
+async def test_only_the_last_user_message_is_read_and_a_repeated_run_is_the_same_turn(tmp_path: Path) -> None:
+    lm = answering("Fine.")
+    async with web(tmp_path, lm) as client:
+        body = run("r1", "And now?")
+        body["messages"].insert(0, {"id": "old", "role": "assistant", "content": "I never said this."})
+        first, again = await ran(client, body), await ran(client, body)
+        assert first[-2]["snapshot"]["turn"] == again[-2]["snapshot"]["turn"]
+        messages = (await client.get("/threads/main/messages")).json()["messages"]
+    assert [each["body"]["text"] for each in messages] == ["And now?", "Fine."]
+    assert len(lm.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "items"),
+    [
+        ({"approved": True}, "one hat is on its way"),
+        ({"approved": True, "arguments": {"item": "coat"}}, "one coat is on its way"),
+        ({"approve": {}}, "one hat is on its way"),
+        ({"approved": False, "reason": "too dear"}, "too dear"),
+    ],
+)
+async def test_a_pause_is_an_interrupt_that_the_next_run_answers(
+    tmp_path: Path, payload: dict[str, Any], items: str
+) -> None:
+    lm = buying("That is done.")
+    async with web(tmp_path, lm, agent={"tools": [buy]}) as client:
+        events = await ran(client, run("r1", "Buy a hat."))
+        [interrupt] = events[-1]["outcome"]["interrupts"]
+        assert [interrupt["reason"], interrupt["message"]] == ["approval", 'buy({"item": "hat"})']
+        answer = {"interruptId": interrupt["id"], "status": "resolved", "payload": payload}
+        events = await ran(client, run("r2", None, resume=[answer]))
+        assert [events[-1]["outcome"], text_of(events)] == [{"type": "success"}, "That is done."]
+    assert items in " ".join(lm.calls[-1].steps)
+
+
+async def test_calls_are_tool_calls(tmp_path: Path) -> None:
+    async with web(tmp_path, buying("Done."), agent={"tools": [buy]}) as client:
+        events = await ran(client, run("r1", "Buy a hat."))
+        [interrupt] = events[-1]["outcome"]["interrupts"]
+        answer = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+        events = await ran(client, run("r2", None, resume=[answer]))
+    calls = [each for each in events if each["type"].startswith("TOOL_CALL")]
+    assert kinds(calls) == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    assert [calls[0]["toolCallName"], json.loads(calls[1]["delta"]), calls[3]["content"]] == [
+        "buy",
+        {"item": "hat"},
+        "done",
+    ]
+
+
+async def test_a_role_of_a_run_reaches_the_model_and_no_event(tmp_path: Path) -> None:
+    lm = answering("Fine.")
+    async with web(tmp_path, lm) as client:
+        role = {"content": "Speak as the night ferryman speaks."}
+        response = await client.post("/ag-ui", json=run("r1", forwardedProps={"role": role}))
+        assert lm.calls[0].role is not None
+        assert "ferryman" not in response.text
+        wrong = await client.post("/ag-ui", json=run("r2", forwardedProps={"role": {**role, "more": 1}}))
+        assert [wrong.status_code, "ferryman" in wrong.text] == [400, False]
+
+
+async def test_the_error_of_a_run_that_has_begun_is_its_last_event(tmp_path: Path) -> None:
+    def fail(call: ScriptedCall) -> str:
+        raise ConnectionError("secret")
+
+    async with web(tmp_path, ScriptedLM(fail)) as client:
+        response = await client.post("/ag-ui", json=run("r1"))
+        error = events_in(response.text)[-1]
+        assert [error["type"], error["code"]] == ["RUN_ERROR", "model_unavailable"]
+        assert "secret" not in response.text
+
+
+async def test_a_run_on_a_thread_that_waits_is_refused(tmp_path: Path) -> None:
+    async with web(tmp_path, buying(), agent={"tools": [buy]}) as client:
+        await ran(client, run("r1", "Buy a hat."))
+        refused = await client.post("/ag-ui", json=run("r2", "And?"))
+        assert [refused.status_code, refused.json()["error"]["code"]] == [409, "thread_paused"]
+
+
+async def test_two_people_have_a_thread_with_one_name(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine.")) as ana, client_of(str(ana.base_url), "bob") as bob:
+        await ran(ana, run("r1", "I am Ana."))
+        await ran(bob, run("r1", "I am Bob."))
+        for client, name in ((ana, "Ana"), (bob, "Bob")):
+            messages = (await client.get("/threads/main/messages")).json()["messages"]
+            assert messages[0]["body"]["text"] == f"I am {name}."
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "messages, runId, threadId"),
+        (run("r1", messages=[{"id": "m", "role": "nobody", "content": "secret"}]), "messages"),
+        (run("r1", None), "no user message"),
+        (run("r1", tools=[{"name": "paint", "description": "secret", "parameters": {}}]), "tools"),
+        (run("r1", messages=[{"id": "m", "role": "user", "content": [{"type": "binary"}]}]), ""),
+        (run("r1", None, resume=[{"interruptId": "none", "status": "resolved", "payload": {"approved": True}}]), ""),
+        (run("\n"), ""),
+    ],
+)
+async def test_bad_input_has_a_remedy_and_is_not_quoted(tmp_path: Path, body: dict[str, Any], field: str) -> None:
+    async with web(tmp_path, answering()) as client:
+        response = await client.post("/ag-ui", json=body)
+        error = response.json()["error"]
+        assert 400 <= response.status_code < 500, error
+        assert field in error["problem"]
+        assert error["remedy"]
+        assert "secret" not in response.text
+
+
+async def test_the_client_of_the_protocol_runs_is_interrupted_and_resumes(tmp_path: Path) -> None:
+    assert (CLIENT.parent / "node_modules" / "@ag-ui").is_dir(), "@ag-ui/client is missing: run `make setup`"
+    async with web(tmp_path, buying("A hat is on its way."), agent={"tools": [buy]}) as client:
+        process = await asyncio.create_subprocess_exec(
+            NODE, CLIENT, f"{client.base_url}/ag-ui", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        async with ending(process):
+            out, errors = await asyncio.wait_for(process.communicate(), BOUND)
+    assert process.returncode == 0, errors.decode()
+    found = json.loads(out)
+    assert [found["interrupts"], found["status"]] == [1, "done"]
+    assert [found["said"][0]["role"], found["said"][-1]["role"]] == ["user", "assistant"]
+    assert "A hat is on its way." in str(found["said"])
+    assert ["buy"] in [each.get("calls") for each in found["said"]]
