@@ -32,10 +32,11 @@ from worldagent.hosts.web import WebApp
 
 PIECES: Final = 40
 SLOW_PIECES: Final = 60
-LARGE: Final = 20_000  # characters of a piece that fills the buffers of a connection which is not read
+LARGE: Final = 2000  # characters of a large piece, each of four bytes; together below the most that an answer may have
 _EVENT: Final = re.compile(rb"(?:id: (\d+)\n)?data: (\{.*\})\n\n")
 _END: Final = b"\r\n0\r\n\r\n"
 _BUFFER: Final = 4096  # bytes that the system keeps for a client that does not read
+_SEGMENT: Final = 536  # bytes of its segments; with small ones, the server's side keeps little for it, too
 
 
 def _pieces(count: int, text: str = "word") -> str:
@@ -43,7 +44,11 @@ def _pieces(count: int, text: str = "word") -> str:
     return f"[[ ## reply ## ]]\n{words}\n\n[[ ## completed ## ]]"
 
 
-_REPLIES: Final = {"Tell me all of it.": _pieces(PIECES), "Tell me it at length.": _pieces(SLOW_PIECES, "x" * LARGE)}
+_REPLIES: Final = {
+    "Tell me all of it.": _pieces(PIECES),
+    "Tell me it at length.": _pieces(SLOW_PIECES, "\N{TOP HAT}" * LARGE),
+}
+LEAST: Final = 400_000  # bytes of a stream that blocks if it is not read
 LONG, AT_LENGTH = _REPLIES
 """Texts that are answered in many pieces, and in many large ones. Any other is answered in twenty."""
 
@@ -116,6 +121,7 @@ class Stream(asyncio.Protocol):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not reads:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(connection, (where.hostname, where.port))
         transport, stream = await loop.create_connection(cls, sock=connection)
@@ -165,6 +171,11 @@ class Stream(asyncio.Protocol):
         return [(self._times[bisect_left(ends, each.end())], json.loads(each[2])) for each in found]
 
     @property
+    def size(self) -> int:
+        """Bytes that have arrived."""
+        return sum(len(part) for part in self._parts)
+
+    @property
     def failed(self) -> bool:
         """Whether an event is missing, comes twice or out of order, or the turn is not done."""
         *events, last = [event for _, event in self.events()] or [{}]
@@ -193,4 +204,4 @@ if __name__ == "__main__":
     _serve(*sys.argv[1:])
 
 
-__all__ = ["AT_LENGTH", "LONG", "QUESTION", "Stream", "agent_in", "memory_of", "reply", "served"]
+__all__ = ["AT_LENGTH", "LEAST", "LONG", "QUESTION", "Stream", "agent_in", "memory_of", "reply", "served"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("T4", "T10")
 
+LONG, FILLER = 1000, "\N{TOP HAT}"  # a long word has so many of the character, each of four bytes
 HELD_BACK = 64 * 1024  # bytes that a proxy collects
 
 
@@ -29,10 +31,11 @@ class Paced:
 
     Args:
         words: How many words it says.
+        filler: How many further characters each word has.
     """
 
-    def __init__(self, words: int) -> None:
-        self.lm = ScriptedLM(lambda call: self._said(words))
+    def __init__(self, words: int, filler: int = 0) -> None:
+        self.lm = ScriptedLM(lambda call: self._said(words, filler))
         self._allowed = asyncio.Semaphore(0)
 
     def allow(self, words: int = 1) -> None:
@@ -40,11 +43,11 @@ class Paced:
         for _ in range(words):
             self._allowed.release()
 
-    async def _said(self, words: int) -> AsyncGenerator[str]:
+    async def _said(self, words: int, filler: int) -> AsyncGenerator[str]:
         yield "[[ ## reply ## ]]\n"
         for number in range(words):
             await self._allowed.acquire()
-            yield f"{number:05} "
+            yield f"{number:05}{FILLER * filler} "
         yield "\n\n[[ ## completed ## ]]"
 
 
@@ -140,6 +143,50 @@ async def test_many_turns_at_once_each_stream_their_own_events(tmp_path: Path, c
         assert len({each["turn_id"] for each in events[:-1]}) == 1
 
 
+def stopped_reader(url: str, turn_id: str) -> socket.socket:
+    """A connection that follows a turn and reads nothing. The system buffers little for it, on both sides."""
+    where, still = urlsplit(url), socket.socket()
+    still.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    still.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    still.settimeout(BOUND)
+    still.connect((where.hostname, where.port))
+    head = [
+        f"GET /turns/{turn_id}/events HTTP/1.1",
+        f"Host: {where.netloc}",
+        "Accept: text/event-stream",
+        "X-User: ana",
+    ]
+    still.sendall("\r\n".join([*head, "", ""]).encode())
+    return still
+
+
+async def test_a_reader_that_stops_reading_delays_no_other(tmp_path: Path) -> None:
+    words = 100
+    model = Paced(words, LONG)
+    async with web(tmp_path, model.lm, limits=Limits(reader_stall=600)) as client, begun(client) as turn_id:
+        with stopped_reader(str(client.base_url), turn_id):
+            reader = Reading(client, turn_id)
+            for number in range(words):  # a word is said once this reader has the one before it
+                model.allow()
+                await reader.until(lambda text, word=f"{number:05}{FILLER}": word in text)
+            check_whole(await reader.events())
+
+
+async def test_a_reader_that_stops_reading_is_disconnected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "worldagent.web")
+    model = Paced(100, LONG)
+    async with web(tmp_path, model.lm, limits=Limits(reader_stall=0.2)) as client, begun(client) as turn_id:
+        with stopped_reader(str(client.base_url), turn_id) as still:
+            reader = Reading(client, turn_id)
+            model.allow(100)
+            check_whole(await reader.events())
+            assert await eventually(lambda: "has read nothing" in caplog.text, BOUND)
+            received = await asyncio.to_thread(lambda: b"".join(iter(lambda: still.recv(65536), b"")))
+    assert b'"type":"turn_started"' in received
+    assert b'"type":"turn_ended"' not in received
+    assert "Traceback" not in caplog.text
+
+
 async def test_comments_keep_an_idle_stream_alive(tmp_path: Path) -> None:
     model = Thinking()
     async with web(tmp_path, model.lm, limits=Limits(heartbeat=0.05)) as client, begun(client) as turn_id:
@@ -188,6 +235,14 @@ async def test_events_are_polled_as_json_behind_a_proxy_that_holds_streams_back(
         assert [each["seq"] for each in seen] == list(range(1, len(seen) + 1))
         assert "".join(each["text"] for each in seen if each["type"] == "text_delta").split()[-1] == "00004"
         assert status == "done"
+
+
+async def test_a_stream_arrives_whole_behind_a_proxy_that_holds_it_back(tmp_path: Path) -> None:
+    model = Paced(50, LONG)
+    async with web(tmp_path, model.lm) as client, behind_proxy(str(client.base_url)) as far, begun(client) as turn_id:
+        reader = Reading(far, turn_id)
+        model.allow(50)
+        check_whole(await reader.events())
 
 
 async def test_a_reader_that_returns_gets_the_rest_until_the_events_are_gone(tmp_path: Path) -> None:
