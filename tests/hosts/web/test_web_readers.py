@@ -90,6 +90,11 @@ class Reading:
                 self._news.notify_all()
 
 
+def has(word: str) -> Callable[[str], bool]:
+    """A condition for `until`."""
+    return lambda text: word in text
+
+
 def check_whole(events: list[dict[str, Any]], *, after: int = 0, status: str = "done") -> None:
     """Check that each event came once and in order, and then the turn."""
     *numbered, last = events
@@ -168,7 +173,7 @@ async def test_a_reader_that_stops_reading_delays_no_other(tmp_path: Path) -> No
             reader = Reading(client, turn_id)
             for number in range(words):  # a word is said once this reader has the one before it
                 model.allow()
-                await reader.until(lambda text, word=f"{number:05}{FILLER}": word in text)
+                await reader.until(has(f"{number:05}{FILLER}"))
             check_whole(await reader.events())
 
 
