@@ -19,15 +19,15 @@ from starlette.routing import Route
 from ...core import events
 from ...core.errors import InvalidArgument, MissingExtra
 from ...core.events import Event
-from ..service.arguments import HistoryArguments, ResumeArguments
+from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArguments
 from ..service.call import Refused
 from ..service.records import TurnAnswer
-from ..service.threads import history
+from ..service.threads import history, thread_of
 from .errors import error_content, internal
 from .turns import LOG, STREAM_HEADERS, EventStream, Failed, MessageArguments, TurnCall, WebCall, run_turn
 
 if TYPE_CHECKING:
-    from ag_ui.core import BaseEvent, Interrupt, RunAgentInput
+    from ag_ui.core import BaseEvent, Interrupt, ResumeEntry, RunAgentInput
 
     from .app import WebApp
 
@@ -109,7 +109,9 @@ async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall
     named = {name: props[name] for name in ("workspace", "account", "role") if props.get(name) is not None}
     common = {"thread": given.thread_id, **named}
     if given.resume:
-        answers = {each.interrupt_id: _answer(each.status, each.payload) for each in given.resume}
+        where: dict[str, Any] = {name: common[name] for name in ("thread", "workspace", "account") if name in common}
+        kinds = await _kinds(web, await web.call(request, ThreadArguments, where))
+        answers = {each.interrupt_id: _answer(kinds.get(each.interrupt_id), each) for each in given.resume}
         return await web.call(request, ResumeArguments, {**common, "answers": answers})
     more = {name: props[name] for name in ("model", "attachments") if props.get(name) is not None}
     return await web.call(request, MessageArguments, {**common, **more, "text": _text(given), "key": given.run_id})
@@ -133,12 +135,34 @@ def _text(given: RunAgentInput) -> str:
     return "\n".join(texts)
 
 
-def _answer(status: str, payload: Any) -> Any:
-    """Return the answer to a pause: as the contract has it, or from `{"approved": true}` and its like."""
-    if status == "cancelled":
+async def _kinds(web: WebApp, call: WebCall[ThreadArguments]) -> dict[str, str]:
+    """Return the kinds of the thread's pauses by their ids, since an answer is read as its pause needs it."""
+    async with web.parts.agents.use(call.caller.workspace) as agent:
+        return {pause.id: pause.kind for pause in await thread_of(agent, call).pauses()}
+
+
+def _answer(kind: str | None, given: ResumeEntry) -> Any:
+    """Return the answer to a pause: as the contract has it, or from `{"approved": true}` or the value of a question.
+
+    Args:
+        kind: The kind of the pause; None if no such pause is open, which the turn then reports.
+        given: The answer of the client.
+
+    Raises:
+        InvalidArgument: A pause that cannot be rejected was cancelled.
+    """
+    payload: Any = given.payload
+    if given.status == "cancelled":
+        if kind in ("question", "uncertain"):
+            raise InvalidArgument(
+                "only an approval can be cancelled",
+                remedy="resolve the interrupt, or cancel the turn with POST /threads/THREAD/cancel",
+            )
         return {"reject": {"reason": "the person cancelled"}}
-    if not isinstance(payload, dict) or "approved" not in payload:
-        return payload if isinstance(payload, dict) and len(payload) == 1 else {"answer": payload}
+    if kind == "question":
+        return {"answer": payload}
+    if kind == "uncertain" or not isinstance(payload, dict) or "approved" not in payload:
+        return payload
     if payload["approved"] is True:
         return {"approve": {"arguments": payload["arguments"]} if "arguments" in payload else {}}
     return {"reject": {"reason": str(payload.get("reason") or "")}}
@@ -288,12 +312,13 @@ def _made(kind: Callable[..., T], name: str, **fields: Any) -> T:
 def _interrupt(pause: Mapping[str, Any]) -> Interrupt:
     from ag_ui.core import Interrupt
 
-    approval = pause["kind"] == "approval"
+    options, kind = pause.get("options"), pause["kind"]
+    schemas = {"approval": dict(_APPROVAL), "question": {"enum": options} if options else pause.get("schema")}
     return Interrupt(
         id=pause["id"],
-        reason=pause["kind"],
+        reason=kind,
         message=pause.get("question") or f"{pause['function']}({json.dumps(pause.get('arguments') or {})})",
-        response_schema=dict(_APPROVAL) if approval else pause.get("answer_schema"),
+        response_schema=schemas.get(kind),
     )
 
 

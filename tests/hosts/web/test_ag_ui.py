@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from pydantic import BaseModel
 
 from support.agents import answering
 from support.example_hosts import NODE
@@ -14,6 +17,7 @@ from support.house import ROOT
 from support.processes import ending
 from support.web import BOUND, client_of, events_in, web
 from worldagent import tool
+from worldagent.harness import CallContext, Function
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 CLIENT = ROOT / "tests" / "browser" / "ag_ui_client.mjs"
@@ -102,6 +106,95 @@ async def test_a_pause_is_an_interrupt_that_the_next_run_answers(
         events = await ran(client, run("r2", None, resume=[answer]))
         assert [events[-1]["outcome"], text_of(events)] == [{"type": "success"}, "That is done."]
     assert items in " ".join(lm.calls[-1].steps)
+
+
+class Trip(BaseModel):
+    """An answer with a field that an approval has, too."""
+
+    approved: bool
+
+
+class City(BaseModel):
+    """An answer with one field."""
+
+    name: str
+
+
+def asking(form: type[BaseModel] | None = None, options: Sequence[str] | None = None) -> Function:
+    """A function that asks a person."""
+
+    @tool(risk="read_only")
+    async def where(ctx: CallContext) -> str:
+        """Ask where."""
+        answer = await ctx.ask_person("Where?", options) if form is None else await ctx.ask_person("Where?", form=form)
+        return f"it is {answer!r}"
+
+    return where
+
+
+def asked() -> ScriptedLM:
+    """A model that calls the function that asks."""
+    return ScriptedLM([{"reply": "", "calls": [{"tool": "where", "arguments": {}}]}, {"reply": "Done."}])
+
+
+@pytest.mark.parametrize(
+    ("function", "payload", "schema", "result"),
+    [
+        (asking(), "Rome", {"type": "string"}, "it is 'Rome'"),
+        (asking(options=["Rome", "Oslo"]), "Oslo", {"enum": ["Rome", "Oslo"]}, "it is 'Oslo'"),
+        (asking(City), {"name": "Rome"}, City.model_json_schema(), "it is City(name='Rome')"),
+        (asking(Trip), {"approved": True}, Trip.model_json_schema(), "it is Trip(approved=True)"),
+    ],
+)
+async def test_a_question_has_the_schema_of_its_answer_and_takes_the_value(
+    tmp_path: Path, function: Function, payload: Any, schema: dict[str, Any], result: str
+) -> None:
+    lm = asked()
+    async with web(tmp_path, lm, agent={"tools": [function]}) as client:
+        [interrupt] = (await ran(client, run("r1", "Go.")))[-1]["outcome"]["interrupts"]
+        assert [interrupt["reason"], interrupt["message"], interrupt["responseSchema"]] == [
+            "question",
+            "Where?",
+            schema,
+        ]
+        answer = {"interruptId": interrupt["id"], "status": "resolved", "payload": payload}
+        events = await ran(client, run("r2", None, resume=[answer]))
+        assert [events[-1]["outcome"], text_of(events)] == [{"type": "success"}, "Done."]
+    assert result in " ".join(lm.calls[-1].steps)
+
+
+async def test_an_approval_can_be_cancelled_and_a_question_cannot(tmp_path: Path) -> None:
+    lm = buying("Then not.")
+    async with web(tmp_path / "approval", lm, agent={"tools": [buy]}) as client:
+        [interrupt] = (await ran(client, run("r1", "Buy a hat.")))[-1]["outcome"]["interrupts"]
+        await ran(client, run("r2", None, resume=[{"interruptId": interrupt["id"], "status": "cancelled"}]))
+    assert "the person cancelled" in " ".join(lm.calls[-1].steps)
+    async with web(tmp_path / "question", asked(), agent={"tools": [asking()]}) as client:
+        [interrupt] = (await ran(client, run("r1", "Go.")))[-1]["outcome"]["interrupts"]
+        cancelled = {"interruptId": interrupt["id"], "status": "cancelled"}
+        refused = await client.post("/ag-ui", json=run("r2", None, resume=[cancelled]))
+        error = refused.json()["error"]
+        assert [refused.status_code, error["problem"]] == [400, "only an approval can be cancelled"]
+        assert "/threads/THREAD/cancel" in error["remedy"]
+
+
+async def test_a_turn_with_a_role_is_resumed_with_the_role_again(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"forwardedProps": {"role": {"content": "Speak as the night ferryman speaks."}}}
+    async with web(tmp_path, buying("Done."), agent={"tools": [buy]}) as client:
+        [interrupt] = (await ran(client, run("r1", "Buy a hat.", **more)))[-1]["outcome"]["interrupts"]
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        refused = await client.post("/ag-ui", json=run("r2", None, resume=resume))
+        assert [refused.status_code, refused.json()["error"]["code"]] == [409, "role_required"]
+        response = await client.post("/ag-ui", json=run("r3", None, resume=resume, **more))
+        assert text_of(events_in(response.text)) == "Done."
+        assert "ferryman" not in refused.text + response.text
+
+
+async def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ag_ui.core", None)
+    async with web(tmp_path, answering()) as client:
+        error = (await client.post("/ag-ui", json=run("r1"))).json()["error"]
+        assert [error["code"], error["remedy"]] == ["missing_extra", "install worldagent[agui]"]
 
 
 async def test_calls_are_tool_calls(tmp_path: Path) -> None:
