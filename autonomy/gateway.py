@@ -181,13 +181,15 @@ class Gateway:
         todo: dict[str, Callable[[], Awaitable[bool]]] = {}
         for scope, found in (await self._replies()).items():
             todo[thread_key(scope)] = partial(self._resumed, scope, found, heads.pop(thread_key(scope), None))
-        for thread in heads.keys() - self._held:
+        delivered = heads.keys() - self._held
+        for thread in delivered:
             todo[thread] = partial(self._delivered, heads[thread])
         for event in await self._events.waiting():
             thread = thread_key(self._events.thread(event).scope) if event.member else event.event.id
             todo[thread] = partial(self._events.move, event)
         owned = await self._agent.stores.leases.owned(todo.keys() - self._running.keys())
-        for thread in todo.keys() - self._running.keys() - owned:
+        failed = delivered & self._held  # since, while this waited for the database; they are not tried again at once
+        for thread in todo.keys() - self._running.keys() - owned - failed:
             self._running[thread] = task = asyncio.ensure_future(todo[thread]())
             task.add_done_callback(partial(self._over, thread))
 
