@@ -121,16 +121,17 @@ def _nodes(root: TraceNode) -> list[dict[str, Any]]:
 
 
 async def _changes(web: WebApp, call: WebCall[Any]) -> AsyncGenerator[ServerSentEvent]:
-    before: dict[str, str] | None = None
+    # The first notice names every page: something may have changed since the page loaded, or while it was away.
+    before: dict[str, str] = {}
     while not web.parts.ending.is_set():
         try:
             async with web.parts.agents.use(call.caller.workspace) as agent:
                 now = {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
         except (Refused, WorldAgentError):  # the server ends, or its database cannot be reached now
-            now = before or {}
-        changed = list(now) if before is None else [name for name in now if now[name] != before.get(name)]
+            now = before
+        changed = [name for name in now if now[name] != before.get(name)]
         if changed:
-            yield ServerSentEvent(data=json.dumps({"changed": changed, "first": before is None}), sep="\n")
+            yield ServerSentEvent(data=json.dumps({"changed": changed}), sep="\n")
         before = now
         await asyncio.sleep(LIVE_SECONDS)
 

@@ -12,7 +12,7 @@ from dspy.teleprompt import BootstrapFewShot
 from pydantic import BaseModel
 
 from support.agents import CRITIC, Ask, Nothing, Said, answering, scripted_agent
-from support.counters import Calls
+from support.counters import Calls, is_own
 from support.homes import rows
 from support.processes import call_of, killed, start_script, wait_for_kill
 from worldagent import Settings
@@ -521,8 +521,9 @@ async def test_many_examples_do_not_keep_the_event_loop_busy(tmp_path: Path) -> 
             calls = Calls()
             with calls.counting():
                 await agent.examples(limit=limit)
-            counted.append(len(calls.seen))
-    assert counted[2] - counted[1] < 23 * 10  # making an example takes more than a hundred calls
+            # The loop's own calls are left out: it sorts its timers when it likes.
+            counted.append(sum(is_own(code) for code in calls.seen))
+    assert counted[2] - counted[1] < 23  # fewer than one call more for each example
 
 
 async def test_removing_a_thread_removes_its_examples_and_feedback(tmp_path: Path) -> None:

@@ -75,13 +75,10 @@ async function* pieces(readable) {
   }
 }
 
-/** Call `changed(names)` when something of these pages has changed on the server. */
+/** Call `changed(names)` when something of these pages has changed on the server, and once at each connection. */
 export function live(changed) {
   const source = new EventSource(address("live", named()));
-  source.onmessage = (message) => {
-    const found = JSON.parse(message.data);
-    if (!found.first) changed(found.changed);
-  };
+  source.onmessage = (message) => changed(JSON.parse(message.data).changed);
   return source;
 }
 
