@@ -115,6 +115,15 @@ class ServeOptions:
     role_host_stdio: str | None = option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
     role_host_token_file: Path | None = ROLE_HOST_TOKEN
     turns: int = option("N", "The most concurrent turns of one workspace. More are refused.", _LIMITS, default=1000)
+    account_turns: int = option(
+        "N", "The most concurrent turns of one account in a workspace. More are refused.", _LIMITS, default=100
+    )
+    account_readers: int = option(
+        "N",
+        "The most calls of one account that follow a turn or wait for changes over the web app. More are refused.",
+        _LIMITS,
+        default=100,
+    )
     workspaces: int = option("N", "The most workspaces with open agents. Idle agents are closed.", _LIMITS, default=64)
     drain: float = option(
         "SECONDS",
@@ -164,7 +173,12 @@ def serve(options: ServeOptions, output: Output) -> Work:
     from .sidecars import served_by
     from .sources import expanded
 
-    limits = Limits(turns=options.turns, workspaces=options.workspaces)
+    limits = Limits(
+        turns=options.turns,
+        workspaces=options.workspaces,
+        account_turns=options.account_turns,
+        account_readers=options.account_readers,
+    )
     http = HttpOptions(
         allow_remote=options.allow_remote,
         tls_cert=None if options.tls_cert is None else expanded("--tls-cert", options.tls_cert),

@@ -143,16 +143,16 @@ class Following:
                     return turn
 
     async def _counted(self, workspace: str, start: Start) -> AbstractContextManager[None]:
-        """Count the turn. In a full workspace, allow a start that would only repeat an existing turn.
+        """Count the turn. At a limit, allow a start that would only repeat an existing turn.
 
         Raises:
-            Refused: The workspace is full.
+            Refused: The workspace or the account has reached its limit.
         """
-        agents, key = self._agents, start.key
-        place: object = object() if key is None else (start.thread.scope.thread, key)
-        if key is not None and not agents.has_room(workspace, place) and await start.thread.repeats(key):
+        agents, key, scope = self._agents, start.key, start.thread.scope
+        turn = scope.account, object() if key is None else (scope.thread, key)
+        if key is not None and agents.too_many(workspace, turn) and await start.thread.repeats(key):
             return nullcontext()
-        return agents.turn(workspace, place)
+        return agents.turn(workspace, turn)
 
 
 # --- turns that the call did not begin ------------------------------------------------------------------------------

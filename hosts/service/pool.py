@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -38,7 +38,7 @@ UNREACHABLE_SECONDS: Final = 10.0  # seconds after which a database that has not
 _NONE: Final = "turn_0"  # no turn has this id
 
 Place: TypeAlias = Path | PostgresAddress
-
+Turn: TypeAlias = tuple[str | None, object]  # the account of the calls that follow it, and its key
 
 T = TypeVar("T")
 
@@ -50,6 +50,9 @@ class Limits:
     Attributes:
         turns: The most running turns in one workspace.
         workspaces: The most open agents.
+        account_turns: The most running turns of one account in one workspace.
+        account_readers: The most calls of one account in one workspace that follow a turn or wait for changes over the
+            web app. Calls without an account are not counted, here and for `account_turns`.
         reader_lag: The most events that wait in memory for a client. Events of a recorded turn wait in the database.
         reader_stall: Seconds that a client can take to read one event.
         heartbeat: Seconds without an event after which a client that wants progress gets a heartbeat.
@@ -60,12 +63,14 @@ class Limits:
 
     turns: int = 1000
     workspaces: int = 64
+    account_turns: int = 100
+    account_readers: int = 100
     reader_lag: int = 10_000
     reader_stall: float = 30.0
     heartbeat: float = 15.0
 
     def __post_init__(self) -> None:
-        check_limits(self, "turns", "workspaces", "reader_lag", "reader_stall", "heartbeat")
+        check_limits(self, *(each.name for each in fields(self)))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -76,7 +81,7 @@ class _Place:
     opening: asyncio.Task[WorldAgent]
     delivery: AsyncExitStack
     users: int = 0
-    turns: Counter[object] = field(default_factory=Counter)  # how many calls follow each turn
+    turns: Counter[Turn] = field(default_factory=Counter)  # how many calls follow each turn
     used: float = field(default_factory=time.monotonic)
     roles_until: float = 0.0
     closing: asyncio.Task[None] | None = None
@@ -105,6 +110,7 @@ class Agents:
         self.limits = limits
         self._places: dict[str, _Place] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._readers: Counter[tuple[str, str]] = Counter()
         self.draining = False
 
     @property
@@ -138,36 +144,51 @@ class Agents:
             place.users -= 1
             place.used = time.monotonic()
 
-    def has_room(self, workspace: str, turn: object) -> bool:
-        """Whether a turn can start or be followed. Any number of calls can follow a turn that is already counted."""
-        turns = self._places[workspace].turns
-        return turn in turns or len(turns) < self.limits.turns
+    def too_many(self, workspace: str, turn: Turn) -> Refused | None:
+        """Return the refusal of a turn if its workspace or its account has reached its limit.
+
+        Any number of calls can follow a turn that is already counted.
+        """
+        turns, (account, _) = self._places[workspace].turns, turn
+        if turn in turns:
+            return None
+        if len(turns) >= self.limits.turns:
+            return _too_many(f"the workspace has {self.limits.turns} running turns")
+        if account is not None and sum(each == account for each, _ in turns) >= self.limits.account_turns:
+            return _too_many(f"the account has {self.limits.account_turns} running turns")
+        return None
 
     @contextmanager
-    def turn(self, workspace: str, turn: object) -> Generator[None]:
+    def turn(self, workspace: str, turn: Turn) -> Generator[None]:
         """Count a turn inside the block. The agent must be in use.
 
         Args:
             workspace: The workspace of the turn.
-            turn: A key of the turn. Calls with equal keys follow the same turn.
+            turn: The account that runs it, and a key. Calls with equal keys follow the same turn.
 
         Raises:
-            Refused: The workspace has reached its limit.
+            Refused: The workspace or the account has reached its limit.
         """
-        place = self._places[workspace]
-        if not self.has_room(workspace, turn):
-            raise Refused(
-                "too_many_turns",
-                f"the workspace has {self.limits.turns} running turns, which is its limit",
-                remedy="wait until some have ended, and call again",
-            )
-        place.turns[turn] += 1
-        try:
+        refusal = self.too_many(workspace, turn)
+        if refusal is not None:
+            raise refusal
+        with _counted(self._places[workspace].turns, turn):
             yield
-        finally:
-            place.turns[turn] -= 1
-            if not place.turns[turn]:
-                del place.turns[turn]
+
+    @contextmanager
+    def reader(self, workspace: str, account: str | None) -> Generator[None]:
+        """Count a call inside the block that follows a turn or waits for changes.
+
+        Raises:
+            Refused: The account has reached its limit.
+        """
+        if account is None:
+            yield
+            return
+        if self._readers[workspace, account] >= self.limits.account_readers:
+            raise _too_many(f"the account has {self.limits.account_readers} calls that follow turns")
+        with _counted(self._readers, (workspace, account)):
+            yield
 
     def hold_role(self, workspace: str, seconds: float) -> None:
         """Record that the agent holds a role in memory for `seconds`. Closing the agent would lose the role."""
@@ -284,6 +305,21 @@ class Agents:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # mark it as retrieved, so that asyncio does not log it if no caller awaits the task
+
+
+@contextmanager
+def _counted(counter: Counter[T], key: T) -> Generator[None]:
+    counter[key] += 1
+    try:
+        yield
+    finally:
+        counter[key] -= 1
+        if not counter[key]:
+            del counter[key]
+
+
+def _too_many(what: str) -> Refused:
+    return Refused("too_many_turns", f"{what}, which is its limit", remedy="wait until some have ended, and call again")
 
 
 @dataclass(slots=True, eq=False)

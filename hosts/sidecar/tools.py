@@ -58,7 +58,7 @@ async def _schedule_run(call: ToolCall[schedules.ScheduleArguments], agent: Worl
 
     async def run() -> None:
         async with agents.use(workspace):
-            with agents.turn(workspace, object()):
+            with agents.turn(workspace, (call.caller.account, object())):
                 answer.set_result(await schedules.schedule_run(call, agent, fired))
                 await fired.settled()
 

@@ -56,7 +56,8 @@ class WebApp:
             threads; a `Grant`; or None for a person who is not logged in. It can be `async`.
         tokens: The tokens that are accepted as `Authorization: Bearer TOKEN`, each with its grant.
         grant: What every caller of this machine can use if there is neither `login` nor `tokens`.
-        limits: The limits; None means `Limits()`.
+        limits: The limits of this process, among them those of an account; None means `Limits()`. A `Sidecar` brings
+            its own.
         origins: Origins of other apps whose pages can call this one, such as `https://app.example.com`.
         names: The names of hosts, without a port, under which it is reached. None accepts every name, or only those of
             this machine if there is neither `login` nor `tokens`.

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,7 +79,9 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
     async def live(request: Request) -> Response:
         """Tell what has changed since, by the names of the pages that show it."""
         call = await web.call(request, WorkspaceArguments, dict(request.query_params))
-        return EventStream(_changes(web, call), headers=STREAM_HEADERS, ping=15, sep="\n")
+        changes = _changes(web, call)
+        first = await anext(changes)  # a refusal has a status
+        return EventStream(_all(first, changes), headers=STREAM_HEADERS, ping=15, sep="\n")
 
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")
@@ -120,20 +123,29 @@ def _nodes(root: TraceNode) -> list[dict[str, Any]]:
     return found
 
 
+async def _all(first: ServerSentEvent, rest: AsyncGenerator[ServerSentEvent]) -> AsyncGenerator[ServerSentEvent]:
+    async with aclosing(rest):
+        yield first
+        async for each in rest:
+            yield each
+
+
 async def _changes(web: WebApp, call: WebCall[Any]) -> AsyncGenerator[ServerSentEvent]:
     # The first notice names every page: something may have changed since the page loaded, or while it was away.
     before: dict[str, str] = {}
-    while not web.parts.ending.is_set():
-        try:
-            async with web.parts.agents.use(call.caller.workspace) as agent:
-                now = {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
-        except (Refused, WorldAgentError):  # the server ends, or its database cannot be reached now
-            now = before
-        changed = [name for name in now if now[name] != before.get(name)]
-        if changed:
-            yield ServerSentEvent(data=json.dumps({"changed": changed}), sep="\n")
-        before = now
-        await asyncio.sleep(LIVE_SECONDS)
+    agents, workspace = web.parts.agents, call.caller.workspace
+    with agents.reader(workspace, call.caller.account):
+        while not web.parts.ending.is_set():
+            try:
+                async with agents.use(workspace) as agent:
+                    now = {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
+            except (Refused, WorldAgentError):  # the server ends, or its database cannot be reached now
+                now = before
+            changed = [name for name in now if now[name] != before.get(name)]
+            if changed:
+                yield ServerSentEvent(data=json.dumps({"changed": changed}), sep="\n")
+            before = now
+            await asyncio.sleep(LIVE_SECONDS)
 
 
 def _digest(seen: Any) -> str:

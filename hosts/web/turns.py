@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -84,6 +84,18 @@ class WebCall(Call[A]):
 
     parts: SidecarParts = field(repr=False)
 
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[WorldAgent]:
+        """Yield the agent, and count the call inside the block as one that follows a turn or waits for changes.
+
+        Raises:
+            Refused: Its account has too many such calls, or the server ends.
+        """
+        agents, workspace = self.parts.agents, self.caller.workspace
+        with agents.reader(workspace, self.caller.account):
+            async with agents.use(workspace) as agent:
+                yield agent
+
 
 TurnCall = WebCall[Any]
 """A call with `SurfaceArguments` or `ResumeArguments`."""
@@ -116,7 +128,7 @@ async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:
         Refused: The server ends, or has too many turns.
     """
     given, agents, seq = call.given, call.parts.agents, call.given.after
-    async with agents.use(call.caller.workspace) as agent:
+    async with call.reading() as agent:
         following: Following | None = None
         try:
             start = await _start(call, agent)
@@ -166,10 +178,10 @@ async def follow_turn(call: WebCall[EventsArguments]) -> AsyncGenerator[Event | 
 
     Raises:
         Failed: There is no such turn, or its events are gone.
-        Refused: The server ends.
+        Refused: The server ends, or the account follows too many.
     """
     read = EventsRead(call.given.after)
-    async with call.parts.agents.use(call.caller.workspace) as agent:
+    async with call.reading() as agent:
         try:
             await reached_turn(call, agent)
             async for event in agent.events(call.given.turn_id, after=call.given.after):
@@ -193,7 +205,11 @@ async def read_events(call: WebCall[EventsArguments], agent: WorldAgent) -> Even
     await reached_turn(call, agent)
     clock = asyncio.get_running_loop().time
     try:
-        async with asyncio.timeout(max(given.wait, QUIET_SECONDS)) as limit, aclosing(_events(call, agent)) as events:
+        async with (
+            call.reading(),
+            asyncio.timeout(max(given.wait, QUIET_SECONDS)) as limit,
+            aclosing(_events(call, agent)) as events,
+        ):
             async for event in events:
                 read.note(event)
                 read.events.append(event)

@@ -20,7 +20,7 @@ from support.processes import clean_environment, listening
 from support.shop import HOME
 from support.sidecar_app import shop
 from support.web import BOUND, client_of
-from worldagent.hosts.web import WebApp
+from worldagent.hosts.web import Limits, WebApp
 
 
 class Served:
@@ -57,7 +57,8 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
-    config = uvicorn.Config(WebApp(shop(), login=lambda _: "ana"), log_config=None, timeout_graceful_shutdown=20)
+    app = WebApp(shop(), login=lambda _: "ana", limits=Limits(account_turns=1000, account_readers=2000))
+    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=20)
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -125,7 +125,8 @@ async def test_many_readers_of_a_turn_get_each_event_once_and_in_order(tmp_path:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     model, unlimited = Paced(20), httpx2.Limits(max_connections=None)
-    async with web(tmp_path, model.lm) as client, begun(client) as turn_id:
+    limits = Limits(account_readers=2 * count)
+    async with web(tmp_path, model.lm, limits=limits) as client, begun(client) as turn_id:
         async with httpx2.AsyncClient(
             base_url=client.base_url, timeout=BOUND, headers={"x-user": "ana"}, limits=unlimited
         ) as many:
@@ -140,7 +141,8 @@ async def test_many_readers_of_a_turn_get_each_event_once_and_in_order(tmp_path:
 
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.soak)])
 async def test_many_turns_at_once_each_stream_their_own_events(tmp_path: Path, count: int) -> None:
-    async with web(tmp_path, answering("One two three.")) as client:
+    limits = Limits(account_turns=count, account_readers=count)
+    async with web(tmp_path, answering("One two three."), limits=limits) as client:
         turns = await asyncio.gather(*(say(client, "Hello.", thread=f"t{number}") for number in range(count)))
     for number, events in enumerate(turns):
         check_whole(events)

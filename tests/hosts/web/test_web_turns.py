@@ -1,13 +1,16 @@
 """Turns over the web app: streams, reconnection, pauses and their answers, attachments, JSON instead of a stream."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import answering
-from support.web import STREAM, client_of, events_in, say, web
+from support.sidecar_served import Held
+from support.web import BOUND, STREAM, client_of, events_in, say, web
 from worldagent import tool
+from worldagent.hosts.web import Limits
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("T4", "T10")
@@ -106,3 +109,26 @@ async def test_two_accounts_can_both_call_a_thread_main_and_do_not_see_each_othe
         assert (await bob.get(f"/threads/{turn['thread']}/messages")).json()["messages"] == []
         missing = await bob.get(f"/turns/{turn['id']}/events", headers=STREAM)
         assert [missing.status_code, missing.json()["error"]["code"]] == [404, "unknown_turn"]
+
+
+async def test_an_account_runs_and_follows_so_many_turns_and_the_others_are_not_held_up(tmp_path: Path) -> None:
+    gate, limits = Held(), Limits(account_turns=1, account_readers=2)
+    async with web(tmp_path, ScriptedLM(gate), limits=limits) as ana, client_of(str(ana.base_url), "bob") as bob:
+        first = asyncio.create_task(say(ana, "Well?"))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        second = await ana.post("/threads/other/messages", json={"text": "And?"}, headers=STREAM)
+        error = second.json()["error"]
+        assert [second.status_code, second.headers["retry-after"], error["code"]] == [429, "1", "too_many_turns"]
+        assert error["problem"] == "the account has 1 running turns, which is its limit"
+
+        async with ana.stream("GET", "/live") as live:  # the second call that waits
+            turn_id = (await ana.get("/threads")).json()["threads"][0]["turn_id"]
+            for path in ("/live", f"/turns/{turn_id}/events"):
+                refused = await ana.get(path, headers=STREAM)
+                assert [refused.status_code, refused.json()["error"]["code"]] == [429, "too_many_turns"]
+            assert live.status_code == 200
+            others = asyncio.create_task(say(bob, "Well?"))
+            await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        gate.go.set()
+        assert [(await each)[-1]["turn"]["status"] for each in (first, others)] == ["done", "done"]
+        assert (await say(ana, "And?", thread="other"))[-1]["turn"]["status"] == "done"
