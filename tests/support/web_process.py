@@ -48,7 +48,9 @@ def web_process(home: Path) -> Generator[Served]:
     """Start the process, which is killed at the end of the block."""
     home.mkdir(exist_ok=True)
     argv = (sys.executable, "-P", str(ROOT / "tests" / "support" / "web_process.py"))
-    with listening(argv, env=clean_environment(**{HOME: str(home)}), errors=home / "errors") as (url, process):
+    database = {name: os.environ[name] for name in ("WORLDAGENT_DATABASE_URL",) if name in os.environ}
+    env = clean_environment(**{HOME: str(home)}, **database)
+    with listening(argv, env=env, errors=home / "errors") as (url, process):
         yield Served(url, process)
 
 

@@ -304,6 +304,7 @@ async def test_readers_take_up_the_rest_after_the_server_has_stopped(tmp_path: P
                 check_whole(await Reading(client, turn_id, after).events(), after=after)
 
 
+@pytest.mark.on_every_database
 async def test_a_reader_at_one_process_follows_a_turn_of_another(tmp_path: Path) -> None:
     with web_process(tmp_path) as one, web_process(tmp_path) as other:
         async with one.client() as here, other.client() as there, begun(here, "hold=go words=20") as turn_id:
@@ -313,3 +314,18 @@ async def test_a_reader_at_one_process_follows_a_turn_of_another(tmp_path: Path)
             events = await reader.events()
             check_whole(events)
             assert events[-1]["turn"]["text"].split()[-1] == "word19"
+
+
+@pytest.mark.on_every_database
+async def test_a_pause_that_is_answered_at_two_processes_at_once_is_answered_once(tmp_path: Path) -> None:
+    with web_process(tmp_path) as one, web_process(tmp_path) as other:
+        async with one.client() as here, other.client() as there:
+            for number in range(5):
+                path, count = f"/threads/t{number}", number + 1
+                await here.post(f"{path}/messages", json={"text": "do=buy"})
+                [pause] = (await there.get(f"{path}/pauses")).json()["pauses"]
+                answers = {"answers": {pause["id"]: {"approve": {}}}}
+                found = await asyncio.gather(*(each.post(f"{path}/resume", json=answers) for each in (here, there)))
+                done, refused = sorted(found, key=lambda response: response.status_code)
+                assert [done.status_code, done.json()["turn"]["status"], refused.status_code] == [200, "done", 409]
+                assert len((tmp_path / "bought").read_text().splitlines()) == count
