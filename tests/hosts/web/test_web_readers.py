@@ -324,7 +324,7 @@ async def test_a_pause_that_is_answered_at_two_processes_at_once_is_answered_onc
                 path, count = f"/threads/t{number}", number + 1
                 await here.post(f"{path}/messages", json={"text": "do=buy"})
                 [pause] = (await there.get(f"{path}/pauses")).json()["pauses"]
-                answers = {"answers": {pause["id"]: {"approve": {}}}}
+                answers: dict[str, Any] = {"answers": {pause["id"]: {"approve": {}}}}
                 found = await asyncio.gather(*(each.post(f"{path}/resume", json=answers) for each in (here, there)))
                 done, refused = sorted(found, key=lambda response: response.status_code)
                 assert [done.status_code, done.json()["turn"]["status"], refused.status_code] == [200, "done", 409]
