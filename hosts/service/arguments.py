@@ -70,23 +70,28 @@ Moment = Annotated[str, AfterValidator(_moment), Field(json_schema_extra={"forma
 Seq = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class RoleArgument(Wire):
-    """A role of one call, or of a thread."""
+class RoleText(Wire):
+    """A role to store: a text and its name."""
 
     content: Words = Field(
         description="how to go about it, in plain words; 32 KiB of UTF-8 by default",
         examples=["You are terse. Answer in one sentence."],
     )
     name: Label = Field(default="role", description="a label for people; no model sees it", examples=["terse"])
-    applies_to: list[Words] = Field(
-        default_factory=list, max_length=100, description="globs over Signature names; none is the entry Signature"
-    )
-    exclusive: bool = Field(default=False, description="whether the tiers below it are left out")
 
     def __repr__(self) -> str:
         return "<a role>"
 
     __str__ = __repr__
+
+
+class RoleArgument(RoleText):
+    """A role of one call, or of a thread."""
+
+    applies_to: list[Words] = Field(
+        default_factory=list, max_length=100, description="globs over Signature names; none is the entry Signature"
+    )
+    exclusive: bool = Field(default=False, description="whether the tiers below it are left out")
 
 
 class WorkspaceArguments(Wire):

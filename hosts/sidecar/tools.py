@@ -19,7 +19,7 @@ from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...scheduling import Schedules
 from ..service import events as workspace_events
-from ..service import memory, schedules, society, threads
+from ..service import memory, roles, schedules, society, threads
 from ..service.arguments import (
     ConverseArguments,
     ResumeArguments,
@@ -168,6 +168,24 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "Explain the role",
         threads.explain_role,
         "Which tiers of role would be active now, in what order and how long; no content is shown.",
+    ),
+    "stored_role_list": _tool(
+        "List stored roles",
+        roles.stored_role_list,
+        "Which of the workspace, the account and the channel of the call have a stored role, by name and length; no "
+        "content is shown.",
+    ),
+    "stored_role_set": _tool(
+        "Set a stored role",
+        roles.stored_role_set,
+        "Set or replace the stored role of the account of the call, or as an operator of the workspace or a channel.",
+        effect="changes",
+    ),
+    "stored_role_clear": _tool(
+        "Clear a stored role",
+        roles.stored_role_clear,
+        "Take away the stored role of the account of the call, or as an operator of the workspace or a channel.",
+        effect="changes",
     ),
     "threads": _tool(
         "List threads", threads.threads, "The status of the workspace's threads, the one with the newest turn first."

@@ -36,6 +36,9 @@ DELETE /threads/{thread:path}/role          thread_role_clear
 POST   /threads/{thread:path}/role/explain  explain_role
 POST   /threads/{thread:path}/distil        memory_distil
 GET    /threads                             threads
+GET    /roles                               stored_role_list
+PUT    /roles/{tier}                        stored_role_set
+DELETE /roles/{tier}                        stored_role_clear
 GET    /turns/{turn_id}/events              events
 GET    /schedules                           schedule_list
 POST   /schedules                           schedule_add

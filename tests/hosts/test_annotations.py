@@ -59,7 +59,8 @@ async def seen(client: Calling, tool: str) -> dict[str, Any]:
         found[name] = [found[name], *read]
     entries = (await client.ask("memory_list", account="ana"))["entries"]
     kept = [*(await client.ask("schedule_list"))["schedules"], *entries]
-    return found | {each["id"]: each for each in kept}
+    roles = {each["tier"]: each for each in (await client.ask("stored_role_list"))["roles"]}
+    return found | {each["id"]: each for each in kept} | roles
 
 
 async def peopled(place: Path, workspace: str) -> None:
@@ -105,6 +106,8 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
                 await client.ask("task", thread=EXAMPLE, shape="buy", params={"what": "hat"})
             if tool.name == "thread_role_clear":
                 await client.ask("thread_role_set", thread=EXAMPLE, role={"content": "Be brief."})
+            if tool.name.startswith("stored_role"):
+                await client.ask("stored_role_set", tier="workspace", role={"content": "Be brief."})
             if tool.name == "thread_rename":
                 await client.ask("thread_rename", thread=EXAMPLE, title="A title")
             if tool.name == "memory_distil":

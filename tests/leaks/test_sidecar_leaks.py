@@ -329,6 +329,7 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "resume", {"role": wrong}
         yield "thread_role_set", {"role": wrong}
         yield "explain_role", {"role": wrong}
+        yield "stored_role_set", {"tier": "account", "role": wrong}
     yield "converse", {"role": role}
     yield "converse", {"text": "Hi", "role": role, "key": ""}
     yield "converse", {"text": "Hi", "role": role, "channel": 5}
@@ -370,6 +371,9 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "resume", {"answers": {"p": {"approve": {label: content}}}, "role": role}
     yield "thread_role_set", {"role": role, "ttl": content}
     yield "thread_role_set", {"role": role, "ttl": -1}
+    yield "stored_role_set", {"tier": content, "role": role}
+    yield "stored_role_list", {"channel": [content]}
+    yield "stored_role_clear", {"tier": "account", "role": role}
     yield "history", {"role": role}
     yield "thread_role_clear", {"role": role}
 

@@ -1,0 +1,22 @@
+"""Paths of the web app that pass on tools of the sidecar, with arguments in the path, the query and the body."""
+
+from pathlib import Path
+
+import pytest
+
+from support.agents import answering
+from support.web import client_of, web
+
+pytestmark = pytest.mark.requirement("T10")
+
+
+async def test_stored_roles_are_listed_set_and_cleared(tmp_path: Path) -> None:
+    role = {"role": {"content": "Be terse.", "name": "terse"}}
+    async with web(tmp_path, answering()) as ana, client_of(str(ana.base_url), "bob") as bob:
+        kept = (await ana.put("/roles/account", json=role)).json()["role"]
+        assert kept == {"tier": "account", "scope_id": "ana", "name": "terse", "length": 9}
+        assert (await ana.get("/roles", params={"channel": "support"})).json()["roles"] == [kept]
+        assert (await bob.get("/roles")).json()["roles"] == []
+        refused = await ana.request("DELETE", "/roles/channel", params={"channel": "support"})
+        assert [refused.status_code, refused.json()["error"]["code"]] == [403, "forbidden"]
+        assert (await ana.delete("/roles/account")).json()["cleared"] is True
