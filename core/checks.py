@@ -43,6 +43,17 @@ def check_text(name: str, value: object, *, most: int = MAX_TEXT, empty: bool = 
         )
 
 
+def check_texts(**given: object) -> None:
+    """Refuse arguments that are not texts, such as the ids of what a call looks for.
+
+    Raises:
+        InvalidArgument: One of them is not; the text names it.
+    """
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise InvalidArgument(f"`{name}` must be a text, got a {type(value).__name__}", remedy="pass it as a str")
+
+
 def check_choice(name: str, value: object, known: Collection[str]) -> None:
     """Refuse a field whose value is none of `known`.
 

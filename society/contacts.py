@@ -11,11 +11,11 @@ from typing import Any, Final
 from pydantic import Json
 
 from ..core import Clock, SystemClock, canonical_json, check_id
-from ..core.checks import check_text, check_time
+from ..core.checks import check_text, check_texts, check_time
 from ..core.errors import InvalidArgument
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .brief import InterfaceSpec, interface_of
-from .roles import ROOT, USER
+from .roles import ROOT, USER, check_kind
 
 BIRTH: Final = "birth"
 """Who introduced a contact that a member has from its birth: parent, children and who it reports to."""
@@ -124,11 +124,13 @@ class ContactRegistry:
 
     async def get(self, owner: str, contact_id: str) -> Contact | None:
         """The contact of a member with this id; None if there is none, or it has expired."""
+        check_texts(owner=owner, contact_id=contact_id)
         now = self._clock.now()
         return await self._database.read(lambda tx: contact_of(tx, self._workspace, owner, contact_id, now))
 
     async def list(self, owner: str) -> tuple[Contact, ...]:
         """The contacts of a member, the oldest first, without those that have expired."""
+        check_texts(owner=owner)
         now = self._clock.now()
         return await self._database.read(lambda tx: contacts_of(tx, self._workspace, owner, now))
 
@@ -143,6 +145,8 @@ class ContactRegistry:
 
         This is for people and the host's code: members get contacts by birth, introduction and first messages.
         """
+        check_texts(owner=owner)
+        check_kind("contact", contact, Contact)
         now = self._clock.now()
         await self._database.transact(lambda tx: add_contact(tx, self._workspace, owner, contact, now))
 
@@ -151,6 +155,7 @@ class ContactRegistry:
 
         The World Agent and the owner always know each other.
         """
+        check_texts(owner=owner, contact_id=contact_id)
         await self._database.transact(lambda tx: tx.execute(_DROP, (self._workspace, owner, contact_id)))
 
 

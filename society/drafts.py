@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from ..core import Clock, SystemClock, canonical_json, check_id, new_id
-from ..core.checks import check_text, to_json
+from ..core.checks import check_text, check_texts, to_json
 from ..core.errors import DraftRequired, InvalidArgument, UnknownDraft
 from ..core.validation import describe_failure
 from ..storage import Database, Transaction
@@ -127,6 +127,7 @@ class Drafts:
         Raises:
             UnknownDraft: There is none with this id.
         """
+        check_texts(draft_id=draft_id)
         found = await self._database.read(lambda tx: self._get(tx, draft_id))
         return found if found is not None else _raise_unknown(draft_id)
 
@@ -162,6 +163,7 @@ class Drafts:
             UnknownDraft: There is none with this id.
             InvalidArgument: It was decided already, or the workspace has a template with this id.
         """
+        check_texts(draft_id=draft_id)
         check_id("by", by)
 
         def work(tx: Transaction) -> RoleTemplate:
@@ -190,6 +192,7 @@ class Drafts:
             UnknownDraft: There is none with this id.
             InvalidArgument: It was decided already.
         """
+        check_texts(draft_id=draft_id)
         check_id("by", by)
         check_text("reason", reason, most=2000, empty=True)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import Json
 
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
-from ..core.checks import check_choice, check_number, to_json
+from ..core.checks import check_choice, check_number, check_texts, to_json
 from ..core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ..core.validation import check_integer
 from ..storage import Database, Moment, Row, Transaction, read_row
@@ -214,7 +214,8 @@ class Events:
             KeyReused: An event with this id has other content.
             MailboxFull: As many events are open as a workspace can have.
             UnknownMember: There is no member `to`.
-            InvalidArgument: It is no `Event`, or the `untrusted` of its metadata is not a list of names.
+            InvalidArgument: It is no `Event`, `to` is not a text, or the `untrusted` of its metadata is not a list of
+                names.
         """
         check_kind("event", event, Event)
         marks = event.metadata.get(UNTRUSTED, ())
@@ -222,6 +223,8 @@ class Events:
             raise InvalidArgument("`untrusted` in an event's metadata must be a list of names", remedy="pass a list")
         for each in marks:
             check_id(UNTRUSTED, each)
+        if to is not None:
+            check_texts(to=to)
 
         def work(tx: Transaction) -> PostedEvent:
             waiting, last = self._hold(tx)
@@ -277,6 +280,7 @@ class Events:
 
     async def get(self, event_id: str) -> PostedEvent | None:
         """The event with an id; None if there is none."""
+        check_texts(event_id=event_id)
         return await self._database.read(lambda tx: self._one(tx, event_id))
 
     async def list(self, *, state: str | None = None, limit: int = 100) -> tuple[PostedEvent, ...]:
@@ -331,6 +335,7 @@ class Events:
             event_id: The event.
             member: The member.
         """
+        check_texts(event_id=event_id, member=member)
 
         def work(tx: Transaction) -> None:
             waiting, last = self._hold(tx)
@@ -389,6 +394,7 @@ class Events:
 
     async def pause(self, event_id: str) -> None:
         """Note that the operator of an event waits for a person. Later events of its member do not wait for it."""
+        check_texts(event_id=event_id)
 
         def work(tx: Transaction) -> None:
             self._hold(tx)
@@ -410,6 +416,7 @@ class Events:
             outcome: The outcome of its operator, if that ran.
             report: What is sent to the owner; empty sends nothing. It is left out if the owner's inbox is full.
         """
+        check_texts(event_id=event_id)
 
         def work(tx: Transaction) -> None:
             self._hold(tx)

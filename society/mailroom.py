@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..core import new_id
-from ..core.checks import check_number, items
+from ..core.checks import check_number, check_texts, items
 from ..core.errors import ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact, WorldAgentError
 from ..core.scope import is_id
 from ..core.validation import check_integer
@@ -69,6 +69,7 @@ class Mailroom(MessageRules):
 
     async def receives(self, id_: str) -> bool:
         """Whether one receives messages: a member does while it is active or in testing, and a person always."""
+        check_texts(id_=id_)
         return await self._database.read(lambda tx: self._receives(tx, id_))
 
     def _terminate(self, tx: Transaction, role_id: str, reason: str) -> tuple[str, ...]:
@@ -311,6 +312,7 @@ class Mailroom(MessageRules):
         Args:
             message_id: The message that is about to be delivered.
         """
+        check_texts(message_id=message_id)
 
         def work(tx: Transaction) -> bool:
             letter = held(tx, self.config.id, message_id)
@@ -390,6 +392,7 @@ class Mailroom(MessageRules):
             message_id: The message.
             make: Makes both, if nothing is stored yet.
         """
+        check_texts(message_id=message_id)
         found = await self._database.read(lambda tx: prepared_of(tx, self.config.id, message_id))
         if found is not None:
             return found
@@ -398,6 +401,7 @@ class Mailroom(MessageRules):
 
     async def reply_to(self, message_id: str) -> Letter | None:
         """The first reply to a message; None if there is none yet."""
+        check_texts(message_id=message_id)
         found = await self._database.read(lambda tx: self._answers(tx, message_id))
         return min(found, key=lambda each: each.place) if found else None
 
@@ -416,6 +420,7 @@ class Mailroom(MessageRules):
             message_id: The message.
             error: What the turn failed with; None if it did not.
         """
+        check_texts(message_id=message_id)
 
         def work(tx: Transaction) -> None:
             letter = held(tx, self.config.id, message_id)
@@ -496,6 +501,7 @@ class Mailroom(MessageRules):
         Raises:
             InvalidArgument: `limit` is out of bounds.
         """
+        check_texts(person=person)
         check_integer("limit", limit, MAX_WAITING, remedy="choose another number")
         receiver = self._alias(person)
         return await self._database.read(lambda tx: waiting_for(tx, self.config.id, receiver, limit))
@@ -506,6 +512,7 @@ class Mailroom(MessageRules):
         Args:
             member: The member.
         """
+        check_texts(member=member)
         return await self._database.read(lambda tx: recorded_of(tx, self.config.id, member))
 
     async def mail_of(self, member: str, *, most: int = 1000) -> list[Letter]:
@@ -518,6 +525,7 @@ class Mailroom(MessageRules):
         Raises:
             InvalidArgument: `most` is not a positive integer.
         """
+        check_texts(member=member)
         check_integer("most", most, sys.maxsize, remedy="choose another number")
         return await self._database.read(lambda tx: letters_of(tx, self.config.id, self._alias(member), most))
 
@@ -527,6 +535,7 @@ class Mailroom(MessageRules):
         Raises:
             InvalidArgument: It is a message to a member, which its turn handles.
         """
+        check_texts(message_id=message_id)
 
         def work(tx: Transaction) -> None:
             letter = letter_of(tx, self.config.id, message_id)
@@ -547,6 +556,7 @@ class Mailroom(MessageRules):
 
     async def last_task(self, member: str) -> Letter | None:
         """The message with the last task that a member was given; None if it was given none."""
+        check_texts(member=member)
         return await self._database.read(lambda tx: task_of(tx, self.config.id, member))
 
     async def brief_in(self, task: Letter) -> str:

@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol, runtime_checkable
 from pydantic import Json, TypeAdapter
 
 from ..core import Clock, SystemClock, canonical_json
-from ..core.checks import to_json
+from ..core.checks import check_texts, to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
 from .lifecycle import ends_at
 from .mail import keep_answers
-from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile
+from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile, check_kind
 from .workspace import WorkspacePolicy
 
 PENDING: Final = "pending:"
@@ -162,6 +162,7 @@ class Members:
 
     async def get(self, workspace: str, role_id: str) -> Participant | None:
         """The member or person with this id; None if there is none. `user` is the owner, `root` the World Agent."""
+        check_texts(workspace=workspace, role_id=role_id)
         return await self._database.read(lambda tx: participant(tx, workspace, role_id, self._owner))
 
     async def member(self, workspace: str, role_id: str) -> Member:
@@ -170,6 +171,7 @@ class Members:
         Raises:
             UnknownMember: There is none.
         """
+        check_texts(workspace=workspace, role_id=role_id)
         found = await self._database.read(lambda tx: members_of(tx, workspace, [role_id]))
         if not found:
             raise unknown_member(role_id, workspace)
@@ -177,24 +179,29 @@ class Members:
 
     async def list_roles(self, workspace: str) -> list[Participant]:
         """All members that are not terminated, in the order in which they were registered."""
+        check_texts(workspace=workspace)
         rows = await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))
         return [_member(row).as_participant() for row in rows]
 
     async def ids(self, workspace: str) -> list[str]:
         """The ids of all members that are not terminated, in the order of registration."""
+        check_texts(workspace=workspace)
         return [id_ for (id_,) in await self._database.read(lambda tx: tx.execute(_IDS, (workspace,)))]
 
     async def members(self, workspace: str) -> list[Member]:
         """All members that are not terminated, with all that is stored of them, in the order of registration."""
+        check_texts(workspace=workspace)
         return [_member(row) for row in await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))]
 
     async def children(self, workspace: str, role_id: str) -> list[Member]:
         """The members that a member made, in the order of registration, with those that are terminated."""
+        check_texts(workspace=workspace, role_id=role_id)
         rows = await self._database.read(lambda tx: tx.execute(_CHILDREN, (workspace, role_id)))
         return [_member(row) for row in rows]
 
     async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
         """The members that are active or in testing and have this domain, in the order of registration (A2)."""
+        check_texts(workspace=workspace, domain=domain)
         given = (workspace, workspace, domain)
         rows = await self._database.read(lambda tx: tx.execute(_OF_DOMAIN, given))
         return [_member(row).as_participant() for row in rows]
@@ -207,6 +214,7 @@ class Members:
             role_id: The member that has the event.
             domain: The domain of the event.
         """
+        check_texts(workspace=workspace, role_id=role_id, domain=domain)
 
         def work(tx: Transaction) -> list[Sequence[Any]]:
             own = tx.execute(_ONE, (workspace, role_id))
@@ -253,6 +261,7 @@ class Members:
         Those that wait for an answer of it are notified that it was removed.
         Its turns, memory and role stay: `agent.upkeep.remove_member` removes all. Removing again has no effect.
         """
+        check_texts(workspace=workspace, role_id=role_id)
 
         def work(tx: Transaction) -> None:
             count, last = hold_members(tx, workspace)
@@ -273,6 +282,8 @@ class Members:
         Raises:
             InvalidArgument: It is not a person, or its id is reserved, the owner's, or that of a member.
         """
+        check_texts(workspace=workspace)
+        check_kind("person", person, Participant)
         if person.type != "human" or person.id in (*RESERVED, self._owner):
             raise InvalidArgument(
                 f"{person.id!r} cannot be added as a person",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 from ..core import canonical_json, check_id
-from ..core.checks import check_choice, check_time, to_json
+from ..core.checks import check_choice, check_texts, check_time, to_json
 from ..core.errors import InvalidArgument, UnknownEpisode
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .members import Member, members_of
@@ -90,6 +90,7 @@ class Outcomes:
 
     async def list(self, role_id: str) -> tuple[Outcome, ...]:
         """The outcomes of a member in their order, the oldest first; none for a member that was removed."""
+        check_texts(role_id=role_id)
         given = (self._workspace, role_id)
         rows = await self._database.read(lambda tx: tx.execute(_OF_MEMBER, given))
         return tuple(_outcome(row) for row in rows)
@@ -118,6 +119,7 @@ class Outcomes:
             UnknownEpisode: The workspace has no outcome of this episode.
             InvalidArgument: `feedback` is not known.
         """
+        check_texts(episode_id=episode_id)
         _check_feedback(feedback)
 
         def work(tx: Transaction) -> TrustProfile | None:
@@ -138,6 +140,7 @@ class Outcomes:
         Raises:
             InvalidArgument: `feedback` is not known.
         """
+        check_texts(turn_id=turn_id)
         _check_feedback(feedback)
 
         def work(tx: Transaction) -> int:

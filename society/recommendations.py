@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ..core import Clock, SystemClock, canonical_json
-from ..core.checks import to_json
+from ..core.checks import check_texts, to_json
 from ..storage import Database, Transaction
 from .members import read_as
 from .workspace import SpawnRecommendation
@@ -52,6 +52,7 @@ class Recommendations:
 
     async def open(self, member: str) -> tuple[OpenRecommendation, ...]:
         """Return the open recommendations of a member, the oldest first."""
+        check_texts(member=member)
         rows = await self._database.read(lambda tx: tx.execute(_OPEN, (self._workspace, member)))
         return tuple(
             OpenRecommendation(
@@ -69,6 +70,7 @@ class Recommendations:
             member: The member.
             found: The recommendations.
         """
+        check_texts(member=member)
         given, now = [*found], self._clock.now().timestamp()
 
         def work(tx: Transaction) -> None:
@@ -82,6 +84,7 @@ class Recommendations:
 
     async def dismiss(self, member: str, template_id: str) -> None:
         """Close the recommendations of a member for a template. They open again when their signal fires again."""
+        check_texts(member=member, template_id=template_id)
         await self._database.transact(lambda tx: close_recommendations(tx, self._workspace, member, template_id))
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..core import check_id, new_id
-from ..core.checks import check_number, check_text, items
+from ..core.checks import check_number, check_text, check_texts, items
 from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, MailboxFull, RoleExists, SpawnForbidden
 from ..core.validation import check_integer
 from ..storage import Transaction
@@ -43,6 +43,8 @@ from .workspace import RoleTemplate
 
 class Society(Mailroom):
     """The members of a workspace and what passes between them.
+
+    In each call of it and of its parts, an id that is not a text is `InvalidArgument`.
 
     Args:
         config: The workspace.
@@ -431,6 +433,7 @@ class Society(Mailroom):
             LifecycleError: It is terminated already.
             UnknownMember: There is no such member.
         """
+        check_texts(role_id=role_id)
         check_text("reason", reason, most=200)
         return await self._announcing.transact(lambda tx: self._terminate(tx, role_id, reason))
 
@@ -456,6 +459,7 @@ class Society(Mailroom):
 
     async def steps(self, role_id: str) -> tuple[LifeStep, ...]:
         """The states that a member reached after its first, the oldest first."""
+        check_texts(role_id=role_id)
         return tuple(await self._database.read(lambda tx: steps_of(tx, self.config.id, role_id)))
 
     async def steps_since(self, number: int, *, most: int = 1000) -> tuple[LifeStep, ...]:
@@ -487,10 +491,17 @@ class Society(Mailroom):
         return tuple(await self._database.read(lambda tx: memory_due(tx, self.config.id, most)))
 
     async def memory_done(self, number: int) -> None:
-        """Note that what was due was done."""
+        """Note that what was due was done.
+
+        Raises:
+            InvalidArgument: `number` is not a number.
+        """
+        check_number("number", number)
         await self._database.transact(lambda tx: memory_done(tx, self.config.id, number))
 
     async def _move(self, role_id: str, before: RoleStatus, after: RoleStatus) -> None:
+        check_texts(role_id=role_id)
+
         def work(tx: Transaction) -> None:
             member, now = self._held(tx, role_id), self._clock.now()
             if member.life.status is not before:

@@ -3,7 +3,9 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from worldagent.society import (
     SEND_RULES,
     AuthorityConfig,
     Contact,
+    Event,
     Letter,
+    Participant,
     RoleTemplate,
     WorkspaceConfig,
 )
@@ -109,6 +113,7 @@ def spawn(brief: Any, **more: Any) -> tuple[str, dict[str, Any]]:
     return "spawn_agent", {name: value for name, value in (given | more).items() if value is not None}
 
 
+EVENT = Event(id="e1", type="lead.new", domain="sales", source="crm", payload={}, timestamp=datetime.now(UTC))
 WRONG = ("x", None, True, 1.5, 0, -1, 2**70)
 
 
@@ -205,6 +210,10 @@ async def test_a_call_that_does_not_fit_is_refused_and_leaves_nothing(
         ("`most` must be an integer", lambda society: society.steps_since(0, most="x")),
         ("`number` must be a finite number", lambda society: society.steps_since("x")),
         ("`spec` must be of type RoleSpec", lambda society: society.join({"role_id": "law"})),
+        ("`contact` must be of type Contact", lambda society: society.contacts.add("cro", {"id": "legal"})),
+        ("`person` must be of type Participant", lambda society: society.members.add_person("novel", {"id": "ana"})),
+        ("`to` must be a text", lambda society: society.events.post(EVENT, to=["cro"])),
+        ("`number` must be a finite number", lambda society: society.memory_done("x")),
         ("`template` must be of type RoleTemplate", lambda society: society.create_role({"template_id": "t"})),
         ("role_id 3 is not an id", lambda society: society.approve_spawn(3)),
     ],
@@ -216,6 +225,53 @@ async def test_an_argument_of_a_wrong_type_is_refused_by_its_name(
     was = await stored(agent)
     with pytest.raises((InvalidArgument, MessageInvalid), match=named):
         await call(agent.society)
+    assert await stored(agent) == was
+
+
+NOT_TEXTS: tuple[Any, ...] = ([], ["cro"], {}, 5, b"cro", None)
+CONTACT = Contact(id="legal", role="Legal")
+BY_IDS = """
+test role_id | activate role_id | suspend role_id | resume role_id | terminate role_id | steps role_id
+approve_spawn role_id | reject_spawn role_id | receives id_ | inbox person | recorded member | mail_of member
+read message_id | settle message_id | reply_to message_id | ended message_id | task_of member | last_task member
+events.get event_id | events.pause event_id | events.assign event_id member
+members.get workspace role_id | members.member workspace role_id | members.list_roles workspace
+members.ids workspace | members.members workspace | members.children workspace role_id
+members.find_by_domain workspace domain | members.around workspace role_id domain | members.remove workspace role_id
+contacts.get owner contact_id | contacts.list owner | contacts.withdraw owner contact_id
+outcomes.list role_id | recommendations.open member | recommendations.dismiss member template_id
+drafts.get draft_id | drafts.approve draft_id | drafts.reject draft_id
+"""
+"""Calls with the names of the ids that they take."""
+WITH_MORE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "prepared": (("message_id",), {"make": nothing}),
+    "events.finish": (("event_id",), {"result": "done"}),
+    "members.add_person": (("workspace",), {"person": Participant(id="ana", type="human", name="Ana")}),
+    "contacts.add": (("owner",), {"contact": CONTACT}),
+    "recommendations.add": (("member",), {"found": ()}),
+    "outcomes.rate": (("episode_id",), {"feedback": None}),
+    "outcomes.rate_turn": (("turn_id",), {"feedback": None}),
+}
+"""Calls that need other arguments besides."""
+
+
+def by_ids() -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
+    named = [line.split() for line in BY_IDS.replace("\n", "|").split("|") if line.strip()]
+    return [*((call, tuple(ids), {}) for call, *ids in named), *((call, *more) for call, more in WITH_MORE.items())]
+
+
+@pytest.mark.requirement("A4")
+@pytest.mark.on_every_database(soak=True)
+async def test_an_id_that_is_not_a_text_is_refused_by_its_name(made: tuple[Caller, WorldAgent]) -> None:
+    _, agent = made
+    was = await stored(agent)
+    for path, ids, more in by_ids():
+        call = attrgetter(path)(agent.society)
+        for name in ids:
+            for value in NOT_TEXTS:
+                given = [value if each == name else "cro" for each in ids]
+                with pytest.raises(InvalidArgument, match=name):
+                    await call(*given, **more)
     assert await stored(agent) == was
 
 
