@@ -506,6 +506,15 @@ class WorldAgent:
         return self._runner.parts.mcp
 
     @property
+    def skills(self) -> SkillCatalogue:
+        """The skills by name, with those of MCP servers; none if the profile switches skills off.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.skills
+
+    @property
     def upkeep(self) -> Upkeep:
         """Remove, export and import threads, prune checkpoints, make backups.
 
@@ -832,17 +841,18 @@ class WorldAgent:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
 
-    async def _open_skills(
-        self, mcp: McpSources, opened: AsyncExitStack, resolver: RoleResolver
-    ) -> tuple[Shape[Any, Any], ...]:
+    async def _open_skills(self, mcp: McpSources, opened: AsyncExitStack) -> SkillCatalogue:
         catalogue = self._skills
         if not self._profile.skills.enabled:
-            return ()
+            return SkillCatalogue(())
         if any(server.skills for server in self._servers.values()):
             from ..skills.hosted import fetch_skills
 
             folder = Path(opened.enter_context(TemporaryDirectory(prefix="worldagent-skills-")))
             catalogue = catalogue.with_hosts(await fetch_skills(self._servers, mcp, folder))
+        return catalogue
+
+    def _skill_shapes(self, catalogue: SkillCatalogue, resolver: RoleResolver) -> tuple[Shape[Any, Any], ...]:
         if not catalogue.usable:
             return ()
         from ..skills.composer import Skills
@@ -892,7 +902,7 @@ class WorldAgent:
         opened.push_async_callback(usage.aclose)
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
-        skills = await self._open_skills(mcp, opened, resolver)
+        skills = await self._open_skills(mcp, opened)
         recall = await self._open_memory(stores, opened)
         submissions = Submissions(self._queue, self._storage, self.workspace)
         opened.push_async_callback(submissions.aclose)
@@ -917,7 +927,7 @@ class WorldAgent:
         engine = TurnEngine(
             await CheckpointSaver(stores.database).create_tables(),
             services,
-            shapes=(*self._shapes, *skills),
+            shapes=(*self._shapes, *self._skill_shapes(skills, resolver)),
             branches=stores.branches,
             identity=self._identity,
             prompt=prompt_of(self._profile, self._registry, self._tools),
@@ -945,6 +955,7 @@ class WorldAgent:
             retention=Retention(stores.checkpoints, self._clock, keep, age),
             usage=usage,
             mcp=mcp,
+            skills=skills,
             profile=self._profile,
             recorder=recorder,
             notifier=self._notifier,

@@ -35,6 +35,7 @@ from ..upkeep import Retention
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
+    from ...skills import SkillCatalogue
     from ...society.notices import Notice
     from ..submitting import Submissions
     from ..threads.branching import Again, Edit
@@ -233,6 +234,7 @@ class RunnerParts:
     retention: Retention
     usage: Usage
     mcp: McpSources
+    skills: SkillCatalogue
     profile: Profile
     recorder: Recorder
     notifier: Notifier | None

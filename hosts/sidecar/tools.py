@@ -19,7 +19,7 @@ from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...scheduling import Schedules
 from ..service import events as workspace_events
-from ..service import memory, roles, schedules, society, threads
+from ..service import memory, roles, schedules, skills, society, threads
 from ..service.arguments import (
     ConverseArguments,
     ResumeArguments,
@@ -189,6 +189,14 @@ TOOLS: Final[dict[str, SidecarTool]] = {
     ),
     "threads": _tool(
         "List threads", threads.threads, "The status of the workspace's threads, the one with the newest turn first."
+    ),
+    "skill_list": _tool(
+        "List skills", skills.skill_list, "The skills that the agent can run, by name, each with where it is from."
+    ),
+    "skill_show": _tool(
+        "Show a skill",
+        skills.skill_show,
+        "One skill: what its package says of it, its version, its files and the tools that it can call.",
     ),
     "schedule_add": _tool(
         "Add a schedule",

@@ -40,6 +40,8 @@ GET    /roles                               stored_role_list
 PUT    /roles/{tier}                        stored_role_set
 DELETE /roles/{tier}                        stored_role_clear
 GET    /turns/{turn_id}/events              events
+GET    /skills                              skill_list
+GET    /skills/{skill}                      skill_show
 GET    /schedules                           schedule_list
 POST   /schedules                           schedule_add
 GET    /schedules/{schedule}                schedule_show

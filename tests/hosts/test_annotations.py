@@ -16,7 +16,7 @@ from support import sidecar_calls
 from support.broken_hosts import MemoryStore
 from support.role_hosts import BOUND
 from support.role_specs import spec_of
-from support.sidecar_app import MEMORY, OWNER, SOCIETY, WORKSPACE
+from support.sidecar_app import MEMORY, OWNER, SKILLS, SOCIETY, WORKSPACE
 from support.sidecar_calls import Calling, check_answer, least_arguments
 from support.sidecar_served import agents, caller_of, served
 from support.sidecars import over_http
@@ -32,6 +32,7 @@ from worldagent.hosts.service.call import OwnCode, Refused
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar.tools import TOOLS
 from worldagent.role_resolution import Role, SqliteRoleStore
+from worldagent.skills import EXAMPLES
 from worldagent.society import Contact, Outcome, Society, WorkspaceConfig
 from worldagent.testing import ScriptedLM
 
@@ -90,7 +91,7 @@ def about(tool: Tool, entry: str) -> dict[str, Any]:
 @pytest.mark.requirement("T10")
 async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path) -> None:
     await peopled(tmp_path / "home", WORKSPACE)
-    more: dict[str, Any] = {MEMORY: "1", SOCIETY: "1"}
+    more: dict[str, Any] = {MEMORY: "1", SOCIETY: "1", SKILLS: "1"}
     async with over_http(tmp_path / "home", **more) as sidecar, sidecar.client() as client:
         tools = [Tool.model_validate(tool) for tool in (await client.request("tools/list"))["tools"]]
         assert len({tool.title for tool in tools}) == len(tools)
@@ -100,7 +101,7 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
             assert hints is not None
             assert tool.title
             given = least_arguments(tool.input_schema)
-            if not tool.name.startswith("society"):
+            if {"thread", "turn_id"} & given.keys():
                 await client.ask("converse", thread=EXAMPLE, text="Hi")
             if tool.name == "cancel":
                 await client.ask("task", thread=EXAMPLE, shape="buy", params={"what": "hat"})
@@ -221,7 +222,7 @@ async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_pa
     workers = [Worker("critic", "You judge in one sentence.")]
     await peopled(tmp_path, "novel")
     society = WorkspaceConfig(id="novel", owner=OWNER)
-    make = agents(tmp_path, lm=lm, workers=workers, memory=Memory(), society=society)
+    make = agents(tmp_path, lm=lm, workers=workers, memory=Memory(), society=society, skills=[EXAMPLES])
     async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
         turn = (await ask("converse", workspace="novel", thread="t1", text="Hi", detach=True))["turn"]["id"]
         answered = set()
@@ -229,7 +230,7 @@ async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_pa
         for tool in tools:
             least = least_arguments(tool.input_schema)
             more: dict[str, Any] = {"turn_id": turn} if "turn_id" in least else {}
-            more |= {"skill": {"prompt": "Be brief."}} if "skill" in least else {}  # the agent has no packages
+            more |= {"skill": {"prompt": "Be brief."}} if tool.name == "run_skill" else {}
             more |= (
                 {"params": {"worker": "critic", "request": "Look."}}
                 if "params" in tool.input_schema["properties"]

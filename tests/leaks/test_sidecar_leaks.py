@@ -372,6 +372,7 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "thread_role_set", {"role": role, "ttl": content}
     yield "thread_role_set", {"role": role, "ttl": -1}
     yield "stored_role_set", {"tier": content, "role": role}
+    yield "skill_show", {"skill": content[:200]}
     yield "stored_role_list", {"channel": [content]}
     yield "stored_role_clear", {"tier": "account", "role": role}
     yield "history", {"role": role}

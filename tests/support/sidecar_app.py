@@ -10,8 +10,8 @@ The words `name=value` of a message steer the model that answers it:
 
 What was bought is in the file `bought` of the home. The digests of the roles that the model got are in the file that
 `WORLDAGENT_TESTS_SEEN` names, one a line: what is looked for in everything else may not stand there. The agents have
-memory if there is a variable `WORLDAGENT_TESTS_MEMORY`, and a society of the owner charles if there is one
-`WORLDAGENT_TESTS_SOCIETY`.
+memory if there is a variable `WORLDAGENT_TESTS_MEMORY`, a society of the owner charles if there is one
+`WORLDAGENT_TESTS_SOCIETY`, and the skills that ship as examples if there is one `WORLDAGENT_TESTS_SKILLS`.
 """
 
 import asyncio
@@ -26,12 +26,14 @@ from support.shop import HOME, Address, Order, Receipt, both, buy, home, pay, sh
 from worldagent import Memory, Roles, Settings, Storage, WorldAgent
 from worldagent.graphs import TaskContext
 from worldagent.harness import Worker, tool
+from worldagent.skills import EXAMPLES
 from worldagent.society import WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 SEEN = "WORLDAGENT_TESTS_SEEN"
 MEMORY = "WORLDAGENT_TESTS_MEMORY"
 SOCIETY = "WORLDAGENT_TESTS_SOCIETY"
+SKILLS = "WORLDAGENT_TESTS_SKILLS"
 OWNER = "charles"
 WORKSPACE, HASTY = "shop", "hasty"
 _HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
@@ -53,6 +55,7 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
         workers=[Worker("critic", "You judge in one sentence.")],
         tools=[tool(approval=True, risk="write")(pay)],
         shapes=shapes(buy, choose, both),
+        skills=[EXAMPLES] if SKILLS in os.environ else (),
         roles=roles,
         memory=Memory() if MEMORY in os.environ else None,
         society=WorkspaceConfig(id=workspace, owner=OWNER) if SOCIETY in os.environ else None,
@@ -120,6 +123,7 @@ __all__ = [
     "MEMORY",
     "OWNER",
     "SEEN",
+    "SKILLS",
     "SOCIETY",
     "WORKSPACE",
     "digest",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import answering
+from support.skill_turns import package
 from support.web import client_of, web
 
 pytestmark = pytest.mark.requirement("T10")
@@ -20,3 +21,13 @@ async def test_stored_roles_are_listed_set_and_cleared(tmp_path: Path) -> None:
         refused = await ana.request("DELETE", "/roles/channel", params={"channel": "support"})
         assert [refused.status_code, refused.json()["error"]["code"]] == [403, "forbidden"]
         assert (await ana.delete("/roles/account")).json()["cleared"] is True
+
+
+async def test_skills_are_listed_and_shown(tmp_path: Path) -> None:
+    package(tmp_path)
+    async with web(tmp_path / "home", answering(), agent={"skills": [tmp_path / "skills"]}) as client:
+        [tea] = (await client.get("/skills")).json()["skills"]
+        shown = (await client.get("/skills/tea")).json()["skill"]
+        assert {name: shown[name] for name in tea} == tea == {**tea, "name": "tea", "level": "given"}
+        missing = await client.get("/skills/milk")
+        assert [missing.status_code, missing.json()["error"]["code"]] == [404, "unknown_skill"]

@@ -1,0 +1,118 @@
+"""The calls about skills: their arguments and records, and what they do (T6)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import Field
+
+from ...agent import WorldAgent
+from ...core.errors import UnknownSkill
+from ...harness.yaml import near
+from ...skills import SkillEntry, SkillHeader
+from .arguments import WorkspaceArguments
+from .call import Call
+from .records import Answer
+from .validation import Label, Wire
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+class SkillListArguments(WorkspaceArguments):
+    """Arguments of `skill_list`."""
+
+
+class SkillShowArguments(WorkspaceArguments):
+    """Arguments of `skill_show`."""
+
+    skill: Label = Field(description="the name of a skill, from `skill_list`", examples=["meeting-notes"])
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+class SkillRecord(Wire):
+    """A skill that the agent can run."""
+
+    name: str
+    description: str
+    level: str = Field(
+        description="where it is from: `given` in code, the folder of the `user`, a `project`, or an MCP `host`"
+    )
+
+
+class SkillDetails(SkillRecord):
+    """A skill with what its package says of it, as it is now."""
+
+    license: str | None
+    compatibility: str | None = Field(description="what it needs, such as a program or the network")
+    metadata: dict[str, str]
+    allowed_tools: list[str] = Field(
+        description="the tools that it can call, as its package writes them; empty is all that the agent can call"
+    )
+    scripts: bool = Field(description="whether its scripts can run")
+    files: list[str] = Field(description="its files besides SKILL.md")
+    version: str = Field(description="a digest of its files")
+    instructions: str | None = Field(description="its text, for operators; null for others")
+
+
+class SkillListAnswer(Answer):
+    """Answer of `skill_list`."""
+
+    skills: list[SkillRecord] = Field(description="by name")
+
+
+class SkillShowAnswer(Answer):
+    """Answer of `skill_show`."""
+
+    skill: SkillDetails
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def skill_list(call: Call[SkillListArguments], agent: WorldAgent) -> SkillListAnswer:
+    """Return the skills that the agent can run."""
+    return SkillListAnswer(skills=[SkillRecord(**_listed(entry, header)) for entry, header in _usable(agent)])
+
+
+async def skill_show(call: Call[SkillShowArguments], agent: WorldAgent) -> SkillShowAnswer:
+    """Return one skill.
+
+    Raises:
+        UnknownSkill: The agent has no skill of this name.
+        SkillInvalid: Its package cannot be used any more.
+    """
+    wanted, usable = call.given.skill, _usable(agent)
+    found = next((entry for entry, _ in usable if entry.name == wanted), None)
+    if found is None:
+        names = [entry.name for entry, _ in usable]
+        raise UnknownSkill(
+            f"there is no skill {wanted[:100]!r}",
+            remedy=f"{near(wanted, names)}the skills are: {', '.join(names) or 'none'}",
+        )
+    package = await asyncio.to_thread(agent.skills.load, wanted)  # it reads all files of the package
+    header = package.header
+    record = SkillDetails(
+        **_listed(found, header),
+        license=header.license,
+        compatibility=header.compatibility,
+        metadata=dict(header.metadata),
+        allowed_tools=list(header.allowed_tools),
+        scripts=package.scripts,
+        files=list(package.files),
+        version=package.version,
+        instructions=package.instructions if call.caller.grant.operator else None,
+    )
+    return SkillShowAnswer(skill=record)
+
+
+def _usable(agent: WorldAgent) -> list[tuple[SkillEntry, SkillHeader]]:
+    return [(entry, entry.header) for entry in agent.skills.entries if entry.used and entry.header is not None]
+
+
+def _listed(entry: SkillEntry, header: SkillHeader) -> dict[str, str]:
+    return {"name": header.name, "description": header.description, "level": entry.level}
+
+
+__all__ = ["SkillListArguments", "SkillShowArguments", "skill_list", "skill_show"]
