@@ -19,7 +19,7 @@ from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
 from ...scheduling import Schedules
 from ..service import events as workspace_events
-from ..service import memory, roles, schedules, skills, society, threads
+from ..service import functions, memory, roles, schedules, skills, society, threads
 from ..service.arguments import (
     ConverseArguments,
     ResumeArguments,
@@ -197,6 +197,12 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "Show a skill",
         skills.skill_show,
         "One skill: what its package says of it, its version, its files and the tools that it can call.",
+    ),
+    "function_list": _tool(
+        "List functions",
+        functions.function_list,
+        "What the conversation can call, with its risk and whether the policy asks for approval. Operators, and the "
+        "owner of a workspace with members, also see what workers alone can call.",
     ),
     "schedule_add": _tool(
         "Add a schedule",

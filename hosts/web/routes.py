@@ -42,6 +42,7 @@ DELETE /roles/{tier}                        stored_role_clear
 GET    /turns/{turn_id}/events              events
 GET    /skills                              skill_list
 GET    /skills/{skill}                      skill_show
+GET    /functions                           function_list
 GET    /schedules                           schedule_list
 POST   /schedules                           schedule_add
 GET    /schedules/{schedule}                schedule_show

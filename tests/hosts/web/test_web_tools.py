@@ -7,8 +7,15 @@ import pytest
 from support.agents import answering
 from support.skill_turns import package
 from support.web import client_of, web
+from worldagent import tool
 
 pytestmark = pytest.mark.requirement("T10")
+
+
+@tool(risk="write")
+def buy(item: str) -> str:
+    """Buy an item."""
+    return f"one {item} is on its way"
 
 
 async def test_stored_roles_are_listed_set_and_cleared(tmp_path: Path) -> None:
@@ -31,3 +38,9 @@ async def test_skills_are_listed_and_shown(tmp_path: Path) -> None:
         assert {name: shown[name] for name in tea} == tea == {**tea, "name": "tea", "level": "given"}
         missing = await client.get("/skills/milk")
         assert [missing.status_code, missing.json()["error"]["code"]] == [404, "unknown_skill"]
+
+
+async def test_functions_are_listed(tmp_path: Path) -> None:
+    async with web(tmp_path, answering(), agent={"tools": [buy]}) as client:
+        found = {each["name"]: each for each in (await client.get("/functions")).json()["functions"]}
+        assert [found["buy"]["risk"], found["buy"]["decision"]] == [["write"], "ask"]
