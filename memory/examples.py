@@ -217,4 +217,4 @@ def check_feedback(value: object) -> None:
         raise InvalidArgument(f"`feedback` must be 'good' or 'bad', got {str(value)[:40]!r}", remedy="use one of them")
 
 
-__all__ = ["EXAMPLES", "ExampleFilters", "Examples", "Feedback", "KeptExample"]
+__all__ = ["EXAMPLES", "MAX_NOTE_CHARACTERS", "ExampleFilters", "Examples", "Feedback", "KeptExample"]

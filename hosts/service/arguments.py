@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from ...agent.threads import ThreadStatus
 from ...core.pauses import current_pause_id
 from ...core.validation import is_text
+from ...memory.examples import MAX_NOTE_CHARACTERS, Feedback
 from .answers import ANSWERS_SCHEMA
 from .validation import Label, Printable, Wire
 
@@ -246,6 +247,14 @@ class EventsArguments(WorkspaceArguments):
         default=30.0, ge=0, le=300, allow_inf_nan=False, description="seconds to wait for the first event"
     )
     limit: int = Field(default=1000, ge=1, le=1000, description="events in one answer, at most")
+
+
+class TurnFeedbackArguments(WorkspaceArguments):
+    """Arguments of `turn_feedback`."""
+
+    turn_id: Label = Field(description="the turn", examples=["3f2a9c0d11be"])
+    feedback: Feedback = Field(description="what the person thinks of it", examples=["good"])
+    note: Words | None = Field(default=None, max_length=MAX_NOTE_CHARACTERS, description="why")
 
 
 class HistoryArguments(ThreadArguments):

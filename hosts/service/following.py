@@ -20,12 +20,12 @@ from ...core.pauses import Pause, PersonAnswer
 from ...memory.attachments import AttachmentSource
 from . import turns
 from .answers import pause_record
-from .arguments import EventsArguments, ResumeArguments, SurfaceArguments
-from .call import Call, Refused
+from .arguments import EventsArguments, ResumeArguments, SurfaceArguments, TurnFeedbackArguments
+from .call import Call, Refused, check_turn
 from .next_steps import to_call
 from .pauses import unanswered
 from .pool import Agents
-from .records import TurnAnswer, TurnRecord
+from .records import TurnAnswer, TurnFeedbackAnswer, TurnRecord
 
 
 def behind(turn_id: str | None) -> Refused:
@@ -184,8 +184,8 @@ class EventsRead:
             self.over = event
 
 
-async def reached_turn(call: Call[EventsArguments], agent: WorldAgent) -> ThreadState:
-    """Return the state of the turn.
+async def reached_turn(call: Call[EventsArguments] | Call[TurnFeedbackArguments], agent: WorldAgent) -> ThreadState:
+    """Return the state of the turn that a call names.
 
     Raises:
         UnknownTurn: The turn does not exist, or the token does not reach it. The error does not reveal which.
@@ -196,6 +196,20 @@ async def reached_turn(call: Call[EventsArguments], agent: WorldAgent) -> Thread
     raise UnknownTurn(
         "the token reaches no turn of the workspace with this id", remedy="give the id that the turn's answer had"
     )
+
+
+async def turn_feedback(call: Call[TurnFeedbackArguments], agent: WorldAgent) -> TurnFeedbackAnswer:
+    """Store what a person thinks of a turn, in place of any earlier feedback.
+
+    Raises:
+        UnknownTurn: As for `reached_turn`.
+        Refused: The turn belongs to another account.
+    """
+    given, state = call.given, await reached_turn(call, agent)
+    check_turn(call.caller, state)
+    thread = agent.thread(state.thread, account=call.caller.account, channel=state.channel)
+    await thread.feedback(given.turn_id, given.feedback, note=given.note)
+    return TurnFeedbackAnswer()
 
 
 async def read_answer(call: Call[EventsArguments], agent: WorldAgent, read: EventsRead) -> TurnAnswer:

@@ -116,6 +116,12 @@ class CancelAnswer(Answer):
     cancelled: bool = Field(description="false where there was no turn to cancel")
 
 
+class TurnFeedbackAnswer(Answer):
+    """Answer of `turn_feedback`."""
+
+    rated: Literal[True] = True
+
+
 class MessageRecord(Wire):
     """A message of a conversation."""
 

@@ -31,6 +31,7 @@ from ..service.arguments import (
     WorkspaceArguments,
 )
 from ..service.call import CallFacts, Grant, Refused, check_thread
+from ..service.following import turn_feedback
 from ..service.next_steps import advised, error_record, name_turn
 from ..service.records import Answer, ErrorAnswer, RoleSetAnswer, TurnAnswer
 from ..service.validation import validated
@@ -133,6 +134,13 @@ TOOLS: Final[dict[str, SidecarTool]] = {
     ),
     "cancel": _tool(
         "Cancel a turn", threads.cancel, "Cancel the thread's turn, wherever it runs or waits.", effect="changes"
+    ),
+    "turn_feedback": _tool(
+        "Rate a turn",
+        turn_feedback,
+        "Say whether a turn was good or bad, in place of what was said before. Examples for optimising carry it, and "
+        "what members did in the turn counts as good or bad.",
+        effect="changes",
     ),
     "history": _tool("Read the history", threads.history, "A page of the conversation, oldest first."),
     "fork": _tool(

@@ -40,6 +40,7 @@ GET    /roles                               stored_role_list
 PUT    /roles/{tier}                        stored_role_set
 DELETE /roles/{tier}                        stored_role_clear
 GET    /turns/{turn_id}/events              events
+PUT    /turns/{turn_id}/feedback            turn_feedback
 GET    /skills                              skill_list
 GET    /skills/{skill}                      skill_show
 GET    /functions                           function_list

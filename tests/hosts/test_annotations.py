@@ -1,8 +1,9 @@
 """What servers publish of their tools is so: annotations, and the `outputSchema` of every answer and error."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -60,7 +61,7 @@ async def seen(client: Calling, tool: str) -> dict[str, Any]:
         found[name] = [found[name], *read]
     entries = (await client.ask("memory_list", account="ana"))["entries"]
     kept = [*(await client.ask("schedule_list"))["schedules"], *entries]
-    roles = {each["tier"]: each for each in (await client.ask("stored_role_list"))["roles"]}
+    roles: dict[str, Any] = {each["tier"]: each for each in (await client.ask("stored_role_list"))["roles"]}
     return found | {each["id"]: each for each in kept} | roles
 
 
@@ -88,6 +89,31 @@ def about(tool: Tool, entry: str) -> dict[str, Any]:
     return found | {"text": "Ana eats nuts."} if tool.name in ("memory_edit", "society_send") else found
 
 
+async def prepared(client: Calling, tool: Tool) -> dict[str, Any]:
+    """The arguments of a call that has something to change, to take away or to read."""
+    given = least_arguments(tool.input_schema)
+    if {"thread", "turn_id"} & given.keys():
+        await client.ask("converse", thread=EXAMPLE, text="Hi")
+    if "turn_id" in given:
+        given["turn_id"] = (await client.ask("pauses", thread=EXAMPLE))["turn_id"]
+    match tool.name:
+        case "cancel":
+            await client.ask("task", thread=EXAMPLE, shape="buy", params={"what": "hat"})
+        case "turn_feedback":
+            await client.ask("turn_feedback", turn_id=given["turn_id"], feedback="bad")
+        case "thread_role_clear":
+            await client.ask("thread_role_set", thread=EXAMPLE, role={"content": "Be brief."})
+        case "stored_role_set" | "stored_role_clear":
+            await client.ask("stored_role_set", tier="workspace", role={"content": "Be brief."})
+        case "thread_rename":
+            await client.ask("thread_rename", thread=EXAMPLE, title="A title")
+        case "memory_distil":
+            await client.ask("converse", thread=EXAMPLE, text="Hi", account="ana")
+        case _:
+            pass
+    return given | about(tool, (await client.ask("memory_add", text="Ana."))["entry"]["id"])
+
+
 @pytest.mark.requirement("T10")
 async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path) -> None:
     await peopled(tmp_path / "home", WORKSPACE)
@@ -96,39 +122,31 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
         tools = [Tool.model_validate(tool) for tool in (await client.request("tools/list"))["tools"]]
         assert len({tool.title for tool in tools}) == len(tools)
         checked = set()
+
+        async def looked() -> dict[str, Any]:
+            """All that is seen, and the feedback on turns, which no tool shows."""
+            with closing(sqlite3.connect(tmp_path / "home" / "agent.db", timeout=BOUND)) as connection:
+                rated = dict(connection.execute("SELECT turn, feedback FROM wa_feedback"))
+            return await seen(client, tool.name) | rated
+
         for tool in tools:
             hints = tool.annotations
             assert hints is not None
             assert tool.title
-            given = least_arguments(tool.input_schema)
-            if {"thread", "turn_id"} & given.keys():
-                await client.ask("converse", thread=EXAMPLE, text="Hi")
-            if tool.name == "cancel":
-                await client.ask("task", thread=EXAMPLE, shape="buy", params={"what": "hat"})
-            if tool.name == "thread_role_clear":
-                await client.ask("thread_role_set", thread=EXAMPLE, role={"content": "Be brief."})
-            if tool.name.startswith("stored_role"):
-                await client.ask("stored_role_set", tier="workspace", role={"content": "Be brief."})
-            if tool.name == "thread_rename":
-                await client.ask("thread_rename", thread=EXAMPLE, title="A title")
-            if tool.name == "memory_distil":
-                await client.ask("converse", thread=EXAMPLE, text="Hi", account="ana")
-            if tool.name == "events":
-                given["turn_id"] = (await client.ask("pauses", thread=EXAMPLE))["turn_id"]
-            given |= about(tool, (await client.ask("memory_add", text="Ana."))["entry"]["id"])
+            given = await prepared(client, tool)
             if hints.open_world_hint:  # the agent runs, and its tools may do anything
                 assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint) == (False, True, False)
                 assert "text" in given or tool.name != "converse"
                 continue
-            before = await seen(client, tool.name)
+            before = await looked()
             await client.ask(tool.name, **given)
-            after = await seen(client, tool.name)
+            after = await looked()
             kept = {name: after.get(name) for name in before} == before
             assert hints.read_only_hint == (after == before), tool.name
             assert hints.destructive_hint == (not kept), tool.name
             with suppress(sidecar_calls.Refused):  # an id is taken, or is gone
                 await client.ask(tool.name, **given)
-            assert hints.idempotent_hint == (await seen(client, tool.name) == after), tool.name
+            assert hints.idempotent_hint == (await looked() == after), tool.name
             checked.add(tool.name)
         runs = {
             "converse",

@@ -372,6 +372,8 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "thread_role_set", {"role": role, "ttl": content}
     yield "thread_role_set", {"role": role, "ttl": -1}
     yield "stored_role_set", {"tier": content, "role": role}
+    yield "turn_feedback", {"turn_id": "t1", "feedback": content}
+    yield "turn_feedback", {"turn_id": content[:200], "feedback": "good"}
     yield "skill_show", {"skill": content[:200]}
     yield "stored_role_list", {"channel": [content]}
     yield "stored_role_clear", {"tier": "account", "role": role}

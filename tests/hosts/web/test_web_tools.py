@@ -6,7 +6,7 @@ import pytest
 
 from support.agents import answering
 from support.skill_turns import package
-from support.web import client_of, web
+from support.web import client_of, say, web
 from worldagent import tool
 
 pytestmark = pytest.mark.requirement("T10")
@@ -44,3 +44,11 @@ async def test_functions_are_listed(tmp_path: Path) -> None:
     async with web(tmp_path, answering(), agent={"tools": [buy]}) as client:
         found = {each["name"]: each for each in (await client.get("/functions")).json()["functions"]}
         assert [found["buy"]["risk"], found["buy"]["decision"]] == [["write"], "ask"]
+
+
+async def test_a_turn_is_rated(tmp_path: Path) -> None:
+    async with web(tmp_path, answering()) as ana, client_of(str(ana.base_url), "bob") as bob:
+        path = f"/turns/{(await say(ana, 'Well?'))[-1]['turn']['id']}/feedback"
+        assert (await ana.put(path, json={"feedback": "bad", "note": "Too long."})).json()["rated"] is True
+        refused = await bob.put(path, json={"feedback": "good"})
+        assert [refused.status_code, refused.json()["error"]["code"]] == [404, "unknown_turn"]
