@@ -16,9 +16,10 @@ from support.browser import Browser, started_browser
 from support.fastapi_chat import QUESTION, app, environment, log, log_in, reply, say
 from support.services import service
 from support.web import served
-from worldagent import Memory, Role, Storage, WorldAgent, tool
+from worldagent import Memory, Role, Storage, Worker, WorldAgent, tool
 from worldagent.hosts.web import WebApp
 from worldagent.scheduling import Cron, Schedule, Schedules, StartMessage
+from worldagent.skills import EXAMPLES
 from worldagent.society import AuthorityConfig, Objective, RoleSpec, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -55,6 +56,8 @@ async def console(browser: Browser, dark: bool) -> None:
             "shop",
             lm=ScriptedLM(said),
             tools=[buy],
+            workers=[Worker("fitter", "You find the size of a hat.", "Says which size fits a head.")],
+            skills=[EXAMPLES],
             memory=Memory(),
             society=society,
             storage=Storage(home=Path(folder)),
@@ -79,8 +82,11 @@ async def console(browser: Browser, dark: bool) -> None:
                 if name == "society":
                     await page.get_by_role("button", name="cro").click()
                     await expect(page.locator(".about meter").first).to_be_visible()
+                if name == "skills":
+                    await page.get_by_role("button", name="Details").click()
+                    await expect(page.get_by_text("may call")).to_be_visible()
                 if name == "chat":
-                    await expect(page.get_by_text("roles in force")).to_be_visible()
+                    await expect(page.locator(".tiers .badge").first).to_be_visible()
                 await taken(page, f"console-{name}", dark)
             await browser.leave()
 
@@ -93,6 +99,8 @@ PAGES = {
     "society": "society",
     "memory": "memory",
     "schedules": "schedules",
+    "skills": "skills",
+    "workers": "workers",
 }
 MEMBERS = (
     ("cro", "", (Objective(id="grow", description="Win ten shops in spring."),)),

@@ -89,6 +89,16 @@ function one(pane, id, isNew, changed) {
     const made = bubble(mine ? "mine" : "answer", mine ? record.body.name ?? record.author : "agent", mine ? h("p", {}, said) : markdown(said));
     const trace = !mine && record.turn_id ? [h("a", { href: `#/traces/${encodeURIComponent(record.turn_id)}` }, "trace")] : [];
     made.firstChild.append(time(record.at), ...trace, h("button", { type: "button", class: "quiet", onclick: () => fork(record.id) }, "fork"));
+    if (!mine && record.turn_id) made.append(rating(record.turn_id));
+  }
+
+  /** Two buttons that say what a person thinks of a turn. What was said before this page loaded is not shown. */
+  function rating(turnId) {
+    const buttons = ["good", "bad"].map((feedback) => h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: async (event) => {
+      await call("PUT", `turns/${encodeURIComponent(turnId)}/feedback`, { feedback });
+      for (const each of buttons) each.setAttribute("aria-pressed", String(each === event.target));
+    } }, feedback));
+    return h("div", { class: "rating", role: "group", "aria-label": "Your opinion of this answer" }, buttons);
   }
 
   async function fork(at) {
@@ -147,8 +157,10 @@ function one(pane, id, isNew, changed) {
   async function explain() {
     const found = await call("POST", thread(id, "/role/explain"), role.value.trim() ? { role: { content: role.value } } : {});
     const active = found.tiers.filter((tier) => tier.state === "active");
+    const others = found.tiers.filter((tier) => !["active", "absent"].includes(tier.state));
     tiers.replaceChildren(h("span", { class: "hint" }, active.length ? "roles in force:" : "no role in force"),
-      ...active.map((tier) => badge(`${tier.tier}: ${tier.name} (${tier.length})`, "info")));
+      ...active.map((tier) => badge(`${tier.tier}: ${tier.name} (${tier.length})`, "info")),
+      ...others.map((tier) => badge(`${tier.tier}: ${tier.name ?? ""} ${tier.state.replace("_", " ")}`)));
   }
 
   async function load() {

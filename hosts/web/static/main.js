@@ -6,8 +6,10 @@ import * as conversations from "./conversations.js";
 import * as memory from "./memory.js";
 import * as pauses from "./pauses.js";
 import * as schedules from "./schedules.js";
+import * as skills from "./skills.js";
 import * as society from "./society.js";
 import * as trace from "./trace.js";
+import * as workers from "./workers.js";
 
 // Each page: its title, what makes it from the rest of the address, and which changes it wants to know.
 const PAGES = {
@@ -16,6 +18,8 @@ const PAGES = {
   society: { title: "Society", show: society.show, wants: "society" },
   memory: { title: "Memory", show: memory.show },
   schedules: { title: "Schedules", show: schedules.show },
+  skills: { title: "Skills", show: skills.show },
+  workers: { title: "Workers", show: workers.show },
   traces: { show: trace.show },
 };
 
@@ -129,7 +133,7 @@ function theme(next) {
 }
 
 const KEYS = [
-  ["1 to 5", "the pages"], ["/", "search"], ["j, k", "the next or the one before in a list"], ["n", "a new conversation"],
+  ["1 to 7", "the pages"], ["/", "search"], ["j, k", "the next or the one before in a list"], ["n", "a new conversation"],
   ["w", "what waits for you"], ["?", "this help"], ["Esc", "close, or leave a field"],
 ];
 
@@ -141,8 +145,8 @@ document.addEventListener("keydown", (event) => {
   const inField = event.target.matches("input, textarea, select");
   if (event.key === "Escape" && inField) return event.target.blur();
   if (inField || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const names = Object.keys(PAGES).slice(0, 5);
-  if (/^[1-5]$/.test(event.key)) location.hash = `#/${names[event.key - 1]}`;
+  const names = Object.keys(PAGES).slice(0, 7);
+  if (/^[1-7]$/.test(event.key)) location.hash = `#/${names[event.key - 1]}`;
   else if (event.key === "/") { event.preventDefault(); document.querySelector("input[type=search]")?.focus(); }
   else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
   else if (event.key === "n") { event.preventDefault(); location.hash = "#/threads/new"; }

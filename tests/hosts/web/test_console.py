@@ -12,8 +12,9 @@ from playwright.async_api import Page, expect
 from support.agents import scripted_agent
 from support.browser import NARROW, Browser, scrolls_sideways, serious_faults
 from support.role_specs import spec_of
+from support.skill_turns import TEXT, package
 from support.web import served
-from worldagent import Memory, WorldAgent, tool
+from worldagent import Memory, Role, Roles, Worker, WorldAgent, tool
 from worldagent.hosts.web import WebApp
 from worldagent.society import Objective, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -158,6 +159,62 @@ async def test_a_trace_shows_the_steps_of_a_turn(tmp_path: Path, page: Page, bro
         assert await page.locator(".trace .bar").count() >= 2
 
 
+async def test_an_answer_is_rated_good_or_bad(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser, settings={"examples": "all"}) as (url, agent):
+        await page.goto(f"{url}#/threads/new")
+        await send(page, "Hello.")
+        opinion = page.get_by_role("group", name="Your opinion of this answer")
+        for feedback in ("good", "bad"):
+            await opinion.get_by_role("button", name=feedback).click()
+            await expect(opinion.locator("[aria-pressed=true]")).to_have_text(feedback)
+            [example] = await agent.examples("Converse")
+            assert example.feedback == feedback
+
+
+async def test_roles_that_do_not_count_are_shown_with_the_reason(tmp_path: Path, page: Page, browser: Browser) -> None:
+    async with console(tmp_path, browser, roles=Roles(policy="block")) as (url, agent):
+        await agent.roles.put("workspace", Role("house", "Speak as the seventh keeper of the lighthouse."))
+        await agent.roles.put("account", Role("terse", "Be terse."), scope_id="ana")
+        async with asyncio.timeout(60):
+            await agent.thread("ana:main", account="ana").converse("Hello.")
+        await page.goto(f"{url}#/threads/ana%3Amain")
+        await expect(page.locator(".tiers")).to_contain_text("workspace: house (46)")
+        await expect(page.locator(".tiers")).to_contain_text("account: terse blocked")
+        assert "seventh keeper" not in await page.content()
+
+
+async def test_skills_are_listed_with_what_they_may_call(tmp_path: Path, page: Page, browser: Browser) -> None:
+    text = '<img src=x onerror="document.title=1"> makes tea.'
+    package(tmp_path, front=f"allowed-tools: Read Bash(git log:*)\nlicense: '{text}'\n", references__leaves_dot_md="x")
+    async with console(tmp_path / "home", browser, skills=[tmp_path / "skills"]) as (url, _):
+        await page.goto(f"{url}#/threads")
+        await page.keyboard.press("6")
+        await expect(page.get_by_role("heading", name="Skills")).to_be_visible()
+        card = page.locator(".rows .card")
+        await expect(card).to_contain_text("Makes tea.")
+        await card.get_by_role("button", name="Details of tea").click()
+        for shown in ("Read, Bash(git log:*)", "references/leaves.md", text):
+            await expect(card).to_contain_text(shown)
+        assert TEXT not in await page.content()  # the instructions, which are for operators
+        assert await serious_faults(page) == []
+
+
+async def test_workers_are_listed_with_what_they_do_and_who_is_asked(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
+    more: dict[str, Any] = {"tools": [bought([])], "workers": [Worker("critic", "You judge.", "Judges a text.")]}
+    async with console(tmp_path, browser, **more) as (url, _):
+        await page.goto(f"{url}#/workers")
+        buy = page.locator(".rows .card").filter(has_text="Buy an item.")
+        await expect(buy).to_contain_text("write")
+        await expect(buy).to_contain_text("asks for approval")
+        await page.keyboard.press("/")
+        await page.keyboard.type("judges")
+        await expect(page.locator(".rows .card")).to_have_count(1)
+        await expect(page.locator(".rows .card")).to_contain_text("critic")
+        await expect(page.locator(".rows .card")).to_contain_text("needs no approval")
+
+
 async def test_a_schedule_is_paused_and_resumed(tmp_path: Path, page: Page, browser: Browser) -> None:
     async with console(tmp_path, browser) as (url, _):
         nightly = {"schedule": "nightly", "when": {"every": 3600}, "starts": {"message": "What is new?"}}
@@ -211,13 +268,15 @@ async def test_keys_alone_reach_a_chat_and_its_answer(tmp_path: Path, page: Page
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 async def test_pages_are_accessible_and_fit_a_phone(tmp_path: Path, browser: Browser, dark: bool) -> None:
-    async with console(tmp_path, browser, tools=[bought([])]) as (url, agent):
+    package(tmp_path)
+    more: dict[str, Any] = {"tools": [bought([])], "skills": [tmp_path / "skills"]}
+    async with console(tmp_path / "home", browser, **more) as (url, agent):
         await agent.memory.add("Ana is allergic to nuts.", account="ana")
         async with asyncio.timeout(60):
             await agent.thread("ana:shop", account="ana").converse("Buy a hat.")
         for width in (1280, NARROW):
             page = await browser.page(dark=dark, width=width)
-            for path in ("threads", "threads/ana%3Ashop", "pauses", "memory", "schedules"):
+            for path in ("threads", "threads/ana%3Ashop", "pauses", "memory", "schedules", "skills", "workers"):
                 await page.goto(f"{url}#/{path}")
                 await page.reload()
                 await expect(page.locator("main > *").first).to_be_visible()
