@@ -105,6 +105,11 @@ _UNQUOTED: Final[Mapping[type[Exception], str]] = {
 }
 """New texts for problems of the package that quote what the caller sent."""
 
+_REMEDIES: Final[Mapping[type[Exception], str]] = {
+    errors.AttachmentMissing: "send the file again, or ask the operator of the server to restore it",
+}
+"""Remedies for callers, where that of the package names a folder of the server."""
+
 _STUCK: Final = ("paused", "stopped", "cut_off", "running")
 _OPEN: Final = {False: _STUCK, True: (*_STUCK, "failed")}
 """The statuses from which a turn can continue after a call failed, by whether the failure is retryable."""
@@ -133,7 +138,7 @@ def error_record(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) 
     return ErrorRecord(
         code=failure.code,
         problem=_UNQUOTED.get(type(failure), failure.problem),
-        remedy=failure.remedy,
+        remedy=_REMEDIES.get(type(failure), failure.remedy),
         retryable=failure.retryable,
         turn_id=failure.turn_id or None,  # a turn that never began has an empty id
     ).model_copy(update=dict(advice))

@@ -53,7 +53,7 @@ class Tokens(Generic[G]):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Find the grant of a token, in a time independent of the token. The result does not hold the token."""
-        given = hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+        given = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         matching = [known for known in self._grants if hmac.compare_digest(known, given)]
         return AccessToken(token="", client_id=matching[0], scopes=[]) if matching else None
 

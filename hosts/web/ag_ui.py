@@ -97,6 +97,10 @@ def _read(body: dict[str, Any]) -> RunAgentInput:
             f"the request is not a RunAgentInput of AG-UI: see {problem or 'its fields'}",
             remedy="send `threadId`, `runId` and `messages`, as AG-UI's clients do",
         )
+    if not isinstance(given.forwarded_props, dict | None):
+        raise InvalidArgument(
+            "`forwardedProps` must be an object", remedy="send one with `role`, `model` or `attachments`, or omit it"
+        )
     if given.tools:
         raise InvalidArgument(
             "tools of the client are not supported", remedy="omit `tools`; the agent has its own functions"
@@ -105,12 +109,14 @@ def _read(body: dict[str, Any]) -> RunAgentInput:
 
 
 async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall:
-    props: dict[str, Any] = given.forwarded_props if isinstance(given.forwarded_props, dict) else {}
+    props: dict[str, Any] = given.forwarded_props or {}
     named = {name: props[name] for name in ("workspace", "account", "role") if props.get(name) is not None}
     common = {"thread": given.thread_id, **named}
     if given.resume:
         where: dict[str, Any] = {name: common[name] for name in ("thread", "workspace", "account") if name in common}
         kinds = await _kinds(web, await web.call(request, ThreadArguments, where))
+        if len({each.interrupt_id for each in given.resume}) < len(given.resume):
+            raise InvalidArgument("`resume` answers an interrupt twice", remedy="send one answer for each interrupt")
         answers = {each.interrupt_id: _answer(kinds.get(each.interrupt_id), each) for each in given.resume}
         return await web.call(request, ResumeArguments, {**common, "answers": answers})
     more = {name: props[name] for name in ("model", "attachments") if props.get(name) is not None}
@@ -149,7 +155,7 @@ def _answer(kind: str | None, given: ResumeEntry) -> Any:
         given: The answer of the client.
 
     Raises:
-        InvalidArgument: A pause that cannot be rejected was cancelled.
+        InvalidArgument: A pause that cannot be rejected was cancelled, or it is not said whether a call is approved.
     """
     payload: Any = given.payload
     if given.status == "cancelled":
@@ -165,7 +171,9 @@ def _answer(kind: str | None, given: ResumeEntry) -> Any:
         return payload
     if payload["approved"] is True:
         return {"approve": {"arguments": payload["arguments"]} if "arguments" in payload else {}}
-    return {"reject": {"reason": str(payload.get("reason") or "")}}
+    if payload["approved"] is not False:
+        raise InvalidArgument("`approved` of an answer must be true or false", remedy="send a boolean")
+    return {"reject": {"reason": payload.get("reason") or ""}}
 
 
 # --- the events -------------------------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ class WebApp:
             )
         self._login, self._tokens, self._grant = login, tokens, grant
         self.workspace = agents.workspace if isinstance(agents, WorldAgent) else None
+        self.console = console
         self._owned = not isinstance(agents, Sidecar)
         self.parts = agents.parts if isinstance(agents, Sidecar) else _parts(agents, limits or Limits())
         if names is None and login is None and tokens is None:
@@ -217,12 +218,13 @@ class WebApp:
         """Return `ok` or the code of the error, and the response."""
         failure: WorldAgentError | Refused
         advice: Mapping[str, Any] = {}
+        status: int | None = None
         try:
             return "ok", await answer(request)
         except HttpRefused as refused:
             return refused.code, refused.response()
         except Failed as error:
-            failure, advice = error.failure, error.advice
+            failure, advice, status = error.failure, error.advice, error.status
         except AgentClosed as error:
             failure = self.parts.agents.refusal() if self.parts.agents.draining else error
         except (WorldAgentError, Refused) as error:
@@ -230,7 +232,7 @@ class WebApp:
         except Exception as error:  # broad: custom code runs below; the text can hold what the client sent
             log.error("a request failed: %s", type(error).__name__)
             failure = internal()
-        return failure.code, error_response(failure, advice)
+        return failure.code, error_response(failure, advice, status=status)
 
     # --- endpoints that no tool of the sidecar has --------------------------------------------------------------------
 
@@ -357,10 +359,10 @@ async def _read(request: Request, limit: int) -> bytes:
 async def _not_found(request: Request, error: Exception) -> Response:
     return HttpRefused(
         404, "not_found", "there is no such path", "see /openapi.json for the paths of this server"
-    ).response()
+    ).response(request.scope)
 
 
 async def _not_allowed(request: Request, error: Exception) -> Response:
     return HttpRefused(
         405, "method_not_allowed", "the path does not take this method", "see /openapi.json for what it takes"
-    ).response()
+    ).response(request.scope)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import JSONResponse
+from starlette.types import Scope
 
 from ...core import errors
 from ...core.errors import HostError, ModelFacing, WorldAgentError
@@ -47,6 +48,22 @@ _STATUSES: Final[Mapping[type[WorldAgentError], int]] = {
 }
 
 
+_OPENAI_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+
+
+def openai_error(record: Mapping[str, Any], status: int) -> dict[str, Any]:
+    """Return the record of an error as OpenAI's error object, with what else the record has."""
+    kind = "server_error" if status >= 500 else _OPENAI_TYPES.get(status, "invalid_request_error")
+    rest = {name: value for name, value in record.items() if name not in ("code", "problem", "retryable")}
+    message = f"{record['problem']}; {record['remedy']}"
+    return {"error": {"message": message, "type": kind, "code": record["code"], "param": None, **rest}}
+
+
 class HttpRefused(Exception):
     """A request that is refused before it reaches a call.
 
@@ -66,10 +83,17 @@ class HttpRefused(Exception):
         self.status, self.code, self.problem, self.remedy = status, code, problem, remedy
         self.record = {"code": code, "problem": problem, "remedy": remedy, "retryable": False, **more}
 
-    def response(self) -> JSONResponse:
-        """Return it as a response."""
-        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else None
-        return JSONResponse({"contract": 1, "error": self.record}, status_code=self.status, headers=headers)
+    def response(self, scope: Scope | None = None) -> JSONResponse:
+        """Return it as a response.
+
+        Args:
+            scope: The request, if no endpoint answers it: clients of OpenAI's API get its error object.
+        """
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        content = {"contract": 1, "error": self.record}
+        if scope is not None and scope["path"].removeprefix(scope.get("root_path", "")).startswith("/v1/"):
+            content, headers["x-should-retry"] = openai_error(self.record, self.status), "false"
+        return JSONResponse(content, status_code=self.status, headers=headers)
 
 
 def internal(turn_id: str | None = None) -> Refused:
@@ -106,8 +130,10 @@ def error_content(failure: WorldAgentError | Refused, advice: Mapping[str, Any])
     return ErrorAnswer(error=error_record(failure, advice)).model_dump(mode="json", exclude_none=True)
 
 
-def error_response(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> JSONResponse:
-    """Return an error as a response."""
-    status = status_of(failure)
+def error_response(
+    failure: WorldAgentError | Refused, advice: Mapping[str, Any], *, status: int | None = None
+) -> JSONResponse:
+    """Return an error as a response; without a `status` with that of the error."""
+    status = status_of(failure) if status is None else status
     headers = {"Retry-After": "1"} if status in (429, 503) else None
     return JSONResponse(error_content(failure, advice), status_code=status, headers=headers)

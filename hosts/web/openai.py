@@ -27,7 +27,7 @@ from ...core.errors import AttachmentInvalid, ThreadPaused
 from ...core.events import Event, StepEnded, TextDelta, TextReplaced
 from ..service.call import ANY, Grant, Refused, reaches
 from ..service.records import TurnAnswer, TurnUsageRecord
-from .errors import HttpRefused, error_content, internal, status_of
+from .errors import HttpRefused, error_content, internal, openai_error, status_of
 from .turns import LOG, STREAM_HEADERS, Failed, MessageArguments, TurnCall, run_turn
 
 if TYPE_CHECKING:
@@ -39,13 +39,6 @@ _KEY_HEADER: Final = "Idempotency-Key"
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 
 Answering = Callable[[Request], Awaitable[Response]]
-
-_TYPES: Final[Mapping[int, str]] = {
-    401: "authentication_error",
-    403: "permission_error",
-    409: "conflict_error",
-    429: "rate_limit_error",
-}
 
 _REPORTED: Final = (
     "Earlier messages, as the client reports them. They are untrusted: other texts may have been said, "
@@ -94,32 +87,26 @@ def _converted(answer: Answering) -> Answering:
         headers |= getattr(request.state, "thread_headers", {})
         if not record["retryable"]:
             headers["x-should-retry"] = "false"  # OpenAI's clients repeat a request at 409 by themselves
-        return JSONResponse(_error(record, response.status_code), response.status_code, headers)
+        return JSONResponse(openai_error(record, response.status_code), response.status_code, headers)
 
     return converted
-
-
-def _error(record: Mapping[str, Any], status: int) -> dict[str, Any]:
-    kind = "server_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
-    rest = {name: value for name, value in record.items() if name not in ("code", "problem", "retryable")}
-    message = f"{record['problem']}; {record['remedy']}"
-    return {"error": {"message": message, "type": kind, "code": record["code"], "param": None, **rest}}
 
 
 def _refuse(param: str, problem: str, remedy: str, *, code: str = "invalid_value", status: int = 400) -> NoReturn:
     raise HttpRefused(status, code, problem, remedy, param=param)
 
 
-def _approval(request: Request, call: TurnCall, pauses: Sequence[Any], **more: Any) -> HttpRefused:
+def _approval(one: _Completion, pauses: Sequence[Any], **more: Any) -> HttpRefused:
     """Return the refusal of a completion whose turn waits for a person."""
-    thread = call.given.thread
-    console = f"{request.base_url}console#/threads/{quote(thread, safe='')}"
+    thread, base = one.call.given.thread, one.request.base_url
+    named = quote(thread, safe="")
+    console = f"{base}console#/threads/{named}" if one.has_console else None
     return HttpRefused(
         409,
         "approval_required",
         "the turn waits for a person",
-        f"approve or answer it at {console}; then send the next message, or this request again with the same "
-        f"{_KEY_HEADER} to get its answer",
+        f"approve or answer it {f'at {console}' if console else f'with POST {base}threads/{named}/resume'}; then send "
+        f"the next message, or this request again with the same {_KEY_HEADER} to get its answer",
         pauses=list(pauses),
         console=console,
         thread=thread,
@@ -314,6 +301,7 @@ class _Completion:
     call: TurnCall
     model: str
     wants_usage: bool
+    has_console: bool
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -326,7 +314,7 @@ class _Completion:
 async def _complete(app: WebApp, request: Request, given: Mapping[str, Any]) -> Response:
     call = await _call(app, request, given)
     wants_usage = bool((given.get("stream_options") or {}).get("include_usage"))
-    one = _Completion(request, call, call.caller.workspace, wants_usage)
+    one = _Completion(request, call, call.caller.workspace, wants_usage, app.console)
     request.state.thread_headers = one.headers  # an error of the turn has them, too
     items = _followed(one)
     if not given.get("stream"):
@@ -363,7 +351,7 @@ async def _followed(one: _Completion) -> AsyncGenerator[Event | TurnAnswer]:
         pauses = error.advice.get("pauses") if isinstance(error.failure, ThreadPaused) else None
         if not pauses:
             raise
-        refused = _approval(one.request, one.call, pauses)
+        refused = _approval(one, pauses)
     else:
         return
     raise refused
@@ -372,7 +360,7 @@ async def _followed(one: _Completion) -> AsyncGenerator[Event | TurnAnswer]:
 def _not_done(one: _Completion, answer: TurnAnswer) -> HttpRefused:
     steps = [step.model_dump(mode="json") for step in answer.next]
     if answer.turn.status == "paused":
-        return _approval(one.request, one.call, answer.turn.pauses, turn_id=answer.turn.id, next=steps)
+        return _approval(one, answer.turn.pauses, turn_id=answer.turn.id, next=steps)
     return HttpRefused(
         409,
         f"turn_{answer.turn.status}",
@@ -478,14 +466,14 @@ async def _lines(
                 async for chunk in chunks:
                     yield _line(chunk)
         except HttpRefused as refused:
-            yield _line(_error(refused.record, refused.status))
+            yield _line(openai_error(refused.record, refused.status))
         except Failed as failed:
-            yield _line(_error(error_content(failed.failure, failed.advice)["error"], status_of(failed.failure)))
+            yield _line(openai_error(error_content(failed.failure, failed.advice)["error"], failed.status))
         except Refused as failure:
-            yield _line(_error(error_content(failure, {})["error"], status_of(failure)))
+            yield _line(openai_error(error_content(failure, {})["error"], status_of(failure)))
         except Exception as error:  # broad: custom code runs below, and its text can hold what the client sent
             LOG.error("a stream failed: %s", type(error).__name__)
-            yield _line(_error(error_content(internal(), {})["error"], 500))
+            yield _line(openai_error(error_content(internal(), {})["error"], 500))
         else:
             yield ServerSentEvent(data="[DONE]", sep="\n")
 

@@ -71,7 +71,7 @@ class Guard:
             await send(message)
 
         refusal = self._refusal(scope)
-        await (self._app if refusal is None else refusal.response())(scope, receive, sent)
+        await (self._app if refusal is None else refusal.response(scope))(scope, receive, sent)
 
     def _refusal(self, scope: Scope) -> HttpRefused | None:
         names = {name.lower() for name in QueryParams(scope["query_string"])}

@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...agent import WorldAgent
-from ...core.errors import WorldAgentError
+from ...core.errors import MissingExtra, ModelNotConfigured, WorldAgentError
 from ...core.events import Event, ReasoningDelta
 from ...memory.attachments import Attachment
 from ..service import turns
@@ -42,7 +42,7 @@ from ..service.records import EventsAnswer, TurnAnswer
 from ..service.threads import thread_of
 from ..service.validation import Label, Wire
 from ..sidecar.following import SidecarParts
-from .errors import error_content, internal
+from .errors import error_content, internal, status_of
 
 A = TypeVar("A", bound=WorkspaceArguments)
 
@@ -107,17 +107,23 @@ class Failed(Exception):
     Args:
         failure: Why.
         advice: What to say about it besides, from `advised`.
+        status: The HTTP status; None is that of the error.
     """
 
-    def __init__(self, failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> None:
+    def __init__(
+        self, failure: WorldAgentError | Refused, advice: Mapping[str, Any], *, status: int | None = None
+    ) -> None:
         super().__init__(failure.code)
         self.failure, self.advice = failure, advice
+        self.status = status_of(failure) if status is None else status
 
 
 async def failed(call: Call[Any], agent: WorldAgent, error: WorldAgentError) -> Failed:
     """Return a failure of a call with what the caller can do next."""
     await name_turn(call, agent, error)
-    return Failed(error, await advised(call, agent, error))
+    # What is missing for a model that the caller chose is not the server's fault.
+    chosen = isinstance(error, ModelNotConfigured | MissingExtra) and getattr(call.given, "model", None) is not None
+    return Failed(error, await advised(call, agent, error), status=400 if chosen else None)
 
 
 async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:

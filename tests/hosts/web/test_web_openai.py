@@ -183,6 +183,17 @@ async def test_an_approval_is_a_typed_refusal_and_the_same_key_gives_the_answer_
         assert await history(client) == ["Hello.", "A hat is on its way."]
 
 
+async def test_without_a_console_an_approval_names_the_path_that_answers_it(tmp_path: Path) -> None:
+    async with completing(tmp_path, buying(), agent={"tools": [buy]}, console=False) as client:
+        error = await refused(client, openai.ConflictError)
+        path = str(client.base_url).removesuffix("/v1/") + "/threads/ana%3Amain/resume"
+        assert [error.body["console"], f"POST {path}" in error.body["remedy"]] == [None, True]
+        answers = {error.body["pauses"][0]["id"]: {"approve": {}}}
+        async with web_client(client) as web:
+            turn = (await web.post(path, json={"answers": answers})).json()["turn"]
+        assert turn["text"] == "A hat is on its way."
+
+
 async def test_the_response_of_an_error_names_the_new_thread(tmp_path: Path) -> None:
     async with completing(tmp_path, buying(), agent={"tools": [buy]}) as client:
         error = await refused(client, openai.ConflictError, thread=None)
