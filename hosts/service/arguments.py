@@ -118,7 +118,8 @@ class ThreadArguments(WorkspaceArguments):
 class _Followed(Wire):
     after: Seq = Field(
         default=0,
-        description="events up to this number are not sent as progress; those behind it are, of earlier runs too",
+        description="events up to this number are not sent as progress; those behind it are, of earlier runs too; "
+        "left out: all of this run",
     )
     pauses: Literal["elicit", "return"] = Field(
         default="elicit",

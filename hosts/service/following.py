@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ...agent import Thread, Turn, TurnStream, WorldAgent
 from ...agent.threads import ThreadState
-from ...core.errors import UnknownTurn
+from ...core.errors import EventsGone, InvalidArgument, UnknownTurn
 from ...core.events import Event, TurnEnded, TurnStarted
 from ...core.pauses import Pause, PersonAnswer
 from ...memory.attachments import AttachmentSource
@@ -153,6 +153,28 @@ class Following:
         if key is not None and agents.too_many(workspace, turn) and await start.thread.repeats(key):
             return nullcontext()
         return agents.turn(workspace, turn)
+
+
+async def earlier_events(
+    agents: Agents, workspace: str, turn_id: str, *, after: int, before: int | None
+) -> AsyncGenerator[Event]:
+    """Yield the events of a turn's earlier runs; none if the turn does not keep them, or has none after the number.
+
+    Args:
+        agents: The agents.
+        workspace: The workspace of the turn.
+        turn_id: The turn.
+        after: The number of the last event that the client has.
+        before: The number of the first event of this run; None yields all.
+    """
+    if before is not None and before <= after + 1:
+        return
+    with suppress(EventsGone, InvalidArgument):  # the client need not know
+        async with agents.use(workspace) as agent:
+            async for event in agent.events(turn_id, after=after):
+                if before is not None and event.seq >= before:
+                    return
+                yield event
 
 
 # --- turns that the call did not begin ------------------------------------------------------------------------------

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TypeGuard
 
 from mcp.types import InputRequiredResult
 
 from ...agent import Thread, Turn, WorldAgent
 from ...agent.threads import ThreadState
-from ...core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
+from ...core.errors import AlreadyAnswered, NothingToResume, ThreadBusy, WorldAgentError
 from ...core.events import ReasoningDelta
 from ...core.pauses import Pause
 from ..service import turns
 from ..service.arguments import ResumeArguments, SurfaceArguments
 from ..service.call import check_resume, owns_turn
-from ..service.following import Following, Start
+from ..service.following import Following, Start, earlier_events
 from ..service.members import enlist_member
 from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
@@ -203,12 +203,9 @@ async def _follow(call: TurnCall, progress: Progress, asking: Asking, start: Sta
 async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: int | None = None) -> None:
     """Send events of other runs that the client does not have yet; `upto` is the first event of this run."""
     after = progress.last_seen
-    if after is None or (upto is not None and upto <= after + 1):
+    if after is None:
         return
-    # The turn keeps no events, or no longer keeps them, or has none up to `after`; the caller need not know.
-    with suppress(EventsGone, InvalidArgument):
-        async with call.parts.agents.use(call.caller.workspace) as agent:
-            async for event in agent.events(turn_id, after=after):
-                if upto is not None and event.seq >= upto:
-                    return
-                await progress.send(event)
+    found = earlier_events(call.parts.agents, call.caller.workspace, turn_id, after=after, before=upto)
+    async with aclosing(found):
+        async for event in found:
+            await progress.send(event)

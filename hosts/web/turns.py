@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pydantic import Field
@@ -35,7 +36,7 @@ from ..service.arguments import (
     WorkspaceArguments,
 )
 from ..service.call import Call, Refused
-from ..service.following import EventsRead, Following, Start, reached_turn, read_answer
+from ..service.following import EventsRead, Following, Start, earlier_events, reached_turn, read_answer
 from ..service.members import enlist_member
 from ..service.next_steps import advised, name_turn
 from ..service.records import EventsAnswer, TurnAnswer
@@ -142,13 +143,14 @@ async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:
                 given = turns.with_detach(call).given
             following = Following(agents, call.caller.workspace, start, detach=bool(given.detach))
             del start  # it holds the call's role
-            async for event in following.events():
-                call.facts.turn = following.turn_id
-                if isinstance(event, ReasoningDelta):
-                    yield event
-                elif event.seq > given.after:
-                    seq = event.seq
-                    yield event
+            async with aclosing(_with_earlier(call, following)) as events:
+                async for event in events:
+                    call.facts.turn = following.turn_id
+                    if isinstance(event, ReasoningDelta):
+                        yield event
+                    elif event.seq > given.after:
+                        seq = event.seq
+                        yield event
             turn = await following.outcome()
             state = await agent.turn(turn.id)
             if state is not None:
@@ -164,6 +166,24 @@ async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:
             if following is not None:
                 following.stop()
         raise failure
+
+
+async def _with_earlier(call: TurnCall, following: Following) -> AsyncGenerator[Event]:
+    """Yield the events of a run, after those of earlier runs if the client says with `after` which of them it has."""
+    earlier = partial(earlier_events, call.parts.agents, call.caller.workspace, after=call.given.after)
+    wanted = "after" in call.given.model_fields_set
+    async for event in following.events():
+        if wanted and not isinstance(event, ReasoningDelta):
+            wanted = False
+            async with aclosing(earlier(event.turn_id, before=event.seq)) as found:
+                async for each in found:
+                    yield each
+        yield event
+    turn = await following.outcome() if wanted else None
+    if turn is not None and turn.status == "done":  # another call brought it to its end
+        async with aclosing(earlier(turn.id, before=None)) as found:
+            async for each in found:
+                yield each
 
 
 async def _start(call: TurnCall, agent: WorldAgent) -> Start:

@@ -57,6 +57,20 @@ async def test_a_broken_stream_is_taken_up_after_the_last_event_and_ends_for_goo
         assert [each["seq"] for each in page["events"]] == list(range(2, len(events) + 1))
 
 
+@pytest.mark.parametrize("after", [None, 0, 3])
+async def test_resume_with_after_also_sends_later_events_of_earlier_runs(tmp_path: Path, after: int | None) -> None:
+    async with web(tmp_path, buying(), agent={"tools": [buy]}) as client:
+        *first, paused = await say(client, "Buy a hat.")
+        body: dict[str, Any] = {"answers": {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}}
+        more = {} if after is None else {"after": after}
+        response = await client.post("/threads/main/resume", json={**body, **more}, headers=STREAM)
+        *events, last = events_in(response.text)
+        assert last["turn"]["status"] == "done"
+        seen = len(first) if after is None else after
+        assert [each["seq"] for each in events] == list(range(seen + 1, last["seq"] + 1))
+        assert events[: len(first) - seen] == first[seen:]
+
+
 async def test_a_pause_is_listed_answered_and_answered_once(tmp_path: Path) -> None:
     async with web(tmp_path, buying(), agent={"tools": [buy]}) as client:
         last = (await say(client, "Buy a hat."))[-1]
