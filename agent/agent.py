@@ -596,8 +596,11 @@ class WorldAgent:
             account: The account; None is the entire workspace.
 
         Raises:
+            InvalidArgument: `account` is not an id.
             AgentClosed: The agent is not open.
         """
+        if account is not None:
+            check_id("account", account)
         return await self._runner.parts.usage.used(self.workspace, account)
 
     async def explain_role(self, thread: Thread, *, role: Role | None = None) -> RoleExplanation:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ..core import ROOT, Scope, Tier, check_id
+from ..core.checks import check_texts
 from ..core.errors import InvalidArgument, UnknownSkill
 from ..core.pauses import Pause
 from ..core.validation import check_line, is_text
@@ -429,8 +430,10 @@ class Thread:
 
         Raises:
             UnknownMessage: The thread has no message `before`.
-            InvalidArgument: `limit` is out of bounds.
+            InvalidArgument: `before` is not a text, or `limit` is out of bounds.
         """
+        if before is not None:
+            check_texts(before=before)
         stores = self._runner.parts.stores
         head = (await stores.position(thread_key(self.scope))).head
         return await stores.log.history(head, before=before, limit=limit)

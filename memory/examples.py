@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
+from ..core.checks import check_texts
 from ..core.errors import InvalidArgument, UnknownTurn
 from ..core.validation import check_integer, is_text
 from ..storage import Database, Row, Schema, Transaction, read_row
@@ -110,7 +111,7 @@ class ExampleFilters:
         limit: The most examples to return, 1 to `MAX_EXAMPLES`.
 
     Raises:
-        InvalidArgument: `feedback` or `limit` is invalid.
+        InvalidArgument: A filter is invalid.
     """
 
     signature: str | None = None
@@ -119,6 +120,7 @@ class ExampleFilters:
     limit: int = 1000
 
     def __post_init__(self) -> None:
+        check_texts(**{name: each for name in ("signature", "account") if (each := getattr(self, name)) is not None})
         if self.feedback is not None:
             check_feedback(self.feedback)
         check_integer("limit", self.limit, MAX_EXAMPLES, remedy="narrow the list with signature, account or feedback")

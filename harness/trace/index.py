@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ...core.checks import check_texts
 from ...core.errors import StorageInvalid, TraceInvalid
 from ...core.validation import check_integer
 from ...storage import Database, Schema, Transaction, portions
@@ -197,9 +198,11 @@ class Traces:
             limit: The most traces to return, 1 to 1000.
 
         Raises:
-            InvalidArgument: `limit` is out of range.
+            InvalidArgument: `limit` is out of range, or `thread` is not a text.
             StorageUnavailable, StorageInvalid: The file cannot be read.
         """
+        if thread is not None:
+            check_texts(thread=thread)
         check_integer("limit", limit, _MAX_LISTED, remedy="pass an integer in this range")
         await self._flushed()
         return await self._index.newest(self._workspace, thread=thread, limit=limit)
@@ -212,8 +215,10 @@ class Traces:
 
         Raises:
             TraceInvalid: The workspace has no trace with this id.
+            InvalidArgument: `turn_id` is not a text.
             StorageUnavailable, StorageInvalid: The file cannot be read.
         """
+        check_texts(turn_id=turn_id)
         await self._flushed()
         records = await self._index.records(turn_id)
         found = TurnTrace.of(records) if any(record.kind == "turn" for record in records) else None

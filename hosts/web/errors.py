@@ -44,6 +44,7 @@ _STATUSES: Final[Mapping[type[WorldAgentError], int]] = {
     errors.RoleRequired: 409,
     errors.ThreadBusy: 409,
     errors.ThreadPaused: 409,
+    errors.TraceInvalid: 404,
     errors.TurnTimeout: 504,
 }
 

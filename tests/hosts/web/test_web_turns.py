@@ -93,6 +93,13 @@ async def test_the_error_of_a_turn_that_has_begun_is_the_last_event_and_says_wha
         assert [response.status_code, response.json()["error"]["code"]] == [409, "thread_paused"]
 
 
+async def test_a_turn_whose_trace_is_not_kept_is_found_and_its_trace_is_not(tmp_path: Path) -> None:
+    async with web(tmp_path, answering(), agent={"settings": {"trace": False}}) as client:
+        turn = (await say(client, "Hello."))[-1]["turn"]
+        found = await client.get(f"/turns/{turn['id']}/trace")
+        assert [found.status_code, found.json()["error"]["code"]] == [404, "trace_invalid"]
+
+
 async def test_an_attachment_is_stored_named_in_a_message_and_read_again(tmp_path: Path) -> None:
     seen: list[Any] = []
 
