@@ -12,6 +12,8 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from support.agents import answering, scripted_agent
 from support.web import by_header, client_of, served
@@ -188,10 +190,21 @@ async def test_without_a_console_an_approval_names_the_path_that_answers_it(tmp_
         error = await refused(client, openai.ConflictError)
         path = str(client.base_url).removesuffix("/v1/") + "/threads/ana%3Amain/resume"
         assert [error.body["console"], f"POST {path}" in error.body["remedy"]] == [None, True]
-        answers = {error.body["pauses"][0]["id"]: {"approve": {}}}
+        answers: dict[str, Any] = {error.body["pauses"][0]["id"]: {"approve": {}}}
         async with web_client(client) as web:
             turn = (await web.post(path, json={"answers": answers})).json()["turn"]
         assert turn["text"] == "A hat is on its way."
+
+
+async def test_a_mounted_app_has_the_errors_of_the_api_for_each_of_its_paths(tmp_path: Path) -> None:
+    app = WebApp(scripted_agent(tmp_path, answering()), login=by_header, names=["127.0.0.1"])
+    host = Starlette(routes=[Mount("/agent", app)], lifespan=app.lifespan)
+    async with served(host) as url, client_of(url) as client:
+        missing = await client.get("/agent/v1/none")
+        assert [missing.status_code, missing.json()["error"]["type"]] == [404, "invalid_request_error"]
+        foreign = await client.get("/agent/v1/models", headers={"Host": "evil.example.com"})
+        assert [foreign.status_code, foreign.json()["error"]["type"]] == [421, "invalid_request_error"]
+        assert "type" not in (await client.get("/agent/none")).json()["error"]
 
 
 async def test_the_response_of_an_error_names_the_new_thread(tmp_path: Path) -> None:
