@@ -158,10 +158,14 @@ def _open_server(path: Path) -> Any:
     # Keep no copies of old prompts; by default up to 8 GiB of them are kept.
     params.cache_ram_mib, params.n_ctx_checkpoints, params.cache_idle_slots = 0, 0, False
     params.api_keys, params.cors_origins = [secrets.token_hex(32)], "null"
-    params.ui, params.endpoint_slots = False, False
+    params.ui, params.endpoint_slots, params.endpoint_metrics = False, False, True
     with _private_address() as address:
         params.hostnames = [address]
-        return xllamacpp.Server(params)
+        server = xllamacpp.Server(params)
+    # The server's thread answers this once it works. One that is freed earlier never stops, and its destructor waits
+    # for it with the GIL, which freezes the process.
+    server.handle_metrics()
+    return server
 
 
 @contextlib.contextmanager

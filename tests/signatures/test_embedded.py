@@ -11,6 +11,7 @@ from dspy.lm15 import FunctionTool, Message, Request, Response
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
 from support.agents import scripted_agent, streamed
+from support.processes import run_script
 from worldagent import Role, WorldAgent
 from worldagent.core import events as ev
 from worldagent.harness import tool
@@ -177,3 +178,20 @@ async def test_control_tokens_of_tools_reach_engine_as_text(tmp_path: Path, bodi
     assert "12 euros" in told
     assert "Tell what an article costs" in told or "tell what an article costs" in told
     assert "<|im_" not in told
+
+
+OPEN_AND_CLOSE = """
+import asyncio
+from worldagent.signatures.engines.connect import connect_model
+
+async def main():
+    for _ in range(12):
+        await (await connect_model("local")).aclose()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_model_that_was_asked_nothing_is_freed() -> None:
+    # In a process of its own, because a model that is freed too early freezes its process.
+    await run_script(OPEN_AND_CLOSE)
