@@ -19,6 +19,7 @@ from starlette.routing import Route
 from ...core import events
 from ...core.errors import InvalidArgument, MissingExtra
 from ...core.events import Event
+from ...core.pauses import call_id_of
 from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArguments
 from ..service.call import Refused
 from ..service.records import TurnAnswer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_MESSAGES: Final = 200  # of the log, in a snapshot of the messages
+_REASONS: Final[Mapping[str, str]] = {"approval": "tool_call", "question": "input_required"}  # by the kind of the pause
 _APPROVAL: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -110,6 +112,9 @@ def _read(body: dict[str, Any]) -> RunAgentInput:
 
 async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall:
     props: dict[str, Any] = given.forwarded_props or {}
+    # The component of assistant-ui for AG-UI cannot set other properties than this one.
+    custom = props.get("runConfig")
+    props = {**(custom if isinstance(custom, dict) else {}), **props}
     named = {name: props[name] for name in ("workspace", "account", "role") if props.get(name) is not None}
     common = {"thread": given.thread_id, **named}
     if given.resume:
@@ -183,18 +188,20 @@ class _Translation:
     """Translates the events of one turn. What was begun is ended before something else begins.
 
     Args:
-        thread: The thread, as the client names it.
-        run: The id of the run, as the client names it.
+        given: The request. Calls in its messages are not begun again.
 
     Attributes:
         replaced: Whether text that was sent is not the text of the answer.
     """
 
-    def __init__(self, thread: str, run: str) -> None:
-        self._thread, self._run = thread, run
+    def __init__(self, given: RunAgentInput) -> None:
+        self._thread, self._run = given.thread_id, given.run_id
+        self._answered = [call_id_of(each.interrupt_id) for each in given.resume or ()]
         self._open: tuple[str, str] | None = None  # the kind and the id of the message that is being sent
         self._texts: dict[str, str] = {}
-        self._called: set[str] = set()
+        said = (message for message in given.messages if message.role == "assistant")
+        self._called = {call.id for message in said for call in message.tool_calls or ()}
+        self._results: set[str] = set()
         self.replaced = False
 
     def begun(self) -> BaseEvent:
@@ -214,12 +221,9 @@ class _Translation:
             case events.StepEnded():
                 yield from self.ended()
             case events.CallStarted():
-                yield from self._call(event)
+                yield from self._call(event.call_id, event.function, event.arguments)
             case events.CallEnded() if event.status != "paused":
-                from ag_ui.core import ToolCallResultEvent
-
-                ids = {"message_id": f"{event.call_id}:result", "tool_call_id": event.call_id}
-                yield _made(ToolCallResultEvent, "TOOL_CALL_RESULT", content=event.code or event.status, **ids)
+                yield self._result(event.call_id, event.code or event.status)
             case _:
                 pass
 
@@ -244,6 +248,13 @@ class _Translation:
         yield from self.ended()
         turn = answer.turn
         waiting = [pause for pause in turn.pauses if not pause.get("answered")]
+        for pause in waiting:
+            if pause["kind"] == "approval":
+                yield from self._call(call_id_of(pause["id"]), pause["function"], pause["arguments"])
+        open_ = {call_id_of(pause["id"]) for pause in waiting} | self._results
+        for call_id in self._answered:
+            if call_id in self._called - open_:
+                yield self._result(call_id, "rejected")
         state = {"thread": self._thread, "turn": turn.id, "status": turn.status, "pauses": waiting}
         yield _made(StateSnapshotEvent, "STATE_SNAPSHOT", snapshot=state)
         outcome: dict[str, Any] = {"type": "success"}
@@ -299,17 +310,24 @@ class _Translation:
             return
         yield from self._said("text", message_id, event.text[len(sent) :])
 
-    def _call(self, event: events.CallStarted) -> Iterator[BaseEvent]:
+    def _result(self, call_id: str, content: str) -> BaseEvent:
+        from ag_ui.core import ToolCallResultEvent
+
+        self._results.add(call_id)
+        ids = {"message_id": f"{call_id}:result", "tool_call_id": call_id}
+        return _made(ToolCallResultEvent, "TOOL_CALL_RESULT", content=content, **ids)
+
+    def _call(self, call_id: str, function: str, arguments: Mapping[str, Any] | None) -> Iterator[BaseEvent]:
         from ag_ui.core import ToolCallArgsEvent, ToolCallEndEvent, ToolCallStartEvent
 
         yield from self.ended()
-        if event.call_id in self._called:
+        if call_id in self._called:
             return
-        self._called.add(event.call_id)
-        ids = {"tool_call_id": event.call_id}
-        yield _made(ToolCallStartEvent, "TOOL_CALL_START", tool_call_name=event.function, **ids)
-        if event.arguments is not None:
-            yield _made(ToolCallArgsEvent, "TOOL_CALL_ARGS", delta=json.dumps(event.arguments), **ids)
+        self._called.add(call_id)
+        ids = {"tool_call_id": call_id}
+        yield _made(ToolCallStartEvent, "TOOL_CALL_START", tool_call_name=function, **ids)
+        if arguments is not None:
+            yield _made(ToolCallArgsEvent, "TOOL_CALL_ARGS", delta=json.dumps(arguments), **ids)
         yield _made(ToolCallEndEvent, "TOOL_CALL_END", **ids)
 
 
@@ -324,9 +342,10 @@ def _interrupt(pause: Mapping[str, Any]) -> Interrupt:
     schemas = {"approval": dict(_APPROVAL), "question": {"enum": options} if options else pause.get("schema")}
     return Interrupt(
         id=pause["id"],
-        reason=kind,
+        reason=_REASONS.get(kind, kind),
         message=pause.get("question") or f"{pause['function']}({json.dumps(pause.get('arguments') or {})})",
         response_schema=schemas.get(kind),
+        tool_call_id=call_id_of(pause["id"]) if kind == "approval" else None,
     )
 
 
@@ -337,7 +356,7 @@ async def _sent(
     first: Event | TurnAnswer,
     rest: AsyncGenerator[Event | TurnAnswer],
 ) -> AsyncIterator[ServerSentEvent]:
-    made = _Translation(given.thread_id, given.run_id)
+    made = _Translation(given)
     yield _line(made.begun())
     async with aclosing(rest):
         try:

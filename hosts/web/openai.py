@@ -98,9 +98,10 @@ def _refuse(param: str, problem: str, remedy: str, *, code: str = "invalid_value
 
 def _approval(one: _Completion, pauses: Sequence[Any], **more: Any) -> HttpRefused:
     """Return the refusal of a completion whose turn waits for a person."""
-    thread, base = one.call.given.thread, one.request.base_url
-    named = quote(thread, safe="")
-    console = f"{base}console#/threads/{named}" if one.has_console else None
+    thread, request = one.call.given.thread, one.request
+    # Not `base_url`: it is that of the app which this one is mounted in.
+    site = f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
+    console = f"{site}/console#/threads/{quote(thread, safe='')}" if one.has_console else None
     return HttpRefused(
         409,
         "approval_required",

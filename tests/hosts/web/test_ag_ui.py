@@ -101,10 +101,22 @@ async def test_a_pause_is_an_interrupt_that_the_next_run_answers(
     async with web(tmp_path, lm, agent={"tools": [buy]}) as client:
         events = await ran(client, run("r1", "Buy a hat."))
         [interrupt] = events[-1]["outcome"]["interrupts"]
-        assert [interrupt["reason"], interrupt["message"]] == ["approval", 'buy({"item": "hat"})']
+        assert [interrupt["reason"], interrupt["message"]] == ["tool_call", 'buy({"item": "hat"})']
+        shown = {each["type"]: each for each in events if each["type"].startswith("TOOL_CALL")}
+        assert list(shown) == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+        assert shown["TOOL_CALL_START"]["toolCallName"] == "buy"
+        assert json.loads(shown["TOOL_CALL_ARGS"]["delta"]) == {"item": "hat"}
         answer = {"interruptId": interrupt["id"], "status": "resolved", "payload": payload}
-        events = await ran(client, run("r2", None, resume=[answer]))
+        calls = [{"id": interrupt["toolCallId"], "type": "function", "function": {"name": "buy", "arguments": "{}"}}]
+        again = run("r2", None, resume=[answer])
+        again["messages"] = [{"id": "m2", "role": "assistant", "toolCalls": calls}]  # as clients send what they have
+        events = await ran(client, again)
         assert [events[-1]["outcome"], text_of(events)] == [{"type": "success"}, "That is done."]
+        results = [each for each in events if each["type"].startswith("TOOL_CALL")]
+        assert [each["type"] for each in results] == ["TOOL_CALL_RESULT"]  # of the call that the first run has shown
+        ids = {interrupt["toolCallId"], shown["TOOL_CALL_START"]["toolCallId"], results[0]["toolCallId"]}
+        assert len(ids) == 1
+        assert results[0]["content"] == ("rejected" if payload.get("approved") is False else "done")
     assert items in " ".join(lm.calls[-1].steps)
 
 
@@ -153,7 +165,7 @@ async def test_a_question_has_the_schema_of_its_answer_and_takes_the_value(
     async with web(tmp_path, lm, agent={"tools": [function]}) as client:
         [interrupt] = (await ran(client, run("r1", "Go.")))[-1]["outcome"]["interrupts"]
         assert [interrupt["reason"], interrupt["message"], interrupt["responseSchema"]] == [
-            "question",
+            "input_required",
             "Where?",
             schema,
         ]
