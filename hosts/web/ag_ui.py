@@ -338,7 +338,8 @@ def _made(kind: Callable[..., T], name: str, **fields: Any) -> T:
 def _interrupt(pause: Mapping[str, Any]) -> Interrupt:
     from ag_ui.core import Interrupt
 
-    options, kind = pause.get("options"), pause["kind"]
+    options = pause.get("options")
+    kind: str = pause["kind"]
     schemas = {"approval": dict(_APPROVAL), "question": {"enum": options} if options else pause.get("schema")}
     return Interrupt(
         id=pause["id"],

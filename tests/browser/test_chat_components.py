@@ -1,5 +1,6 @@
 """Chat components that others wrote, in a browser: assistant-ui over AG-UI, and deep-chat over the API of OpenAI."""
 
+import asyncio
 import shutil
 import subprocess
 from collections.abc import AsyncGenerator
@@ -61,18 +62,20 @@ async def page_of(browser: Browser, folder: Path, html: str) -> AsyncGenerator[P
         await browser.leave()
 
 
+def bundled(site: Path) -> None:
+    """Write `assistant_ui.jsx` with its packages into one file, as `app.js`."""
+    [esbuild] = MODULES.glob("@esbuild/*/bin/esbuild")
+    options = ["--bundle", "--jsx=automatic", '--define:process.env.NODE_ENV="production"', f"--outfile={site}/app.js"]
+    subprocess.run([esbuild, HERE / "assistant_ui.jsx", *options], check=True, capture_output=True, timeout=60)
+
+
 @pytest.fixture
 async def assistant_ui(browser: Browser, tmp_path: Path) -> AsyncGenerator[Page]:
     """The page of `assistant_ui.jsx`."""
     site = tmp_path / "site"
     site.mkdir()
-    [esbuild] = MODULES.glob("@esbuild/*/bin/esbuild")
-    bundled = [esbuild, HERE / "assistant_ui.jsx", "--bundle", "--jsx=automatic", f"--outfile={site / 'app.js'}"]
-    subprocess.run(
-        [*bundled, '--define:process.env.NODE_ENV="production"'], check=True, capture_output=True, timeout=60
-    )
-    html = "<div id=app></div><script src=app.js></script>"
-    async with page_of(browser, tmp_path, html) as page:
+    await asyncio.to_thread(bundled, site)
+    async with page_of(browser, tmp_path, "<div id=app></div><script src=app.js></script>") as page:
         yield page
 
 
