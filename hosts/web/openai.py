@@ -100,13 +100,13 @@ def _approval(one: _Completion, pauses: Sequence[Any], **more: Any) -> HttpRefus
     """Return the refusal of a completion whose turn waits for a person."""
     thread, request = one.call.given.thread, one.request
     # Not `base_url`: it is that of the app which this one is mounted in.
-    site = f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
-    console = f"{site}/console#/threads/{quote(thread, safe='')}" if one.has_console else None
+    site, named = request.url.replace(path=request.scope.get("root_path", ""), query=""), quote(thread, safe="")
+    console = f"{site}/console#/threads/{named}" if one.has_console else None
     return HttpRefused(
         409,
         "approval_required",
         "the turn waits for a person",
-        f"approve or answer it {f'at {console}' if console else f'with POST {base}threads/{named}/resume'}; then send "
+        f"approve or answer it {f'at {console}' if console else f'with POST {site}/threads/{named}/resume'}; then send "
         f"the next message, or this request again with the same {_KEY_HEADER} to get its answer",
         pauses=list(pauses),
         console=console,
