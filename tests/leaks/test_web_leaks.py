@@ -162,7 +162,7 @@ async def stored_roles(visit: Visit) -> None:
 @way
 async def pauses(visit: Visit) -> None:
     paused = events_in((await visit.say("do=buy what=hat")).text)[-1]["turn"]
-    answers = {each["id"]: {"approve": {}} for each in paused["pauses"]}
+    answers: dict[str, Any] = {each["id"]: {"approve": {}} for each in paused["pauses"]}
     assert (await visit.send("POST", f"{visit.thread}/resume", {"answers": answers})).status_code == 409
     other: dict[str, Any] = {"answers": answers, "role": {"content": awkward_canary(LENGTH, seed="other")}}
     visit.planted.append(other["role"]["content"])
