@@ -25,7 +25,7 @@ from ..service.call import Refused
 from ..service.records import TurnAnswer
 from ..service.threads import history, thread_of
 from .errors import error_content, internal
-from .turns import LOG, STREAM_HEADERS, EventStream, Failed, MessageArguments, TurnCall, WebCall, run_turn
+from .turns import LOG, EventStream, Failed, MessageArguments, TurnCall, WebCall, run_turn
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt, ResumeEntry, RunAgentInput
@@ -61,14 +61,7 @@ def ag_ui_routes(web: WebApp, checked: Any, body: Any) -> list[Route]:
         call = await _call(web, request, given)
         items = run_turn(call)
         first = await anext(items)
-        limits = web.parts.limits
-        return EventStream(
-            _sent(web, call, given, first, items),
-            headers=STREAM_HEADERS,
-            ping=limits.heartbeat,
-            send_timeout=limits.reader_stall,
-            sep="\n",
-        )
+        return EventStream(_sent(web, call, given, first, items), web.parts.limits)
 
     return [Route("/ag-ui", checked(run), methods=["POST"], name="ag_ui")]
 

@@ -135,7 +135,12 @@ class WebApp:
         if self._tokens is None and self._login is None:
             assert self._grant is not None, "the constructor requires one of the three"
             return self._grant
-        return await grant_of(request, tokens=self._tokens, login=self._login, workspace=self.workspace)
+        if not hasattr(request.state, "grant"):
+            request.state.grant = await grant_of(
+                request, tokens=self._tokens, login=self._login, workspace=self.workspace
+            )
+        found: Grant = request.state.grant
+        return found
 
     async def call(self, request: Request, model: type[WorkspaceArguments], given: Mapping[str, Any]) -> WebCall[Any]:
         """Check the arguments of a request and whether its sender reaches what they name.
@@ -174,12 +179,17 @@ class WebApp:
             Route("/attachments", self.checked(self._attach), methods=["POST"]),
             Route("/attachments/{sha256}", self.checked(self._attachment), methods=["GET"]),
             Route("/openapi.json", self.checked(self._openapi), methods=["GET"]),
-            *openai_routes(self, self.checked, _body),
-            *ag_ui_routes(self, self.checked, _body),
+            *openai_routes(self, self.checked, self._body_of_caller),
+            *ag_ui_routes(self, self.checked, self._body_of_caller),
         ]
+
+    async def _body_of_caller(self, request: Request) -> dict[str, Any]:
+        await self.grant(request)
+        return await _body(request)
 
     def _answering(self, endpoint: Endpoint) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
+            await self.grant(request)  # before the body is read
             given = {**await _arguments(request, endpoint), **request.path_params}
             if endpoint.kind == "events" and "last-event-id" in request.headers:
                 given["after"] = request.headers["last-event-id"]
@@ -260,7 +270,9 @@ class WebApp:
         assert isinstance(token, str)
         response = JSONResponse({"contract": 1, "logged_in": True})
         session = self._tokens.session(token, expires=int(time.time()) + SESSION_SECONDS)
-        secure, path = request.url.scheme == "https", request.scope.get("root_path") or "/"
+        path = request.scope.get("root_path") or "/"
+        # Behind a proxy that ends TLS, only the page's origin may tell.
+        secure = "https" in (request.url.scheme, request.headers.get("origin", "").partition(":")[0])
         response.set_cookie(
             SESSION_COOKIE, session, max_age=SESSION_SECONDS, path=path, httponly=True, samesite="strict", secure=secure
         )

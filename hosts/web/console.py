@@ -31,7 +31,7 @@ from ..service.call import Refused
 from ..service.following import reached_turn
 from ..service.members import society_of
 from ..service.society import SocietyOutcomesArguments, check_owner, graph_answer, is_owner, spawns_answer
-from .turns import STREAM_HEADERS, EventStream, WebCall
+from .turns import EventStream, WebCall
 
 if TYPE_CHECKING:
     from .app import WebApp
@@ -81,7 +81,7 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
         call = await web.call(request, WorkspaceArguments, dict(request.query_params))
         changes = _changes(web, call)
         first = await anext(changes)  # a refusal has a status
-        return EventStream(_all(first, changes), headers=STREAM_HEADERS, ping=15, sep="\n")
+        return EventStream(_all(first, changes), web.parts.limits)
 
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")
@@ -140,6 +140,8 @@ async def _changes(web: WebApp, call: WebCall[Any]) -> AsyncGenerator[ServerSent
                 async with agents.use(workspace) as agent:
                     now = {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
             except (Refused, WorldAgentError):  # the server ends, or its database cannot be reached now
+                if not before:
+                    raise
                 now = before
             changed = [name for name in now if now[name] != before.get(name)]
             if changed:

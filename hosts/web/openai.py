@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import quote
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -28,7 +28,7 @@ from ...core.events import Event, StepEnded, TextDelta, TextReplaced
 from ..service.call import ANY, Grant, Refused, reaches
 from ..service.records import TurnAnswer, TurnUsageRecord
 from .errors import HttpRefused, error_content, internal, openai_error, status_of
-from .turns import LOG, STREAM_HEADERS, Failed, MessageArguments, TurnCall, run_turn
+from .turns import LOG, EventStream, Failed, MessageArguments, TurnCall, run_turn
 
 if TYPE_CHECKING:
     from .app import WebApp
@@ -261,6 +261,7 @@ async def _call(app: WebApp, request: Request, given: Mapping[str, Any]) -> Turn
     _check_params(given)
     account = request.headers.get(ACCOUNT_HEADER)
     caller = {"workspace": _workspace(app, grant, given.get("model")), "account": account}
+    speaker = grant.caller(**caller).account  # also of a token with one account, which no header needs to name
     said = _messages(given.get("messages"))
     roles = [one.text for one in said if one.role in ("system", "developer") and one.text.strip()]
     *earlier, last = [one for one in said if one.role not in ("system", "developer")] or [_Said("", "")]
@@ -270,7 +271,7 @@ async def _call(app: WebApp, request: Request, given: Mapping[str, Any]) -> Turn
     text = last.text if last.text.strip() else "(an image)"
     arguments: dict[str, Any] = {
         **caller,
-        "thread": thread or _new_thread(account, key),
+        "thread": thread or _new_thread(speaker, key),
         "text": text if thread else _with_earlier(text, earlier),
         "role": {"content": "\n\n".join(roles)} if roles else None,
         "output": _output(given.get("response_format")),
@@ -326,14 +327,7 @@ async def _complete(app: WebApp, request: Request, given: Mapping[str, Any]) -> 
         assert isinstance(answer, TurnAnswer), "the last item is the answer"
         return JSONResponse(_object(one, answer), headers=one.headers)
     first = await anext(items)  # an error of a turn that cannot begin has a status
-    limits = call.parts.limits
-    return EventSourceResponse(
-        _lines(one, first, items),
-        headers={**STREAM_HEADERS, **one.headers},
-        ping=max(1, int(limits.heartbeat)),
-        send_timeout=limits.reader_stall,
-        sep="\n",
-    )
+    return EventStream(_lines(one, first, items), call.parts.limits, one.headers)
 
 
 async def _followed(one: _Completion) -> AsyncGenerator[Event | TurnAnswer]:

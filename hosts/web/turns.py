@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +39,7 @@ from ..service.call import Call, Refused
 from ..service.following import EventsRead, Following, Start, earlier_events, reached_turn, read_answer
 from ..service.members import enlist_member
 from ..service.next_steps import advised, name_turn
+from ..service.pool import Limits
 from ..service.records import EventsAnswer, TurnAnswer
 from ..service.threads import thread_of
 from ..service.validation import Label, Wire
@@ -50,6 +51,7 @@ A = TypeVar("A", bound=WorkspaceArguments)
 LOG = logging.getLogger("worldagent.web")
 
 EVENT_STREAM: Final = "text/event-stream"
+SILENT_SECONDS: Final = 1.0  # without a first event, after which the stream begins, so that its client can leave it
 QUIET_SECONDS: Final = 0.02  # seconds without another event, after which a JSON answer with events is sent
 STREAM_HEADERS: Final = {
     "Cache-Control": "no-cache, no-transform",
@@ -278,22 +280,39 @@ async def turn_response(request: Request, items: AsyncGenerator[Event | TurnAnsw
                 answer = item if isinstance(item, TurnAnswer) else None
         assert answer is not None, "the last item is the answer"
         return JSONResponse(answer.model_dump(mode="json"))
-    first = await anext(items)
-    if isinstance(first, TurnAnswer) and "last-event-id" in request.headers and first.turn.status != "running":
-        await items.aclose()
-        return Response(status_code=204)  # a browser's EventSource then stops to connect again
-    limits = call.parts.limits
-    return EventStream(
-        _sent(first, items),
-        headers=STREAM_HEADERS,
-        ping=limits.heartbeat,
-        send_timeout=limits.reader_stall,
-        sep="\n",
-    )
+    first = asyncio.ensure_future(anext(items))
+    try:
+        await asyncio.wait({first}, timeout=SILENT_SECONDS)
+    except asyncio.CancelledError:
+        first.cancel()
+        raise
+    if first.done():
+        item = first.result()  # or the error of a turn that cannot begin, which has a status
+        if isinstance(item, TurnAnswer) and "last-event-id" in request.headers and item.turn.status != "running":
+            await items.aclose()
+            return Response(status_code=204)  # a browser's EventSource then stops to connect again
+    return EventStream(_sent(first, items), call.parts.limits)
 
 
 class EventStream(EventSourceResponse):
-    """A stream whose client is disconnected if it does not read."""
+    """A stream whose client is disconnected if it does not read.
+
+    Args:
+        lines: What to send.
+        limits: When it is disconnected, and when a quiet stream sends a comment.
+        headers: Further headers.
+    """
+
+    def __init__(
+        self, lines: AsyncIterable[ServerSentEvent], limits: Limits, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            lines,
+            headers={**STREAM_HEADERS, **(headers or {})},
+            ping=limits.heartbeat,
+            send_timeout=limits.reader_stall,
+            sep="\n",
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -302,10 +321,12 @@ class EventStream(EventSourceResponse):
             LOG.info("a client has read nothing for %s s, and is disconnected", self.send_timeout)
 
 
-async def _sent(first: Event | TurnAnswer, rest: AsyncGenerator[Event | TurnAnswer]) -> AsyncIterator[ServerSentEvent]:
+async def _sent(
+    first: asyncio.Future[Event | TurnAnswer], rest: AsyncGenerator[Event | TurnAnswer]
+) -> AsyncIterator[ServerSentEvent]:
     async with aclosing(rest):
-        yield _message(first)
         try:
+            yield _message(await first)
             async for item in rest:
                 yield _message(item)
         except Failed as failed_:

@@ -305,6 +305,19 @@ async def test_without_a_header_a_repeated_key_is_one_turn_of_one_thread(tmp_pat
         assert len(model.seen) == 1
 
 
+async def test_a_key_of_another_account_is_another_turn(tmp_path: Path) -> None:
+    model = Prompts()
+
+    def login(request: Any) -> Grant:
+        return Grant(("novel",), (request.headers["x-user"],))  # of one account, on threads that accounts share
+
+    async with completing(tmp_path, model.lm, login=login) as ana:
+        async with of_user(str(ana.base_url).removesuffix("/v1/"), "bob") as bob:
+            for client in (ana, bob):
+                await say(client, thread=None, headers={"Idempotency-Key": "k1"})
+        assert len(model.seen) == 2
+
+
 async def test_images_are_attached_and_addresses_stay_addresses(tmp_path: Path) -> None:
     data, address = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}", "https://example.com/hat.png"
     parts = [{"type": "text", "text": "Which is red?"}]

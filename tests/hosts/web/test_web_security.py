@@ -31,12 +31,14 @@ async def test_a_person_who_is_not_logged_in_reaches_nothing(tmp_path: Path) -> 
     async with web(tmp_path, answering()) as client:
         for path in ("/me", "/threads", "/memory", "/events", "/turns/turn_1/events"):
             assert code(await _stranger(client, path)) == (401, "not_logged_in")
+        for path in ("/threads/main/messages", "/ag-ui"):  # before the body is read
+            assert code(await _stranger(client, path, content=b"{")) == (401, "not_logged_in")
 
 
-async def _stranger(client: Any, path: str) -> Any:
+async def _stranger(client: Any, path: str, **body: Any) -> Any:
     async with client_of(str(client.base_url), "") as stranger:
         del stranger.headers["x-user"]
-        return await stranger.get(path)
+        return await stranger.request("POST" if body else "GET", path, **body)
 
 
 async def test_a_token_is_accepted_in_the_header_and_refused_in_the_url(tmp_path: Path) -> None:
@@ -59,11 +61,15 @@ async def test_a_page_logs_in_with_a_token_once_and_out_again(tmp_path: Path) ->
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         assert "secret-of-ana" not in cookie
+        assert "Secure" not in cookie
         assert (await client.get("/me")).json()["account"] == "ana"
         assert (await client.post("/logout")).status_code == 200
         assert code(await client.get("/me")) == (401, "not_logged_in")
         client.cookies.set("worldagent_session", "99999999999.0000")
         assert code(await client.get("/me")) == (401, "not_logged_in")
+        behind_tls = {"Origin": f"https://{client.base_url.netloc.decode()}"}  # of a proxy that ends it
+        response = await client.post("/login", json={"token": "secret-of-ana"}, headers=behind_tls)
+        assert "Secure" in response.headers["set-cookie"]
 
 
 @pytest.mark.parametrize(

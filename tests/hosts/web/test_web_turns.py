@@ -8,9 +8,10 @@ import pytest
 
 from support.agents import answering
 from support.sidecar_served import Held
-from support.web import BOUND, STREAM, client_of, events_in, say, web
-from worldagent import tool
-from worldagent.hosts.web import Limits
+from support.web import BOUND, STREAM, client_of, events_in, say, served, web
+from worldagent import WorldAgent, tool
+from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.web import Grant, Limits, WebApp
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("T4", "T10")
@@ -153,3 +154,32 @@ async def test_an_account_runs_and_follows_so_many_turns_and_the_others_are_not_
         gate.go.set()
         assert [(await each)[-1]["turn"]["status"] for each in (first, others)] == ["done", "done"]
         assert (await say(ana, "And?", thread="other"))[-1]["turn"]["status"] == "done"
+
+
+async def test_a_reader_that_waits_for_a_silent_turn_has_its_stream_and_frees_its_place(tmp_path: Path) -> None:
+    gate, limits = Held(), Limits(account_readers=2)
+    async with web(tmp_path, ScriptedLM(gate), limits=limits) as client:
+        first = asyncio.create_task(say(client, "Well?"))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        turn_id = (await client.get("/threads")).json()["threads"][0]["turn_id"]
+        path, last = f"/turns/{turn_id}/events", (await client.get(f"/turns/{turn_id}/events")).json()["seq"]
+
+        async def follow() -> int:
+            async with client.stream("GET", path, headers={**STREAM, "Last-Event-ID": str(last)}) as response:
+                return response.status_code
+
+        assert await follow() == 200
+        async with asyncio.timeout(BOUND):
+            while await follow() != 200:  # until the server has noticed that the first one has left
+                pass
+        gate.go.set()
+        assert (await first)[-1]["turn"]["status"] == "done"
+
+
+async def test_notices_of_an_agent_that_cannot_open_are_an_error(tmp_path: Path) -> None:
+    def make(workspace: str) -> WorldAgent:
+        raise InvalidArgument("there is no such workspace", remedy="name another")
+
+    async with served(WebApp(make, grant=Grant(workspaces=("*",), accounts=("*",)))) as url, client_of(url) as client:
+        refused = await client.get("/live", params={"workspace": "none"})
+        assert [refused.status_code, refused.json()["error"]["code"]] == [400, "invalid_argument"]
