@@ -474,7 +474,8 @@ class WorldAgent:
         if recall is None:
             raise InvalidArgument(
                 "this agent has no memory, or its profile switches it off",
-                remedy="create it with memory=Memory(), and without long_term_memory: false in its profile",
+                remedy="create it with memory=Memory(), or set WORLDAGENT_MEMORY=true, and do not set "
+                "long_term_memory: false in its profile",
             )
         return WorkspaceMemory(recall.source, self.workspace, parts)
 

@@ -49,6 +49,7 @@ async def console(browser: Browser, dark: bool) -> None:
             id="morning",
             workspace="shop",
             account="ana",
+            thread="ana:morning",
             when=Cron("30 7 * * MON-FRI"),
             starts=StartMessage(QUESTIONS[0]),
         )
@@ -87,6 +88,8 @@ async def console(browser: Browser, dark: bool) -> None:
                     await expect(page.get_by_text("may call")).to_be_visible()
                 if name == "chat":
                     await expect(page.locator(".tiers .badge").first).to_be_visible()
+                if name in ("waiting", "schedules"):
+                    await expect(page.locator(".card").first).to_be_visible()
                 await taken(page, f"console-{name}", dark)
             await browser.leave()
 

@@ -39,6 +39,7 @@ from .turns import Failed, WebCall, failed, follow_turn, run_turn, turn_response
 MAX_BODY_BYTES: Final = 4 << 20
 DRAIN_SECONDS: Final = 5.0
 _JSON: Final = "application/json"
+_UNTYPED: Final = ("", "application/x-www-form-urlencoded")  # the second is what curl says of every body
 
 log = logging.getLogger("worldagent.web")
 
@@ -288,12 +289,12 @@ class WebApp:
         query = dict(request.query_params)
         name = query.pop("name", None)
         call = await self.call(request, WorkspaceArguments, query)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower() or None
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         async with self.parts.agents.use(call.caller.workspace) as agent:
             data = await _read(request, agent.attachments.limit)
             if not data:
                 raise AttachmentInvalid("the request has no content", remedy="send the file as the body of the request")
-            stored = await agent.attachments.add(data, name=name, media_type=kind)
+            stored = await agent.attachments.add(data, name=name, media_type=None if kind in _UNTYPED else kind)
         return JSONResponse({"contract": 1, "attachment": stored.to_json()})
 
     async def _attachment(self, request: Request) -> Response:
@@ -327,7 +328,7 @@ def path_of(request: Request) -> str:
 
 async def _arguments(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.has_body:
-        return await _body(request)
+        return {**request.query_params, **await _body(request)}
     query = request.query_params
     many = {name for name, field in endpoint.arguments.model_fields.items() if "list[" in str(field.annotation).lower()}
     return {name: query.getlist(name) if name in many else query[name] for name in query}

@@ -90,6 +90,7 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
         Route("/turns/{turn_id}/trace", web.checked(trace), methods=["GET"]),
         Route("/members/{member}", web.checked(member), methods=["GET"]),
         Route("/live", web.checked(live), methods=["GET"]),
+        Route("/", index, methods=["GET"]),
         Route("/console", index, methods=["GET"]),
         Mount("/console", _Pages(directory=STATIC, html=True)),
     ]

@@ -140,11 +140,13 @@ async def grant_of(
         answer = login(request)
         found = await answer if inspect.isawaitable(answer) else answer
     if found is None:
+        token_remedy = "log in, or send the header `Authorization: Bearer TOKEN` with a token that this server accepts"
         raise HttpRefused(
             401,
             "not_logged_in",
             "the request does not say who sends it",
-            "log in, or send the header `Authorization: Bearer TOKEN` with a token that this server accepts",
+            "log in to the app that has these pages, then try again" if tokens is None else token_remedy,
+            accepts_tokens=tokens is not None,
         )
     if isinstance(found, Grant):
         return found

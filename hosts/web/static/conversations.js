@@ -21,10 +21,11 @@ export async function show(view, rest) {
     const { threads } = await get("threads", { limit: 100, query: search.value.trim() || null, archived: archived.checked });
     const focused = document.activeElement?.dataset?.thread;
     list.replaceChildren(...threads.map((each) => h("li", {},
-      h("a", { href: `#/threads/${encodeURIComponent(each.thread)}`, "data-thread": each.thread, "aria-current": current?.id === each.thread ? "true" : null },
+      h("a", { href: `#/threads/${encodeURIComponent(each.thread)}`, "data-thread": each.thread, "aria-current": current?.is(each.thread) ? "true" : null },
         h("span", { class: "title" }, each.title ?? each.thread),
         h("span", { class: "row" }, status(each.status), time(each.since))))));
     if (!threads.length) list.append(h("li", {}, empty(search.value ? "Nothing is found." : "No conversation yet.")));
+    current?.name(threads.find((each) => current.is(each.thread))?.title);
     if (focused) list.querySelector(`[data-thread="${CSS.escape(focused)}"]`)?.focus();
   }
 
@@ -86,7 +87,7 @@ function one(pane, id, isNew, changed) {
       return;
     }
     const mine = record.kind === "message";
-    const made = bubble(mine ? "mine" : "answer", mine ? record.body.name ?? record.author : "agent", mine ? h("p", {}, said) : markdown(said));
+    const made = bubble(mine ? "mine" : "answer", mine ? record.body.name ?? (record.author === "user" ? "you" : record.author) : "agent", mine ? h("p", {}, said) : markdown(said));
     const trace = !mine && record.turn_id ? [h("a", { href: `#/traces/${encodeURIComponent(record.turn_id)}` }, "trace")] : [];
     made.firstChild.append(time(record.at), ...trace, h("button", { type: "button", class: "quiet", onclick: () => fork(record.id) }, "fork"));
     if (!mine && record.turn_id) made.append(rating(record.turn_id));
@@ -170,8 +171,6 @@ function one(pane, id, isNew, changed) {
     seen = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
     log.replaceChildren();
     messages.forEach(message);
-    const first = messages.find((each) => each.kind === "message");
-    if (first) title.textContent = first.body.text?.slice(0, 60) ?? id;
     if (!messages.length) log.append(empty("Nothing was said here yet."));
     turn = state.turn_id;
     tools.replaceChildren(state.status ? status(state.status) : "", h("button", { type: "button", class: "quiet", onclick: rename }, "rename"),
@@ -239,7 +238,9 @@ function one(pane, id, isNew, changed) {
   role.addEventListener("change", explain);
 
   return {
-    id, refresh, leave: () => ends.abort(),
+    refresh, leave: () => ends.abort(),
+    is: (other) => other === id || other.endsWith(`:${id}`), // the server puts an account before the id of a new one
+    name: (stored) => { if (stored) title.textContent = stored; },
     load: async () => { if (isNew) { log.append(empty("Say something to begin.")); field.focus(); } else await load(); },
   };
 }

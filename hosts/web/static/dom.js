@@ -66,6 +66,7 @@ export function dialog(title, ...content) {
   made.addEventListener("close", () => { made.remove(); before?.focus(); });
   document.body.append(made);
   made.showModal();
+  made.querySelector("form :is(input, textarea, select, button)")?.focus();
   return made;
 }
 

@@ -42,22 +42,25 @@ async function open() {
   if (page?.name === name && page.move) return page.move(rest);
   page?.leave?.();
   view.replaceChildren();
+  document.querySelectorAll("#notices .bad").forEach((each) => each.remove());
   page = { name };
   try {
     page = { name, ...(await PAGES[name].show(view, rest)) };
   } catch (error) {
-    failed(error);
+    failed(error, PAGES[name].title || "Trace");
   }
 }
 
-/** Show an error where it is seen. */
-export function failed(error) {
+/** Show an error where it is seen: in place of a page that cannot be shown, of which `title` is given, or in passing. */
+export function failed(error, title = "") {
   if (!(error instanceof ApiError)) throw error;
-  if (error.status === 401) return login();
+  if (error.status === 401) return login(error);
   if (error.code === "invalid_argument" && error.record.problem.includes("workspace")) return choose();
-  if (!view.childElementCount) view.replaceChildren(empty(`${error.record.problem}. ${error.record.remedy}.`));
-  notice(error.message, "bad");
+  if (!title) return notice(error.message, "bad");
+  view.replaceChildren(h("section", { class: "page" }, h("h1", {}, title), empty(sentences(error.record))));
 }
+
+const sentences = ({ problem, remedy }) => [problem, remedy].map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
 
 window.addEventListener("unhandledrejection", (event) => {
   if (event.reason instanceof ApiError) { event.preventDefault(); failed(event.reason); }
@@ -66,7 +69,13 @@ window.addEventListener("unhandledrejection", (event) => {
 
 // --- who speaks ---------------------------------------------------------------------------------------------------------
 
-function login() {
+function login(error) {
+  page?.leave?.();
+  page = null;
+  if (!error.record.accepts_tokens) {
+    view.replaceChildren(h("section", { class: "card narrow" }, h("h1", {}, "Log in"), h("p", {}, sentences(error.record))));
+    return;
+  }
   const token = h("input", { type: "password", id: "token", autocomplete: "current-password", required: true });
   const problem = h("p", { class: "problem", role: "alert" });
   const form = h("form", { class: "card narrow" },
@@ -77,8 +86,6 @@ function login() {
     try { await call("POST", "login", { token: token.value }); await begin(); }
     catch (error) { problem.textContent = error.record?.problem ?? String(error); }
   });
-  page?.leave?.();
-  page = null;
   view.replaceChildren(form);
   token.focus();
 }

@@ -29,7 +29,7 @@ export async function show(view) {
     const fire = async () => { await call("POST", `${path}/run`); notice("Fired.", "good"); await runs(schedule.id, table); };
     return h("li", { class: "card" },
       h("div", { class: "row" }, h("h2", {}, schedule.id), schedule.paused ? badge("paused", "warn") : badge("on", "good"), schedule.account ? badge(schedule.account, "info") : null),
-      h("p", {}, words(schedule.when), ` (${schedule.zone})`),
+      h("p", {}, words(schedule.when), ` (${schedule.zone})`), h("p", { class: "hint" }, "starts ", words(schedule.starts)),
       h("p", { class: "hint" }, "next: ", schedule.paused ? "none while paused" : time(schedule.next_slot)),
       h("div", { class: "row" }, h("button", { type: "button", onclick: change }, schedule.paused ? "Resume" : "Pause"),
         h("button", { type: "button", onclick: fire }, "Fire now"),
@@ -39,7 +39,7 @@ export async function show(view) {
   async function refresh() {
     const { schedules } = await get("schedules");
     list.replaceChildren(...schedules.map(row));
-    if (!schedules.length) list.append(h("li", {}, empty("There is no schedule.")));
+    if (!schedules.length) list.append(h("li", {}, empty("There is no schedule. POST /schedules and the command `worldagent schedule add` add one, and `worldagent worker` starts what is due.")));
   }
 
   await refresh();

@@ -283,3 +283,34 @@ async def test_pages_are_accessible_and_fit_a_phone(tmp_path: Path, browser: Bro
                 await page.wait_for_load_state("load")
                 assert await serious_faults(page) == [], (path, width)
                 assert not await scrolls_sideways(page), (path, width)
+
+
+async def test_a_new_title_stays_and_its_dialog_takes_what_is_typed(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
+    async with console(tmp_path, browser) as (url, agent):
+        await agent.thread("ana:main", account="ana").converse("Hello there.")
+        await page.goto(f"{url}#/threads/ana%3Amain")
+        await expect(page.get_by_role("heading", name="Hello there.")).to_be_visible()
+        await page.get_by_role("button", name="rename").click()
+        await page.keyboard.press("ControlOrMeta+a")
+        await page.keyboard.type("Notes of the day")
+        await page.keyboard.press("Enter")
+        for _ in range(2):
+            await expect(page.get_by_role("heading", name="Notes of the day")).to_be_visible()
+            await page.reload()
+
+
+async def test_the_pages_say_what_is_off_and_who_may_come_in(tmp_path: Path, page: Page, browser: Browser) -> None:
+    app = WebApp(scripted_agent(tmp_path, ScriptedLM(said)), login=lambda request: request.headers.get("x-user"))
+    async with served(app) as url:
+        browser.allow("status of 40[01]")
+        await page.goto(url)  # leads to the console
+        await expect(page.get_by_text("Log in to the app that has these pages")).to_be_visible()
+        await expect(page.get_by_label("Token")).to_have_count(0)
+        await page.set_extra_http_headers({"x-user": "ana"})
+        await page.goto(f"{url}/console/#/memory")
+        await page.reload()
+        await expect(page.get_by_text("This agent has no memory")).to_be_visible()
+        await expect(page.get_by_role("searchbox")).to_have_count(0)
+        await browser.leave()

@@ -183,3 +183,16 @@ async def test_notices_of_an_agent_that_cannot_open_are_an_error(tmp_path: Path)
     async with served(WebApp(make, grant=Grant(workspaces=("*",), accounts=("*",)))) as url, client_of(url) as client:
         refused = await client.get("/live", params={"workspace": "none"})
         assert [refused.status_code, refused.json()["error"]["code"]] == [400, "invalid_argument"]
+
+
+async def test_a_query_beside_a_body_is_read_and_a_file_of_curl_has_the_type_of_its_name(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine."), login=None, grant=Grant(("novel",), ("*",))) as client:
+        role = {"role": {"content": "Be terse."}}
+        assert (await client.put("/roles/account", params={"account": "ana"}, json=role)).json()["role"][
+            "scope_id"
+        ] == "ana"
+        typed = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl sends unless it is told otherwise
+        sent = await client.post(
+            "/attachments", params={"name": "notes.txt"}, content=b"The hat is red.", headers=typed
+        )
+        assert sent.json()["attachment"]["media_type"] == "text/plain"
