@@ -28,7 +28,7 @@ from dspy.lm15 import Request
 
 from worldagent import Storage, WorldAgent
 from worldagent.benchmarks._stubs import QUESTION, answering, constant_lm
-from worldagent.hosts.web import WebApp
+from worldagent.hosts.web import Limits, WebApp
 
 PIECES: Final = 40
 SLOW_PIECES: Final = 60
@@ -195,7 +195,8 @@ def _login(request: object) -> str:
 def _serve(home: str, delay: str, pace: str) -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it, as with `serve --web`
-    app = WebApp(agent_in(Path(home), delay=float(delay), pace=float(pace)), login=_login)
+    limits = Limits(account_turns=1000, account_readers=10_000)  # all of its clients are one account
+    app = WebApp(agent_in(Path(home), delay=float(delay), pace=float(pace)), login=_login, limits=limits)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)).run(sockets=[listener])
 
