@@ -21,10 +21,6 @@ from .validation import Wire
 _ASKED = Caller(CONVERSATION, model_influenced=True)
 
 
-class FunctionListArguments(WorkspaceArguments):
-    """Arguments of `function_list`."""
-
-
 class FunctionRecord(Wire):
     """A function, a worker or a shape."""
 
@@ -51,7 +47,7 @@ class FunctionListAnswer(Answer):
     functions: list[FunctionRecord] = Field(description="by name")
 
 
-async def function_list(call: Call[FunctionListArguments], agent: WorldAgent) -> FunctionListAnswer:
+async def function_list(call: Call[WorkspaceArguments], agent: WorldAgent) -> FunctionListAnswer:
     """Return what the conversation can call, and for the owner of the workspace and operators everything else, too.
 
     The workers of members are among the rest, and only the owner and operators see members.
@@ -93,4 +89,4 @@ def _decision(function: Function, policy: Policy) -> Decision | Literal["depends
     return found.pop() if len(found) == 1 else "depends"
 
 
-__all__ = ["FunctionListArguments", "function_list"]
+__all__ = ["function_list"]

@@ -18,10 +18,6 @@ from .validation import Label, Wire
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-class SkillListArguments(WorkspaceArguments):
-    """Arguments of `skill_list`."""
-
-
 class SkillShowArguments(WorkspaceArguments):
     """Arguments of `skill_show`."""
 
@@ -71,7 +67,7 @@ class SkillShowAnswer(Answer):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-async def skill_list(call: Call[SkillListArguments], agent: WorldAgent) -> SkillListAnswer:
+async def skill_list(call: Call[WorkspaceArguments], agent: WorldAgent) -> SkillListAnswer:
     """Return the skills that the agent can run."""
     return SkillListAnswer(skills=[SkillRecord(**_listed(entry, header)) for entry, header in _usable(agent)])
 
@@ -115,4 +111,4 @@ def _listed(entry: SkillEntry, header: SkillHeader) -> dict[str, str]:
     return {"name": header.name, "description": header.description, "level": entry.level}
 
 
-__all__ = ["SkillListArguments", "SkillShowArguments", "skill_list", "skill_show"]
+__all__ = ["SkillShowArguments", "skill_list", "skill_show"]

@@ -191,7 +191,7 @@ async def test_a_query_beside_a_body_is_read_and_a_file_of_curl_has_the_type_of_
         assert (await client.put("/roles/account", params={"account": "ana"}, json=role)).json()["role"][
             "scope_id"
         ] == "ana"
-        typed = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl sends unless it is told otherwise
+        typed = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl sends by default
         sent = await client.post(
             "/attachments", params={"name": "notes.txt"}, content=b"The hat is red.", headers=typed
         )
