@@ -1,12 +1,14 @@
 """What every test gets: no setting of this machine's user, none of their folders, and repeatable property tests."""
 
+import faulthandler
 import os
 import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 from support.databases import ENGINES, Engine
@@ -30,8 +32,31 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
 
+_CLEANING_UP = 120.0  # seconds
+
 # An address or key of the user's would send a test to a real service, or dspy to another engine.
 _FOREIGN = ("WORLDAGENT_", "OPENAI_", "ANTHROPIC_", "DSPY_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """End the process at twice a test's time limit, with all stacks; xdist then names the test and runs the others.
+
+    pytest-timeout raises in the main thread. asyncio can swallow that, and native code that never returns does not
+    see it.
+    """
+    _end_process_after(2 * settings.timeout, item)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Bound what a failed test still cleans up; pytest has just removed the bound of the test."""
+    _end_process_after(_CLEANING_UP, node)
+
+
+def _end_process_after(seconds: float, node: pytest.Item | pytest.Collector) -> None:
+    # Each call replaces the one before. The file is what stderr was before pytest began to capture it.
+    faulthandler.dump_traceback_later(seconds, exit=True, file=node.config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.fixture(autouse=True)
