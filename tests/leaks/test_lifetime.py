@@ -44,8 +44,40 @@ ENDED = [
 ]
 
 
-async def run(case: Case, home: Path, role: Role, kept: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Run the turn, drop all that it gave, and say who holds the role's text while the agent is still open."""
+class Look:
+    """What keeps a text or a resolved role alive that did not at the beginning.
+
+    Tests that leave a tool behind on purpose leave its turn's role, too.
+    """
+
+    def __init__(self, content: str) -> None:
+        self._content = content
+        self._roles = _roles()
+        self._holders = holders(content)  # this object is one
+
+    def left(self) -> list[str]:
+        """Give what is left now: roles, and the types of objects that refer to the text."""
+        roles = [each for each in _roles() if not any(each is known for known in self._roles)]
+        return [*map(repr, roles), *(name for name, _ in holders(self._content) - self._holders)]
+
+    async def left_in_the_end(self) -> list[str]:
+        """Give what is left once the loop and its threads had a moment to let go of their last job."""
+        left: list[str] = []
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            left = self.left()
+            if not left:
+                break
+        return left
+
+
+def _roles() -> list[ResolvedRole]:
+    gc.collect()
+    return [item for item in gc.get_objects() if type(item) is ResolvedRole and item is not NO_ROLE]
+
+
+async def run(case: Case, home: Path, role: Role, look: Look) -> list[str]:
+    """Run the turn, drop all that it gave, and say what keeps the role while the agent is still open."""
     behaviour = Behaviour(case)
     lm = ScriptedLM(behaviour)
     async with opened(case, home, lm) as agent:
@@ -59,25 +91,16 @@ async def run(case: Case, home: Path, role: Role, kept: set[tuple[str, int]]) ->
         del turn
         assert case.content in "".join(call.text for call in lm.calls)
         lm.calls.clear()
-        for _ in range(3):  # the loop lets go of a task only after the step that it woke
-            await asyncio.sleep(0)
-        return holders(case.content) - kept
+        return await look.left_in_the_end()
 
 
 @pytest.mark.requirement("R3", "R7")
 @pytest.mark.parametrize("case", ENDED, ids=str)
 async def test_after_a_turn_no_object_holds_its_role(tmp_path: Path, case: Case) -> None:
-    role, content = role_of(case), case.content
-    before = alive()
-    left = await run(case, tmp_path, role, holders(content))
-    assert left == set()
-    assert [item for item in alive() if not any(item is each for each in before)] == []
-
-
-def alive() -> list[ResolvedRole]:
-    """Every resolved role of this process; tests that leave a tool behind on purpose leave its turn's, too."""
-    gc.collect()
-    return [item for item in gc.get_objects() if type(item) is ResolvedRole and item is not NO_ROLE]
+    role = role_of(case)
+    look = Look(case.content)
+    assert await run(case, tmp_path, role, look) == []
+    assert look.left() == []
 
 
 class Asks(BaseModel):
@@ -114,18 +137,14 @@ async def handle(params: Asks, ctx: TaskContext) -> Asks:
 @pytest.mark.requirement("R3", "R7")
 @pytest.mark.parametrize("body", ["handler", "module"])
 async def test_a_task_that_a_body_leaves_behind_keeps_no_role_alive(tmp_path: Path, body: str) -> None:
-    content = canary(30, seed=body)
-    before, living = holders(content), alive()
+    look = Look(canary(30, seed=body))
     shapes = [
         Shape("handler", Asks, Asks, handle, entry=Review),
         module_shape("module", Beats(), params=Asks, result=Asks, entry=Review),
     ]
     async with scripted_agent(tmp_path, answering(), tools=[beat], shapes=shapes) as agent:
         await agent.thread("t").task(body, Asks(), role=Role("r", canary(30, seed=body)))
-        for _ in range(5):  # the loop lets go of a task only after the step that it woke
-            await asyncio.sleep(0)
-        assert [item for item in alive() if not any(item is each for each in living)] == []
-        assert holders(content) - before == set()
+        assert await look.left_in_the_end() == []
     assert Beats.beating
     for task in Beats.beating:
         task.cancel()
@@ -137,8 +156,8 @@ async def test_a_task_that_a_body_leaves_behind_keeps_no_role_alive(tmp_path: Pa
 @pytest.mark.parametrize("model", ["answer", "down-500", "slow"])
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_connection_that_is_kept_keeps_no_role_alive(tmp_path: Path, model: str, streamed: bool) -> None:
-    content, living = canary(400, seed=f"{model} {streamed}"), alive()
-    before = holders(content)
+    content = canary(400, seed=f"{model} {streamed}")
+    look = Look(content)
 
     async def use(thread: Thread, role: Role) -> None:
         if not streamed:
@@ -155,10 +174,7 @@ async def test_a_connection_that_is_kept_keeps_no_role_alive(tmp_path: Path, mod
                 await use(agent.thread("t"), Role("r", canary(400, seed=f"{model} {streamed}")))
             assert content in stub.asked()
             stub.requests.clear()
-            for _ in range(5):  # the loop lets go of a task only after the step that it woke
-                await asyncio.sleep(0)
-            assert [item for item in alive() if not any(item is each for each in living)] == []
-            assert holders(content) - before == set()
+            assert await look.left_in_the_end() == []
 
 
 HOSTED = [
@@ -171,8 +187,7 @@ HOSTED = [
 @pytest.mark.requirement("R7", "R9")
 @pytest.mark.parametrize("case", HOSTED, ids=str)
 async def test_after_an_agent_is_closed_no_object_holds_a_role_of_its_host(tmp_path: Path, case: Case) -> None:
-    content = case.content
-    before = holders(content)
+    look = Look(case.content)
     lm = ScriptedLM(Behaviour(case))
 
     async def use() -> None:
@@ -180,22 +195,20 @@ async def test_after_an_agent_is_closed_no_object_holds_a_role_of_its_host(tmp_p
             await put_role(case, agent)
             with contextlib.suppress(WorldAgentError):
                 await ask(case, agent.thread("t", account="ana", channel="den"), None)
-            assert content in "".join(call.text for call in lm.calls)
-            assert holders(content) - before, "no object held it while it was in use, so this shows nothing"
+            assert case.content in "".join(call.text for call in lm.calls)
+            assert look.left(), "no object held it while it was in use, so this shows nothing"
             lm.calls.clear()
 
     await use()
-    for _ in range(5):  # the loop lets go of a task only after the step that it woke
-        await asyncio.sleep(0)
-    assert holders(content) - before == set()
+    assert await look.left_in_the_end() == []
 
 
 @pytest.mark.requirement("R3")
 async def test_a_text_that_an_object_holds_is_found() -> None:
     content = Case("converse", "call", "sync", "answers", 400).content
-    before = holders(content)
+    look = Look(content)
     kept = [{"plain": f"Act as {content.upper()}."}]
-    assert holders(content) - before, kept
+    assert "list" in look.left(), kept
 
 
 @pytest.mark.requirement("R3", "R7")
@@ -217,7 +230,7 @@ async def test_an_error_that_is_kept_holds_no_role_in_the_frames_of_the_call(tmp
 @pytest.mark.requirement("R3", "R7")
 async def test_an_error_of_a_turn_that_did_not_come_to_begin_keeps_no_role_alive(tmp_path: Path) -> None:
     case = Case("stream", "call", "sync", "answers", 400)
-    before = holders(case.content)
+    look = Look(case.content)
     async with scripted_agent(tmp_path, answering(), settings={"thread_wait": 0.0}) as agent:
         async with agent._runner.parts.stores.leases.hold("novel/t", wait=1):
             stream = agent.thread("t").stream("Hi", role=role_of(case))
@@ -225,9 +238,7 @@ async def test_an_error_of_a_turn_that_did_not_come_to_begin_keeps_no_role_alive
                 async with stream:
                     await stream.wait()
         del stream
-        await asyncio.sleep(0)
-        left = holders(case.content) - before
-        assert left == set(), [o for o in gc.get_objects() if id(o) in {i for _, i in left}]
+        assert await look.left_in_the_end() == []
     assert caught.value.__traceback__ is not None
 
 
@@ -236,18 +247,14 @@ async def test_an_error_of_a_turn_that_did_not_come_to_begin_keeps_no_role_alive
 async def test_an_error_that_is_kept_keeps_no_resolved_role_alive(tmp_path: Path, outcome: str) -> None:
     case = Case("stream", "call", "sync", outcome, 400)
     role, lm = role_of(case), ScriptedLM(Behaviour(case))
-    before, living = holders(case.content), alive()
+    look = Look(case.content)
     async with opened(case, tmp_path, lm) as agent:
         with pytest.raises(WorldAgentError) as caught:
             await agent.thread("t").converse("Hi", role=role)
         assert type(caught.value) is EXPECTED[outcome]
         assert case.content in "".join(call.text for call in lm.calls)
         lm.calls.clear()
-        for _ in range(5):  # the loop lets go of a task only after the step that it woke
-            await asyncio.sleep(0)
-        assert [item for item in alive() if not any(item is each for each in living)] == []
-        left = holders(case.content) - before
-        assert left == set(), [o for o in gc.get_objects() if id(o) in {i for _, i in left}]
+        assert await look.left_in_the_end() == []
     assert caught.value.__traceback__ is not None
 
 

@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from support.agents import answering, scripted_agent
 from support.leaks import LONG, SHORT, Watch, spans, watch
-from support.processes import eventually
+from support.processes import children, eventually
 from support.raw_hosts import command, raw_host, raw_process
 from support.role_host_stub import StubHost, over_http
 from support.role_hosts import HostProcess, Kind, Mode, host, opened
@@ -90,6 +89,7 @@ async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, b
 
 @pytest.mark.parametrize(("kind", "mode"), [("http", "legacy"), ("stdio", "auto")])
 async def test_a_host_killed_during_a_put_leaves_no_role(tmp_path: Path, kind: Kind, mode: Mode) -> None:
+    before = children()
     async with (
         apart(kind, tmp_path / "host", broken="hangs", mode=mode, timeout=30) as given,
         watching(tmp_path / "home") as seen,
@@ -98,7 +98,7 @@ async def test_a_host_killed_during_a_put_leaves_no_role(tmp_path: Path, kind: K
         put = asyncio.create_task(seen.outcome(store.put(Tier.WORKSPACE, "w", Role("x", LONG))))
         log = tmp_path / "host" / "host.log"
         assert await eventually(lambda: log.exists() and "hanging" in log.read_text(), 30)
-        for process in psutil.Process().children():
+        for process in children() - before:
             process.kill()
         await put
         assert [type(error) for error in seen.errors] == [HostUnavailable]

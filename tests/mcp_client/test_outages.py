@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.processes import eventually, held, others
+from support.processes import children, eventually, held, others
 from support.role_host_stub import StubHost, over_http
 from support.role_hosts import HostProcess, Kind, Mode, host, opened
 from worldagent import Role, Tier
@@ -95,6 +95,7 @@ async def test_cancelling_a_call_cancels_it_alone_in_the_host(tmp_path: Path, ki
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_closing_from_another_task_ends_running_calls_and_refuses_more(tmp_path: Path, kind: Kind) -> None:
+    before = children()
     with host(kind, tmp_path, broken="hangs", timeout=30) as given:
         store = HostRoleStore(given)
         call = asyncio.create_task(store.list(LISTED))
@@ -106,7 +107,7 @@ async def test_closing_from_another_task_ends_running_calls_and_refuses_more(tmp
             await store.list(LISTED)
         await store.aclose()
         assert others() == 0
-        assert psutil.Process().children() == []
+        assert children() <= before
 
 
 async def test_closing_does_not_wait_for_a_host_that_says_nothing_nor_for_a_pause() -> None:
@@ -134,6 +135,7 @@ async def test_a_store_is_refused_in_a_second_event_loop_until_it_is_closed(tmp_
         """Run in a loop of another thread, while this one goes on."""
         return asyncio.to_thread(asyncio.run, asyncio.wait_for(work, 10))
 
+    before = children()
     with host("stdio", tmp_path, timeout=20) as given:
         store = HostRoleStore(given)
         await store.put(Tier.WORKSPACE, "w", Role("x", "y"))
@@ -152,7 +154,7 @@ async def test_a_store_is_refused_in_a_second_event_loop_until_it_is_closed(tmp_
 
         for _ in range(2):
             assert await elsewhere(again()) == {Tier.WORKSPACE: Role("x", "y")}
-        assert psutil.Process().children() == []
+        assert children() <= before
 
 
 async def test_more_calls_than_can_wait_are_refused() -> None:
@@ -187,6 +189,7 @@ async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path) -> No
 async def test_stopped_program_is_restarted_and_stopped_service_used_again(tmp_path: Path, kind: Kind) -> None:
     """Calls to a host that is there and does nothing end in time, and so does closing."""
     kept = Role("x", "kept")
+    before = children()
     limits = dict[str, Any](timeout=0.5 if kind == "http" else 1.0, connect_timeout=60.0)
     async with AsyncExitStack() as stack:
         if kind == "http":
@@ -195,7 +198,7 @@ async def test_stopped_program_is_restarted_and_stopped_service_used_again(tmp_p
             given = stack.enter_context(host("stdio", tmp_path, **limits))
         store = HostRoleStore(given)
         await store.put(Tier.WORKSPACE, "w", kept)
-        [child] = psutil.Process().children()
+        [child] = children() - before
         child.suspend()
         for _ in range(5 if kind == "http" else 2):
             began = time.monotonic()
@@ -207,9 +210,10 @@ async def test_stopped_program_is_restarted_and_stopped_service_used_again(tmp_p
             child.resume()
         assert await store.list(LISTED) == {Tier.WORKSPACE: kept}
         assert kind == "http" or await eventually(lambda: not psutil.pid_exists(child.pid), 4)
-        psutil.Process().children()[0].suspend()
+        [child] = children() - before
+        child.suspend()
         began = time.monotonic()
         await store.aclose()
         assert time.monotonic() - began < 3.5
         assert others() == 0
-        assert len(psutil.Process().children()) == (kind == "http")
+        assert len(children() - before) == (kind == "http")

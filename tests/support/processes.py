@@ -130,6 +130,11 @@ def held() -> tuple[int, int, int]:
     return process.num_fds(), process.num_threads() - pool, len(process.children(recursive=True))
 
 
+def children() -> set[psutil.Process]:
+    """Give the child processes of this process; one of an earlier test may still be among them."""
+    return set(psutil.Process().children())
+
+
 def others() -> int:
     """Count the tasks of the running loop beside this one."""
     return len(asyncio.all_tasks()) - 1

@@ -148,7 +148,7 @@ async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(k
             results = await check_host(HttpHost(url, TOKEN), options)
     assert {result.status for result in results} == {"pass"}, told(results)
     assert rows(store) == []
-    assert await eventually(lambda: held()[2] == before[2])
+    assert await eventually(lambda: held()[2] <= before[2])
 
 
 @pytest.mark.requirement("R9")
@@ -177,7 +177,7 @@ async def test_a_host_over_stdio_fails_at_the_point_that_it_breaks_and_at_no_oth
     before = held()
     results = await check_host(StdioHost(plain_host(fault)), WRITE)
     assert failed(results) == [STDIO_FAULTS[fault]], told(results)
-    assert await eventually(lambda: held()[2] == before[2])
+    assert await eventually(lambda: held()[2] <= before[2])
 
 
 @pytest.mark.requirement("R9")
@@ -263,7 +263,7 @@ async def test_another_program_fails_to_connect_in_bounded_time(argv: list[str])
         results = await check_host(StdioHost(argv), HostCheckOptions(write=True, timeout=1))
     assert failed(results) == ["connect.time"], told(results)
     assert {result.status for result in results} == {"fail", "skip"}
-    assert await eventually(lambda: held()[2] == before[2])
+    assert await eventually(lambda: held()[2] <= before[2])
 
 
 async def test_a_link_that_is_lost_fails_its_point_if_no_point_before_did() -> None:

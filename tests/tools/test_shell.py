@@ -185,7 +185,7 @@ async def test_a_call_leaves_no_handle_open(tmp_path: Path) -> None:
     before = held()
     for command in ("true", f"{FOR_EVER}1 &", "kill -9 $PPID"):
         await body(command=command)
-    assert await eventually(lambda: held()[::2] == before[::2])
+    assert await eventually(lambda: held()[0] <= before[0] and held()[2] <= before[2])
 
 
 async def test_it_runs_in_a_folder_that_is_allowed(tmp_path: Path) -> None:
@@ -218,11 +218,12 @@ def test_it_is_declared_as_what_it_is() -> None:
     ],
 )
 async def test_the_processes_of_a_command_end_with_it(tmp_path: Path, command: str, exit_code: int) -> None:
+    before = held()[2]
     async with agent(tmp_path, timeout=30) as opened:
         async with asyncio.timeout(10):
             result = await opened.call("shell", {"command": command.replace("SLEEP", f"{FOR_EVER}1")})
         assert left(f"{FOR_EVER}1") == []
-        assert held()[2] == 0
+        assert held()[2] <= before
     assert (result.exit_code, result.output, result.stopped) == (exit_code, "done\n", None)
 
 

@@ -149,12 +149,13 @@ async def test_a_server_that_is_slow_on_purpose_ends_with_the_time(where: str) -
 
 
 async def test_a_page_after_one_that_was_given_up_is_read() -> None:
+    before = held()[2]
     slow = b"<p " + b" ".join(b"a%d=1" % n for n in range(200_000)) + b">x"
     async with html.Reader(seconds=1.5) as reader, asyncio.timeout(20):
         with pytest.raises(ToolFailed, match="longer than"):
             await reader.read(slow, charset=None, url="", limit=10)
         assert (await reader.read(b"<p>fine", charset=None, url="", limit=10)).text == "fine"
-    assert held()[2] == 0
+    assert held()[2] <= before
 
 
 async def test_redirects_are_followed_five_times() -> None:
@@ -307,4 +308,4 @@ async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         call.cancel()
         await asyncio.wait((call,))
     assert call.cancelled()
-    assert await eventually(lambda: held()[0] <= before[0] and held()[2] == 0)
+    assert await eventually(lambda: held()[0] <= before[0] and held()[2] <= before[2])
