@@ -48,15 +48,22 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     _end_process_after(2 * settings.timeout, item)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    """Remove the bound at the end of a test: xdist lets a process without work wait for the others."""
+    faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """Bound what a failed test still cleans up; pytest has just removed the bound of the test."""
-    _end_process_after(_CLEANING_UP, node)
+    """Bound what a failed test still cleans up: its own bound and pytest-timeout's end with its failure."""
+    if isinstance(node, pytest.Item):
+        _end_process_after(_CLEANING_UP, node)
 
 
-def _end_process_after(seconds: float, node: pytest.Item | pytest.Collector) -> None:
+def _end_process_after(seconds: float, item: pytest.Item) -> None:
     # Each call replaces the one before. The file is what stderr was before pytest began to capture it.
-    faulthandler.dump_traceback_later(seconds, exit=True, file=node.config.stash[fault_handler_stderr_fd_key])
+    faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.fixture(autouse=True)
