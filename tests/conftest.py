@@ -32,7 +32,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
 
-_CLEANING_UP = 120.0  # seconds
+_CLEANING_UP = 120.0  # seconds that a failed test has for it
 
 # An address or key of the user's would send a test to a real service, or dspy to another engine.
 _FOREIGN = ("WORLDAGENT_", "OPENAI_", "ANTHROPIC_", "DSPY_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")

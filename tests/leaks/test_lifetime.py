@@ -100,7 +100,7 @@ async def test_after_a_turn_no_object_holds_its_role(tmp_path: Path, case: Case)
     role = role_of(case)
     look = Look(case.content)
     assert await run(case, tmp_path, role, look) == []
-    assert look.left() == []
+    assert await look.left_in_the_end() == []
 
 
 class Asks(BaseModel):

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.processes import children, eventually, held, next_line, start_script
+from support.processes import children, eventually, next_line, start_script
 from worldagent.core.errors import CallRefused, HostUnavailable
 from worldagent.graphs.shapes import SandboxLimits
 from worldagent.graphs.shapes.sandbox import Program, Shown, run_program
@@ -154,7 +154,7 @@ async def test_an_error_for_the_model_is_raised_in_the_program_and_one_for_the_h
 
 
 async def test_a_program_that_is_cancelled_leaves_no_process() -> None:
-    before = held()[2]
+    before = children()
     there = asyncio.Event()
 
     async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -167,7 +167,7 @@ async def test_a_program_that_is_cancelled_leaves_no_process() -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert await eventually(lambda: held()[2] <= before)
+        assert await eventually(lambda: children() <= before)
 
 
 async def test_dead_sandbox_is_reported_and_replaced() -> None:

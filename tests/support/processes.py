@@ -127,12 +127,12 @@ def held() -> tuple[int, int, int]:
     """Count open handles, threads and child processes; asyncio's own pool of threads belongs to the loop."""
     process = psutil.Process()
     pool = sum(thread.name.startswith("asyncio_") for thread in threading.enumerate())
-    return process.num_fds(), process.num_threads() - pool, len(process.children(recursive=True))
+    return process.num_fds(), process.num_threads() - pool, len(children())
 
 
 def children() -> set[psutil.Process]:
-    """Give the child processes of this process; one of an earlier test may still be among them."""
-    return set(psutil.Process().children())
+    """Give the processes below this one; those of an earlier test may still be among them, and end at any time."""
+    return set(psutil.Process().children(recursive=True))
 
 
 def others() -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.broken_hosts import SLOW, broken_host
-from support.processes import clean_environment, eventually, held
+from support.processes import children, clean_environment, eventually
 from support.raw_hosts import command as raw_program
 from support.raw_hosts import plain_host, raw_host
 from support.role_hosts import COMMAND, http_host, opened
@@ -137,7 +137,7 @@ def told(results: list[Result]) -> str:
 async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(kind: str, tmp_path: Path) -> None:
     store = tmp_path / "roles.db"
     options = HostCheckOptions(write=True, scopes={Tier.ACCOUNT: "ana"}, foreign={Tier.ACCOUNT: "ben"})
-    before = held()
+    before = children()
     if kind == "stdio":
         words = [*COMMAND, "--stdio", "--store", str(store), "--workspace", "*", "--account", "ana", "--channel", "*"]
         results = await check_host(StdioHost(words, env=clean_environment()), options)
@@ -148,7 +148,7 @@ async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(k
             results = await check_host(HttpHost(url, TOKEN), options)
     assert {result.status for result in results} == {"pass"}, told(results)
     assert rows(store) == []
-    assert await eventually(lambda: held()[2] <= before[2])
+    assert await eventually(lambda: children() <= before)
 
 
 @pytest.mark.requirement("R9")
@@ -174,10 +174,10 @@ async def test_every_point_that_a_host_breaks_is_reported_with_what_it_did(fault
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("fault", STDIO_FAULTS)
 async def test_a_host_over_stdio_fails_at_the_point_that_it_breaks_and_at_no_other(fault: str) -> None:
-    before = held()
+    before = children()
     results = await check_host(StdioHost(plain_host(fault)), WRITE)
     assert failed(results) == [STDIO_FAULTS[fault]], told(results)
-    assert await eventually(lambda: held()[2] <= before[2])
+    assert await eventually(lambda: children() <= before)
 
 
 @pytest.mark.requirement("R9")
@@ -258,12 +258,12 @@ async def test_a_slow_host_and_one_that_lets_a_page_of_another_site_in_are_warne
     ids=["missing", "ends", "silent", "floods"],
 )
 async def test_another_program_fails_to_connect_in_bounded_time(argv: list[str]) -> None:
-    before = held()
+    before = children()
     async with asyncio.timeout(60):
         results = await check_host(StdioHost(argv), HostCheckOptions(write=True, timeout=1))
     assert failed(results) == ["connect.time"], told(results)
     assert {result.status for result in results} == {"fail", "skip"}
-    assert await eventually(lambda: held()[2] <= before[2])
+    assert await eventually(lambda: children() <= before)
 
 
 async def test_a_link_that_is_lost_fails_its_point_if_no_point_before_did() -> None:
