@@ -517,13 +517,13 @@ async def test_many_examples_do_not_keep_the_event_loop_busy(tmp_path: Path) -> 
     async with scripted_agent(tmp_path, answering(), settings=ALL) as agent:
         for _ in range(24):
             await agent.thread("t").converse("Hi")
-        for limit in (1, 1, 24):  # the first run does more
+        for limit in (1, 24) * 3:  # the agent's own timers may fall into a run, and the first one does more
             calls = Calls()
             with calls.counting():
                 await agent.examples(limit=limit)
             # The loop's own calls are left out: it sorts its timers when it likes.
             counted.append(sum(is_own(code) for code in calls.seen))
-    assert counted[2] - counted[1] < 23  # fewer than one call more for each example
+    assert min(counted[1::2]) - min(counted[::2]) < 23  # fewer than one call more for each example
 
 
 async def test_removing_a_thread_removes_its_examples_and_feedback(tmp_path: Path) -> None:
