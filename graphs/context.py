@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock
 from ..core.clock import Expiring
-from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
+from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable
 from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
 from ..harness import Policy, Registry
 from ..harness.gate import CODE, Approver, Caller, Gate
@@ -113,7 +113,6 @@ class TurnContext:
         context: The passages that the message was given along.
         drive: The run of this process through the turn's calls.
         role_key: The id of the key for the digest of the turn's role; empty is the current key.
-        noted: The digest of the role in the turn's state; the same at every node (R13).
         gate: Decides about its calls.
         caller: The caller of its tasks: the conversation, the host's own code, or a call that began the turn;
             for a task, the code that dispatched it.
@@ -137,7 +136,6 @@ class TurnContext:
     context: tuple[Passage, ...] = ()
     drive: Drive
     role_key: str = ""
-    noted: str | None = None
     gate: Gate = field(default_factory=Gate)
     caller: Caller = CODE
     depth: int = -1
@@ -164,18 +162,6 @@ class TurnContext:
         if self.services.journal is None:
             return None
         return self.services.resolver.key.named(self.role_key).digest(role)
-
-    def check_role(self, noted: str | None) -> None:
-        """Compare the role with the digest in the state of a graph, before anything is done (R13).
-
-        Raises:
-            RoleChanged: The role is another one.
-        """
-        if noted != self.noted and not self.drive.refreshed:
-            raise RoleChanged(
-                f"the turn {self.turn_id!r} cannot resume under another role",
-                remedy="restore the role that it began with, or resume with on_role_change='refresh'",
-            )
 
     async def ask(self, call: Callable[[ModelCaller], Awaitable[T]], names: Sequence[str | None] = (None,)) -> T:
         """Ask a model, and the next one if it cannot be reached.

@@ -677,7 +677,7 @@ class TurnEngine:
             run.turn_id, records, run.lease, run.refreshed, request.unattended, request.on_behalf_of
         )
         drive.also = run.note if run.role.tiers else None
-        turn = TurnContext(
+        return TurnContext(
             turn_id=run.turn_id,
             thread_key=request.thread_key,
             scope=request.scope,
@@ -697,7 +697,6 @@ class TurnEngine:
             examples=self._keeper(run.turn_id, run.lease) if request.example else None,
             turn_role=run.role,
         )
-        return replace(turn, noted=turn.role_digest(run.role))
 
     def _keeper(self, turn_id: str, lease: Lease | None) -> ExampleKeeper | None:
         examples = self.services.examples

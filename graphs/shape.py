@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
+from typing_extensions import TypedDict
 
 from ..core.errors import FunctionInvalid, InvalidArgument, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
 from ..core.validation import declaration, is_text, json_of, read_model, same_declaration, validate_model

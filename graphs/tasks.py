@@ -289,7 +289,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     caller = call.ctx.current_caller
     path = call.id or await frame.child(shape.key, params_json, call.key)
     context = turn.context if how.prompted else ()
-    turn = replace(turn, role=how.role, noted=noted, prompt=prompt, context=context, task=path, caller=caller)
+    turn = replace(turn, role=how.role, prompt=prompt, context=context, task=path, caller=caller)
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # Read again, because a handler can change its params.

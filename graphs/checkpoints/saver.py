@@ -31,7 +31,7 @@ from ...core.errors import StorageInvalid
 from ...core.validation import describe_failure
 from ...memory.branches import Branch, Branches
 from ...storage import Database, Known, Lease, Transaction, from_sqlite
-from .tables import CheckpointTables, Key, KnownTypes, Rows, Statements, check
+from .tables import CheckpointTables, Key, KnownTypes, Rows, Statements, check, without_retired
 
 
 @contextmanager
@@ -246,6 +246,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             found = CheckpointTuple(_config(rows.key), checkpoint, metadata, parent, writes)
             if self._known_only:
                 check(found)
+                without_retired(found.checkpoint)
             return found
         except ValidationError as error:
             unreadable = describe_failure(error)

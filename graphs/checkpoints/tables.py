@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import ormsgpack
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
@@ -304,7 +304,7 @@ class TurnChannels(_Strict):
     rejections: int = 0
     fault: str | None
     status: Literal["open", "done"]
-    role: str | None
+    role: str | None = None  # until 0.1.0, a keyed digest that the turn's row has too; see `without_retired`
 
 
 class WorkerChannels(_Strict):
@@ -349,6 +349,17 @@ _WRITES: Mapping[str, TypeAdapter[Any]] = {
     for channels in (TurnChannels, WorkerChannels)
     for name, field in channels.model_fields.items()
 } | {"__error__": TypeAdapter(str), "__interrupt__": TypeAdapter(list[Annotated[Any, AfterValidator(_an_interrupt)]])}
+
+
+_RETIRED: Final = ("role",)
+"""Channels that earlier versions had. A thread that continues does not carry them on (R19)."""
+
+
+def without_retired(checkpoint: Any) -> None:
+    """Remove the channels that no graph has any more from a checkpoint."""
+    for part in ("channel_values", "channel_versions"):
+        for name in _RETIRED:
+            checkpoint[part].pop(name, None)
 
 
 def check(found: CheckpointTuple) -> None:

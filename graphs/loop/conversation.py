@@ -161,7 +161,6 @@ class Conversation(Loop):
     async def think(self, state: Mapping[str, Any]) -> Command[Node]:
         """Let the model answer or call tools."""
         turn = self.turn
-        turn.check_role(state["role"])
         if turn.drive.stopping:
             interrupt(STOPPED)
         if self._checks.accepted is not None:  # the turn was interrupted between the verdict and its end
@@ -195,7 +194,6 @@ class Conversation(Loop):
 
     async def act(self, state: Mapping[str, Any]) -> Command[Node]:
         """Make the calls, and append the results to the log in their order."""
-        self.turn.check_role(state["role"])
         if len(self.steps) <= self.round:  # this run begins here
             await self._step()
         if not await self.acted():

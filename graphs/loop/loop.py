@@ -10,13 +10,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Final, Literal, Protocol, TypedDict, cast
+from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from langgraph.errors import NodeCancelledError
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
+from typing_extensions import TypedDict
 
 from ...core.errors import (
     FunctionInvalid,
@@ -385,7 +386,6 @@ class LoopState(TypedDict, total=False):
     rejections: int
     fault: str | None
     status: Literal["open", "done", "think", "act", "waiting"]
-    role: str | None
     worker: str
 
 
@@ -479,7 +479,6 @@ def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None)
         "turn": turn.turn_id,
         "kind": kind,
         "asked": head,
-        "role": turn.noted,
         "head": head,
         "round": 0,
         "step": 0,
@@ -510,7 +509,6 @@ class HostTask:
     async def act(self, state: LoopState) -> Command[Node]:
         """Run the task, and append its result to the log."""
         turn, [item] = self._turn, state["work"]
-        turn.check_role(state["role"])
         shape = turn.services.shapes.get(item["shape"])
         params = shape.read_params(item["params"])
         ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)

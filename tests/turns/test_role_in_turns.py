@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
-from worldagent import Role, Tier
+from support.databases import Engine, made, on_every_database, storage_of
+from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
     InvalidArgument,
@@ -17,6 +18,7 @@ from worldagent.core.errors import (
     RoleInvalid,
 )
 from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.checkpoints import CheckpointSaver
 from worldagent.testing import ScriptedLM
 
 HARSH = Role("harsh", "Be harsh.")
@@ -216,3 +218,29 @@ async def test_failing_on_error_is_logged_without_its_text(tmp_path: Path, caplo
         assert (await agent.thread("t").resume(role=LONG)).text == "Fine."
     assert "on_error failed with OSError" in caplog.text
     assert "lighthouse" not in caplog.text
+
+
+@pytest.mark.requirement("R19")
+@on_every_database
+async def test_no_channel_and_no_key_of_a_checkpoint_is_called_role(engine: Engine, tmp_path: Path) -> None:
+    home = made(engine, tmp_path / "home")
+    lm = ScriptedLM([PLAN, {"result": "Weak."}, {"reply": "It is weak."}])
+    async with WorldAgent("novel", lm=lm, storage=storage_of(home), workers=[CRITIC]) as agent:
+        assert "role" not in agent.graph().channels
+        assert (await agent.thread("t").converse("Is it good?", role=HARSH)).role_tiers == (Tier.CALL,)
+        saver = CheckpointSaver(agent.stores.database, known_only=False)
+        stored = [found async for found in saver.alist(None)]
+    assert stored
+    for found in stored:
+        assert "role" not in _keys([found.checkpoint, found.metadata, found.pending_writes])
+
+
+def _keys(value: Any) -> set[str]:
+    """All keys of mappings, and all texts, at any depth."""
+    match value:
+        case dict():
+            return {*value, *_keys(list(value.values()))}
+        case list() | tuple():
+            return {each for item in value for each in _keys(item)}
+        case _:
+            return {value} if isinstance(value, str) else set()
