@@ -791,16 +791,16 @@ class WorldAgent:
 
         return tool_of(self.thread, name=name, description=description, thread=thread)
 
-    @staticmethod
-    def graph() -> LoopGraph:
-        """Return the LangGraph graph of a conversation's turn, for a drawing; the agent need not be open.
+    def graph(self) -> LoopGraph:
+        """Return the LangGraph graph of a conversation's turn, for a drawing: `graph().get_graph().draw_mermaid()`.
 
-        `agent.graph().get_graph().draw_mermaid()` draws it. Only a turn of an agent can run it: a run of the result
-        raises `FunctionInvalid`.
+        It has a node for the model, one for plain tools, and one for each kind of task, as a subgraph. Only a turn of
+        an agent can run it: a run of the result raises `FunctionInvalid`.
+
+        Raises:
+            AgentClosed: The agent is not open.
         """
-        from ..graphs import turn_graph
-
-        return turn_graph()
+        return self._runner.parts.engine.graph
 
     async def examples(
         self,
@@ -859,10 +859,12 @@ class WorldAgent:
     def _skill_shapes(self, catalogue: SkillCatalogue, resolver: RoleResolver) -> tuple[Shape[Any, Any], ...]:
         if not catalogue.usable:
             return ()
-        from ..skills.composer import Skills
+        from ..skills.composer import SkillComposer
 
         memory = self._memory is not None
-        made = Skills(catalogue, self._registry, self._policy, self._identity, lambda: resolver.key, memory=memory)
+        made = SkillComposer(
+            catalogue, self._registry, self._policy, self._identity, lambda: resolver.key, memory=memory
+        )
         return (made.shape(),)
 
     async def _open_model(self) -> ModelCaller:

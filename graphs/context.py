@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock
 from ..core.clock import Expiring
@@ -33,6 +33,9 @@ from ..storage import Lease
 from .examples import ExampleKeeper
 from .requests import GraphOptions
 from .shape import ShapeRegistry
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
 
 T = TypeVar("T")
 
@@ -122,6 +125,7 @@ class TurnContext:
         examples: Keeps model steps as examples; None keeps none.
         turn_role: The role of the turn, whatever the role of the task.
         task_roles: The roles of the tasks that it dispatched in this run.
+        nodes: The configs of the nodes that make calls now, by the path ids of these calls.
     """
 
     turn_id: str
@@ -144,6 +148,16 @@ class TurnContext:
     examples: ExampleKeeper | None = None
     turn_role: ResolvedRole = NO_ROLE
     task_roles: list[ResolvedRole] = field(default_factory=list)
+    nodes: dict[str, RunnableConfig] = field(default_factory=dict, repr=False)
+
+    def node_above(self, path: str) -> RunnableConfig | None:
+        """The config of the node that a task runs in: that of its own call, or of the nearest call above it.
+
+        It has the role of that node in it, so no code of a task may get it.
+        """
+        while path and path not in self.nodes:
+            path = path.rpartition("/")[0]
+        return self.nodes.get(path)
 
     async def append(self, head: str, drafts: Sequence[Draft]) -> str:
         """Append messages to the log after `head`, and return the id of the last one."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from langgraph.types import Command
 from pydantic import BaseModel
 
 from ..core import ROOT, Emitter, ModelUsage, Scope, canonical_json
@@ -55,10 +56,24 @@ from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver
 from .checkpoints.saver import Heads
+from .checkpoints.tables import next_nodes
 from .context import Services, TurnContext
 from .examples import ExampleKeeper
 from .history import body_of, untrusted_in
-from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state, run_graph
+from .loop import (
+    ACT,
+    Conversation,
+    HostTask,
+    LoopGraph,
+    LoopState,
+    Subagents,
+    Tools,
+    conversation_graph,
+    first_state,
+    node_of,
+    run_graph,
+    task_graph,
+)
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
 from .shape import SKILL, SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
@@ -84,6 +99,7 @@ class TurnEngine:
     Attributes:
         services: The values that all turns share.
         heads: The last messages of threads.
+        graph: The graph of a conversation's turn.
 
     Raises:
         NameTaken: Two shapes have the same key, or a worker has the name of the conversation's Signature.
@@ -144,8 +160,22 @@ class TurnEngine:
         self._entries = (CONVERSE, RUN_SKILL) if SKILL in all_shapes.shapes else (CONVERSE,)
         self._running: dict[str, TurnContext] = {}
         self._stopping = False
-        self._conversation_graph = build_graph(saver, "think")
-        self._task_graph = build_graph(saver, "act")
+        self._saver = saver
+        self.graph = conversation_graph(saver, self._task_nodes())
+        self._task_graphs: dict[str, LoopGraph] = {}
+
+    def _task_nodes(self) -> dict[str, Any]:
+        """The nodes for the tasks that the conversation can call, with their subgraphs."""
+        shapes = self.services.shapes.shapes.values()
+        called = [shape for shape in shapes if shape.key == SUBAGENT or shape.function.offered]
+        return {node_of(shape.key): shape.subgraph for shape in called if node_of(shape.key) != ACT}
+
+    def _task_graph(self, shape: str) -> LoopGraph:
+        """The graph of the tasks of a shape that the host dispatches."""
+        if shape not in self._task_graphs:
+            found = self.services.shapes.get(shape)
+            self._task_graphs[shape] = task_graph(self._saver, node_of(shape), found.subgraph)
+        return self._task_graphs[shape]
 
     def work(self, shape: str, params: Mapping[str, Any] | BaseModel) -> Work:
         """Check a task before anything is written.
@@ -480,7 +510,7 @@ class TurnEngine:
         if found.get("status") == "done":
             said = await self._said_at(str(found["head"]), request.work)
             return self._outcome(turn.budget.ledger.bill, request.work, said)
-        return await self._drive(turn, request, None, rounds=int(found["round"]))
+        return await self._drive(turn, request, found=found)
 
     async def check_work(self, turn_id: str, thread_key: str) -> None:
         """Check that the functions, shapes and workers that a turn needs to resume are those that it began with.
@@ -592,8 +622,21 @@ class TurnEngine:
         return text if turn is None else without_roles(text, (turn.turn_role, *turn.task_roles), short=True)
 
     async def _drive(
-        self, turn: TurnContext, request: TurnRequest, state: LoopState | None, *, rounds: int = 0
+        self,
+        turn: TurnContext,
+        request: TurnRequest,
+        state: LoopState | None = None,
+        *,
+        found: Mapping[str, Any] | None = None,
     ) -> TurnOutcome:
+        """Run a turn until it ends or waits, and again as long as answers arrive meanwhile.
+
+        Args:
+            turn: The turn.
+            request: The request of its surface.
+            state: The input of a new turn.
+            found: The channels of the checkpoint that it resumes from.
+        """
         journal, tools = self.services.journal, None
         if request.kind not in ("task", "skill"):
             tools = self._conversation(turn.services, request)
@@ -602,11 +645,18 @@ class TurnEngine:
             try:
                 run: Conversation | HostTask
                 if tools is None:
-                    run, graph = HostTask(turn), self._task_graph
+                    assert request.work is not None, "a task or a skill has one"
+                    node = node_of(request.work["shape"])
+                    run, graph = HostTask(turn), self._task_graph(request.work["shape"])
                 else:
-                    run, graph = Conversation(turn, tools), self._conversation_graph
-                    await run.find(rounds)
-                values = await run_graph(graph, state, turn=turn, context=run)
+                    node, graph = ACT, self.graph
+                    run = Conversation(turn, tools, graph.nodes)
+                given: LoopState | Command[Any] | None = state
+                if found is not None:
+                    given, nodes = _continued(graph, found, otherwise=node)
+                    if isinstance(run, Conversation):
+                        await run.find(int(found["round"]), nodes)
+                values = await run_graph(graph, given, turn=turn, context=run)
             finally:
                 del self._running[turn.turn_id]
             recalled = run.recalled if self.services.recall is not None and isinstance(run, Conversation) else ()
@@ -632,7 +682,7 @@ class TurnEngine:
                 turn.turn_id, records, turn.lease, last.refreshed, last.unattended, last.on_behalf_of
             )
             drive.also = last.also
-            turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
+            turn, found = replace(turn, drive=drive), await self.heads.values(turn.thread_key, lease=turn.lease)
 
     async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
         """The body of the last message of a turn that is over."""
@@ -774,6 +824,22 @@ class TurnEngine:
         drive.unattended = unattended
         drive.stopping = self._stopping
         return drive
+
+
+def _continued(
+    graph: LoopGraph, found: Mapping[str, Any], *, otherwise: str
+) -> tuple[Command[Any] | None, frozenset[str]]:
+    """The input with which a graph continues from a checkpoint, and the nodes that then run.
+
+    Args:
+        graph: The graph.
+        found: The channels of the checkpoint.
+        otherwise: The node in place of one that the graph does not have: tasks had none in earlier versions, and shapes
+            come and go.
+    """
+    nodes = next_nodes(found)
+    there = nodes & graph.nodes.keys()
+    return (None, nodes) if there == nodes else (Command(goto=otherwise), there | {otherwise})
 
 
 def _roleless(turn: TurnContext, said: Mapping[str, Any]) -> str:

@@ -7,23 +7,19 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, HumanMessage, convert_to_messages
 from langchain_core.tools import StructuredTool, ToolException
-from langgraph.config import get_config
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
 from ..core import digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
-from .checkpoints.saver import apart
+from .nesting import apart, has_checkpointer
 
 OuterRuntime: TypeAlias = Runtime[Any]
 LangChainTool: TypeAlias = StructuredTool
 
 MESSAGES: Final = "messages"
 """The key of the state whose value is a list of messages."""
-
-_CHECKPOINTER: Final = "__pregel_checkpointer"
-"""The key in `configurable` of the graph's checkpointer, which is None if it has none."""
 
 
 class _Input(BaseModel):
@@ -75,11 +71,6 @@ def outer_thread_id(runtime: OuterRuntime) -> str:
             remedy="run it with config={'configurable': {'thread_id': ...}}, or pass as_node(thread=...)",
         )
     return str(info.thread_id)
-
-
-def has_checkpointer() -> bool:
-    """Whether the graph whose node runs this code can be interrupted: without a checkpointer it cannot be resumed."""
-    return get_config().get("configurable", {}).get(_CHECKPOINTER, True) is not None
 
 
 def ask(payload: Mapping[str, Any]) -> Any:

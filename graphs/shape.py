@@ -109,6 +109,11 @@ class Shape(Generic[P, R]):
         return _function(self.key, self.params, self.result, self.description, self.risk, self.capture, offered)
 
     @property
+    def subgraph(self) -> Any:
+        """The compiled graph that its handler runs, if any: the subgraph of the node of its tasks."""
+        return getattr(self.handler, "graph", None)
+
+    @property
     def own_functions(self) -> Mapping[str, Function]:
         """The functions that only its tasks call, by name. No registry has them."""
         return {}

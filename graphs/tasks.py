@@ -240,10 +240,15 @@ async def dispatched(
 async def gather_all(running: Iterable[Awaitable[T]]) -> list[T]:
     """Run several at once. If one fails, its failure is raised after the others have finished."""
     outcomes = await asyncio.gather(*running, return_exceptions=True)
+    raise_first(outcomes)
+    return cast("list[T]", outcomes)
+
+
+def raise_first(outcomes: Iterable[object]) -> None:
+    """Raise the first exception among the outcomes of work that ran at once, if there is one."""
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-    return cast("list[T]", outcomes)
 
 
 def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:

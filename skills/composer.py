@@ -1,7 +1,9 @@
-"""Runs a skill package as a task: the shape `skill`, from `run_skill` and from a conversation alike (T6).
+"""The Skill Composer: runs a skill package as a task, from `run_skill` and from a conversation alike (T6).
 
-The instructions are the agent's identity and the package's text. Neither that text nor what is composed of it is
-stored: the journal has the name of the skill, the version of its package, and a keyed digest of its text.
+It is a subagent whose graph has the nodes `compose`, `think` and `act`. Code composes, and the role of the turn is in
+each call of a model. The instructions are the agent's identity and the package's text. Neither that text nor what is
+composed of it is stored: the journal has the name of the skill, the version of its package, and a keyed digest of its
+text.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pydantic import Field
 from ..core import canonical_json
 from ..core.errors import GraphChanged, ParamsInvalid, SkillInvalid, ToolFailed, ToolNotAllowed, UnknownSkill
 from ..core.validation import ClosedModel, same_declaration
-from ..graphs.loop import Tools, WorkerLoop, WorkerTasks
+from ..graphs.loop import ComposedTasks, Tools, WorkerLoop, composer_graph
 from ..graphs.shape import SKILL, Shape
 from ..graphs.tasks import TaskContext
 from ..harness import Function, Registry, Worker, tool
@@ -93,8 +95,8 @@ class ReadySkill:
     prompt: str
 
 
-class Skills(WorkerTasks):
-    """The skills of one agent.
+class SkillComposer(ComposedTasks):
+    """Composes and runs the skills of one agent.
 
     Args:
         catalogue: The packages.
@@ -104,6 +106,8 @@ class Skills(WorkerTasks):
         key: Gives the key of digests that the journal stores.
         memory: Whether the agent has memory, so that skills are shown entries that fit their request.
     """
+
+    LIKE = Worker(RUN_SKILL, "A skill.", max_steps=MAX_STEPS)
 
     def __init__(
         self,
@@ -174,13 +178,11 @@ class Skills(WorkerTasks):
         functions = [each for name, each in sorted(offered.items()) if allowed.allows(name)]
         functions += _own(package, scripts=package.scripts and SHELL in offered and allowed.allows(SHELL))
         fields, reply = _schema(package, INPUT), _schema(package, OUTPUT)
-        worker = Worker(
-            RUN_SKILL,
-            "A skill.",
+        worker = replace(
+            self.LIKE,
             tools=tuple(each.name for each in functions),
             input=WorkerRequest if fields is None else fields,
             output=str if reply is None else reply,
-            max_steps=MAX_STEPS,
         )
         return ReadySkill(
             package=package,
@@ -264,7 +266,11 @@ class _SkillShape(Shape[SkillParams, SkillResult]):
 
     TAKES_TURN_ROLE: ClassVar = True
 
-    skills: Skills
+    skills: SkillComposer
+
+    @property
+    def subgraph(self) -> Any:
+        return composer_graph()
 
     def all_signatures(self) -> tuple[Signature, ...]:
         return (self.skills.signature,)

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     BaseCheckpointSaver,
@@ -31,31 +28,10 @@ from ...core.errors import StorageInvalid
 from ...core.validation import describe_failure
 from ...memory.branches import Branch, Branches
 from ...storage import Database, Known, Lease, Transaction, from_sqlite
+from ..nesting import LEASE
 from .tables import CheckpointTables, Key, KnownTypes, Rows, Statements, check, without_retired
 
-
-@contextmanager
-def apart() -> Generator[None]:
-    """Hide the surrounding graph from the block: its callbacks, its checkpoints and the context of its nodes.
-
-    An agent can be used inside a graph of the embedder's, and a tool can run its own graph or LangChain tool.
-    """
-    outer = var_child_runnable_config.set(None)
-    try:
-        yield
-    finally:
-        var_child_runnable_config.reset(outer)
-
-
-def chain_callbacks(callbacks: Iterable[object]) -> list[BaseCallbackHandler]:
-    """Return those that are callbacks of LangChain, for the config of a graph."""
-    return [each for each in callbacks if isinstance(each, BaseCallbackHandler)]
-
-
 T = TypeVar("T")
-
-LEASE: Final = "__worldagent_lease"
-"""The key in `configurable` of the lease that writes verify. LangGraph does not store keys with this prefix."""
 
 _UNWRITTEN: Final = "the input checkpoint"
 """The key in `Lease.known` of a run's first checkpoint, which is not written. It holds its parent and its versions."""
@@ -263,9 +239,9 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 def _is_passing(writes: Sequence[tuple[str, Any]]) -> bool:
     """Whether these writes of a node need not be stored, because the next checkpoint contains them.
 
-    The graphs here run one node at a time, so no other node's work is lost without them. A node that is interrupted
-    before that checkpoint runs again, with or without its stored writes. So does a node that failed. A cancelled turn
-    would store one error for each of its tasks. Interrupts are stored, because no checkpoint follows them.
+    If the nodes of a step do not all end, they all run again, and the journal has what they did. So does a node that
+    failed. A cancelled turn would store one error for each of its tasks. Interrupts are stored, because no checkpoint
+    follows them.
     """
     return all(channel == ERROR or channel not in WRITES_IDX_MAP for channel, _ in writes)
 

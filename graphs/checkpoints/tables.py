@@ -362,6 +362,11 @@ def without_retired(checkpoint: Any) -> None:
             checkpoint[part].pop(name, None)
 
 
+def next_nodes(values: Mapping[str, Any]) -> frozenset[str]:
+    """The nodes that a run continues with from these channel values."""
+    return frozenset(name.removeprefix(_GOTO) for name in values if name.startswith(_GOTO))
+
+
 def check(found: CheckpointTuple) -> None:
     """Check that a checkpoint is one that the graphs here write.
 

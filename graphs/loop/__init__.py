@@ -1,11 +1,24 @@
 """The loop of model steps and calls, for conversations and workers. The `subagent` shape runs a worker by name."""
 
 from .conversation import Conversation
-from .loop import HostTask, LoopGraph, LoopState, build_graph, first_state, run_graph, turn_graph
-from .subagents import SubagentParams, SubagentResult, Subagents, WorkerLoop, WorkerTasks
+from .graph import (
+    ACT,
+    LoopGraph,
+    LoopState,
+    composer_graph,
+    conversation_graph,
+    node_of,
+    run_graph,
+    task_graph,
+    turn_graph,
+)
+from .loop import HostTask, first_state
+from .subagents import ComposedTasks, SubagentParams, SubagentResult, Subagents, WorkerLoop, WorkerTasks
 from .tools import Tools
 
 __all__ = [
+    "ACT",
+    "ComposedTasks",
     "Conversation",
     "HostTask",
     "LoopGraph",
@@ -16,8 +29,11 @@ __all__ = [
     "Tools",
     "WorkerLoop",
     "WorkerTasks",
-    "build_graph",
+    "composer_graph",
+    "conversation_graph",
     "first_state",
+    "node_of",
     "run_graph",
+    "task_graph",
     "turn_graph",
 ]

@@ -7,10 +7,11 @@ raised.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, cast
 
+from langgraph.graph import END
 from langgraph.types import Command, interrupt
 
 from ...core import canonical_json, digest
@@ -24,9 +25,12 @@ from ...signatures.signature import CHECK
 from ..attached import ATTACHED, Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext
 from ..history import is_plain_result, result_text
+from ..nesting import node_config
+from ..shape import SUBAGENT
 from ..tasks import calls_of
 from ..window import Window
-from .loop import END, Loop, Node
+from .graph import ACT, THINK, node_of
+from .loop import Loop
 from .tools import Tools
 
 _FOUND: Final = 20_000  # how many of the newest characters of tool results the judge sees
@@ -130,13 +134,19 @@ _MAX_REPORTS: Final = 1  # bad steps in a row before the model must answer
 
 
 class Conversation(Loop):
-    """One run of a turn that a message or a schedule began."""
+    """One run of a turn that a message or a schedule began.
+
+    Args:
+        turn: The turn, with the role of the conversation.
+        tools: The tools that it can call.
+        tasks: The nodes of the graph that are for tasks.
+    """
 
     ACT: ClassVar = "step"
     STREAMED: ClassVar = True
     REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (WorldAgentError,)
 
-    def __init__(self, turn: TurnContext, tools: Tools) -> None:
+    def __init__(self, turn: TurnContext, tools: Tools, tasks: Iterable[str] = ()) -> None:
         calls = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         # Calls in its name, such as `parallel_execution`, reach only the tools that it is offered.
         super().__init__(turn, replace(calls, tools=tuple(tools.functions)), tools)
@@ -144,21 +154,32 @@ class Conversation(Loop):
         self._left_out = 0  # how many of its own steps are omitted because the model's context is too short
         self._checks = Checks(turn)
         self._first = False
+        self._tasks = frozenset(tasks)
+        # The nodes of a step run at once, and the last one that ends completes the step.
+        self._places: dict[str, list[int]] = {}  # which calls of the step each node makes
+        self._running: set[str] = set()
+        self._outcomes: dict[int, Any] = {}  # by the place of the call; an exception for one that failed
         self._agreed = 0  # how many entries of the history its examples have
         self.outcome: Mapping[str, Any] | None = None  # the body of its answer, set when it is in the log
 
-    async def find(self, rounds: int) -> None:
+    async def find(self, rounds: int, nodes: Iterable[str] = ()) -> None:
         """Restore the steps that the log has, from the journal.
 
         Args:
             rounds: The number of steps.
+            nodes: The nodes that the run continues with. A turn of an earlier version has `act` alone, which then makes
+                the calls of tasks too.
         """
         for _ in range(rounds):
             await self._step()
             assert await self.acted(), "a finished step never waits for a person"
             self.round += 1
+        if running := {*nodes} - {THINK}:
+            await self._step()
+            self._place(running)
+            self._running = running
 
-    async def think(self, state: Mapping[str, Any]) -> Command[Node]:
+    async def think(self, state: Mapping[str, Any]) -> Command[str]:
         """Let the model answer or call tools."""
         turn = self.turn
         if turn.drive.stopping:
@@ -185,24 +206,51 @@ class Conversation(Loop):
             turn.emit(StepEnded, step=self.step, interim=True)
             body = {"text": said.get("text", ""), "calls": said["calls"]}
             head = await turn.append(head, [Draft(AGENT, "plan", body)])
-            return Command(update=self._next(head), goto="act")
+            self._place({*self._tasks, ACT})
+            return Command(update=self._next(head), goto=list(self._places))
         answer = str(said["result"]) if self.tools.result is TEXT else canonical_json(said["result"])
         if not await self._checks.passes(self._window.message, self._found, answer):
             turn.emit(StepEnded, step=self.step, interim=True)
-            return Command(update=self._next(head), goto="think")
+            return Command(update=self._next(head), goto=THINK)
         return await self._answered(head, answer)
 
-    async def act(self, state: Mapping[str, Any]) -> Command[Node]:
-        """Make the calls, and append the results to the log in their order."""
-        if len(self.steps) <= self.round:  # this run begins here
-            await self._step()
-        if not await self.acted():
+    async def act(self, node: str, state: Mapping[str, Any]) -> Command[str]:
+        """Make the calls of a node. After those of the last node, append all results to the log in their order.
+
+        A failure is raised after all nodes have ended: LangGraph would cancel the others amid their effects.
+        """
+        places = self._places.get(node, ())
+        self._outcomes.update(zip(places, await self.make(places, node_config()), strict=True))
+        self._running.discard(node)
+        done = not self._running and await self.made([self._outcomes[place] for place in sorted(self._outcomes)])
+        if any(self._outcomes[place] is SUSPENDED for place in places):
             interrupt(WAITING)  # nothing below can stop the node; answers are in the journal, never in this value
+        if not done:
+            return Command(goto=())
         step = self.steps[-1]
         drafts = [self._result(call, outcome) for call, outcome in zip(step.calls, step.outcomes, strict=True)]
         head = await self.turn.append(state["head"], drafts)
         self.round += 1
-        return Command(update={"head": head, "round": self.round}, goto="think")
+        return Command(update={"head": head, "round": self.round}, goto=THINK)
+
+    def _place(self, nodes: Collection[str]) -> None:
+        """Give each call of the last step to its node, or to another one if that one does not run.
+
+        Args:
+            nodes: The nodes that can run.
+        """
+        self._places, self._outcomes = {}, {}
+        for place, call in enumerate(self.steps[-1].calls):
+            node = self._node_of(call["tool"])
+            node = node if node in nodes else ACT if ACT in nodes else min(nodes)
+            self._places.setdefault(node, []).append(place)
+        self._running = set(self._places)
+
+    def _node_of(self, tool: str) -> str:
+        if self.is_worker(tool):
+            return SUBAGENT
+        function = self.tools.functions.get(tool)
+        return ACT if function is None or function.kind != "shape" else node_of(tool)
 
     async def asked(self, final: bool) -> Thought:
         """Ask the model. If its context is too short, ask again with less history, as often as needed."""
@@ -256,7 +304,7 @@ class Conversation(Loop):
         self.on_step(self.think_id, kept)
         return dict(kept)
 
-    def _rejected(self, state: Mapping[str, Any], fault: str, head: str, *, final: bool) -> Command[Node]:
+    def _rejected(self, state: Mapping[str, Any], fault: str, head: str, *, final: bool) -> Command[str]:
         if final:
             raise OutputInvalid(
                 f"the model {self.turn.services.caller.connection.name!r} gave no answer: {fault}",
@@ -267,13 +315,13 @@ class Conversation(Loop):
         rejections = state["rejections"] + 1
         must_answer = rejections > _MAX_REPORTS
         self.turn.emit(PlanRejected, reason=fault, final=must_answer)
-        return Command(update={**self._next(head), "rejections": rejections, "fault": fault}, goto="think")
+        return Command(update={**self._next(head), "rejections": rejections, "fault": fault}, goto=THINK)
 
     def _next(self, head: str) -> dict[str, Any]:
         """The state after a step; a rejected step adds to it."""
         return {"head": head, "step": self.step + 1, "rejections": 0, "fault": None}
 
-    async def _answered(self, head: str, answer: str) -> Command[Node]:
+    async def _answered(self, head: str, answer: str) -> Command[str]:
         body: dict[str, Any] = {"text": answer}
         if self.tools.result is not TEXT:
             self.turn.emit(TextDelta, text=answer, step=self.step)

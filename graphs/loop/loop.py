@@ -1,30 +1,25 @@
 """The loop: think, pass the calls through the gate, think again, until there is an answer (H3).
 
-The subclasses in `conversation` and `worker` define how a conversation and a worker differ. The graph whose nodes are
-these steps is in `graph`, and the code that decides about a call is in `harness`.
+The subclasses in `conversation` and `subagents` define how a conversation and a worker differ. The graphs whose nodes
+are these steps are in `graph`, and the code that decides about a call is in `harness`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Any, ClassVar, Final, Literal, Protocol, cast
+from functools import partial
+from typing import Any, ClassVar, Final, cast
 
-from langgraph.errors import NodeCancelledError
-from langgraph.graph import START, StateGraph
-from langgraph.graph.state import CompiledStateGraph
-from langgraph.runtime import Runtime
+from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, interrupt
-from typing_extensions import TypedDict
 
 from ...core.errors import (
-    FunctionInvalid,
     HostError,
     LimitReached,
     ModelFacing,
-    ModelUnavailable,
     OutputInvalid,
     ParamsInvalid,
     ResultInvalid,
@@ -39,15 +34,13 @@ from ...memory import Draft
 from ...memory.entries import Entry, Recall, as_passages
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, Predictor, StepMade, Thought
 from ...signatures.calling import memory_fields
-from ..checkpoints.saver import DURABILITY, LEASE, apart, chain_callbacks
 from ..context import STOPPED, WAITING, TurnContext
 from ..history import result_text
+from ..nesting import apart, node_config
 from ..shape import Work
-from ..tasks import Dispatched, calls_of, dispatched, gather_all
+from ..tasks import Dispatched, calls_of, dispatched, raise_first
+from .graph import LoopState
 from .tools import Tools
-
-Node = Literal["think", "act", "__end__"]
-END: Final[Node] = "__end__"
 
 CONTEXT: Final = "context"
 """The name of passages of the host in the gate, next to the names of untrusted functions."""
@@ -270,18 +263,45 @@ class Loop:
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
-    async def acted(self) -> bool:
-        """Make the calls of the last step concurrently; False if one waits for a person, or has to stop."""
-        step = self.steps[-1]
-        with apart():
-            outcomes = await gather_all(
-                self._called(call, call_id) for call, call_id in zip(step.calls, self.act_ids, strict=True)
-            )
+    async def acted(self, within: RunnableConfig | None = None) -> bool:
+        """Make the calls of the last step concurrently; False if one waits for a person, or has to stop.
+
+        Args:
+            within: The config of the node that makes them; None if all of them are recorded.
+        """
+        outcomes = await self.make(range(len(self.steps[-1].calls)), within)
+        return await self.made(outcomes)
+
+    async def make(self, places: Sequence[int], within: RunnableConfig | None) -> list[Any]:
+        """Make calls of the last step concurrently, and return their outcomes, of which some can be exceptions.
+
+        Args:
+            places: Which calls.
+            within: The config of the node that makes them. The loops of their tasks are subgraphs of it.
+        """
+        step, ids, nodes = self.steps[-1], self.act_ids, self.turn.nodes
+        if within is not None:
+            nodes.update((ids[place], within) for place in places)
+        try:
+            with apart():
+                running = (self._called(step.calls[place], ids[place]) for place in places)
+                return await asyncio.gather(*running, return_exceptions=True)
+        finally:
+            for place in places:
+                nodes.pop(ids[place], None)
+
+    async def made(self, outcomes: Sequence[Any]) -> bool:
+        """Take the outcomes of all calls of the last step; False if one waits for a person, or has to stop.
+
+        Raises:
+            BaseException: The failure of the first call that failed.
+        """
+        raise_first(outcomes)
         await self.calls.frame.drive.settle(self.calls.path)
         done = [outcome for outcome in outcomes if isinstance(outcome, Mapping)]
         if len(done) < len(outcomes):
             return False
-        step.outcomes = done
+        self.steps[-1].outcomes = done
         return True
 
     async def _called(self, call: Mapping[str, Any], call_id: str) -> Any:
@@ -373,106 +393,6 @@ def _json(function: Function, value: Any) -> Any:
     return json_of_value(function.result, value, what=f"the result of {function.name!r}", error=ResultInvalid)
 
 
-class LoopState(TypedDict, total=False):
-    """The position of a loop. A turn has all fields but `worker`; a worker has `worker`, `round` and `status`."""
-
-    turn: str
-    kind: TurnKind
-    asked: str
-    head: str
-    round: int
-    step: int
-    work: list[Work]
-    rejections: int
-    fault: str | None
-    status: Literal["open", "done", "think", "act", "waiting"]
-    worker: str
-
-
-class Run(Protocol):
-    """The object that the nodes work with."""
-
-    async def think(self, state: LoopState) -> Command[Node]:
-        """Let a model think."""
-        ...
-
-    async def act(self, state: LoopState) -> Command[Node]:
-        """Make the calls."""
-        ...
-
-
-LoopGraph = CompiledStateGraph[LoopState, Any, LoopState, LoopState]
-
-
-def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> LoopGraph:
-    """Compile the loop.
-
-    Args:
-        saver: The checkpointer. None, or False inside another graph, stores nothing.
-        first: The first node; None chooses it by the state, which costs LangGraph one more step.
-    """
-    return _graph(first).compile(checkpointer=saver)
-
-
-def turn_graph() -> LoopGraph:
-    """The graph of a conversation's turn, for a drawing: `turn_graph().get_graph().draw_mermaid()`.
-
-    It is the same for each agent. Only an agent can run it.
-    """
-    return build_graph(None, "think")
-
-
-@lru_cache
-def _graph(first: Literal["think", "act"] | None) -> StateGraph[LoopState, Any, LoopState, LoopState]:
-    graph = StateGraph[LoopState, Any, LoopState, LoopState](LoopState)
-    # Nodes name the next node; a separate router would be one more runnable per step.
-    graph.add_node("think", _think, destinations=("think", "act", "__end__"))
-    graph.add_node("act", _act, destinations=("think", "__end__"))
-    if first is None:
-        graph.add_conditional_edges(START, _first, ["think", "act"])
-    else:
-        graph.add_edge(START, first)
-    return graph
-
-
-async def run_graph(
-    graph: Any,
-    state: Any,
-    *,
-    turn: TurnContext,
-    context: Any,
-    steps: int | None = None,
-) -> dict[str, Any]:
-    """Run a compiled graph to its end. Start and recovery both use this function (D8).
-
-    Args:
-        graph: The compiled graph.
-        state: Its input; None resumes the thread from its checkpoint.
-        turn: The turn it runs for.
-        context: The context that its nodes get.
-        steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
-    """
-    options = turn.services.options
-    config = {
-        "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
-        "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
-        "callbacks": chain_callbacks(turn.services.callbacks),
-    }
-    mode = DURABILITY.get()
-    extra = {"durability": mode} if graph.checkpointer else {}
-    if mode != "sync" and turn.lease is not None:
-        await turn.lease.flush()  # no checkpoint precedes the first node, so the beginning of the turn is written now
-    try:
-        with apart():
-            result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
-        return result
-    except NodeCancelledError:
-        pass  # the turn was not cancelled: only what a node awaited was, and tasks report that themselves
-    raise ModelUnavailable(
-        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from within", remedy="try again"
-    )
-
-
 def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None) -> LoopState:
     """The input of a new turn. It resets every channel that a turn uses."""
     return {
@@ -502,19 +422,20 @@ class HostTask:
         self._turn = turn
         self.outcome: Mapping[str, Any] | None = None  # the body of its result, set when it is in the log
 
-    async def think(self, state: LoopState) -> Command[Node]:
-        """A task does not think."""
-        raise AssertionError("a task ends at its act node")
-
-    async def act(self, state: LoopState) -> Command[Node]:
+    async def act(self, node: str, state: LoopState) -> Command[str]:
         """Run the task, and append its result to the log."""
         turn, [item] = self._turn, state["work"]
         shape = turn.services.shapes.get(item["shape"])
         params = shape.read_params(item["params"])
         ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
-        with apart():
-            result = await dispatched(how, params, ctx, path=f"{turn.turn_id}/task:{item['shape']}", waits=False)
+        path = f"{turn.turn_id}/task:{item['shape']}"
+        turn.nodes[path] = node_config()
+        try:
+            with apart():
+                result = await dispatched(how, params, ctx, path=path, waits=False)
+        finally:
+            del turn.nodes[path]
         if result is SUSPENDED:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}
@@ -522,26 +443,3 @@ class HostTask:
         head = await turn.append(state["head"], [Draft(item["to"], "result", body)])
         update = {"head": head, "work": [], "round": state["round"] + 1, "status": "done"}
         return Command(update=update, goto="__end__")
-
-
-async def _think(state: LoopState, runtime: Runtime[Any]) -> Command[Node]:
-    return await _run_of(runtime).think(state)
-
-
-async def _act(state: LoopState, runtime: Runtime[Any]) -> Command[Node]:
-    return await _run_of(runtime).act(state)
-
-
-def _run_of(runtime: Runtime[Any]) -> Run:
-    run: Run | None = runtime.context
-    if run is None:
-        raise FunctionInvalid(
-            "the graph of a turn runs only in a turn of an agent, and is here for a drawing",
-            remedy="begin a turn with agent.thread(...).converse(...)",
-        )
-    return run
-
-
-# A plain function would cost two thread hops.
-async def _first(state: LoopState) -> str:
-    return "act" if state["status"] == "act" else "think"

@@ -8,9 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END
 from langgraph.types import Command
 from pydantic import Field, field_validator
 from pydantic_core import to_jsonable_python
@@ -24,9 +26,11 @@ from ...harness.worker import REQUEST, gives_text, inputs_of, takes_text
 from ...signatures import ModelCaller, Predictor, PredictorPool, Signature, Thought
 from ...signatures.models import Models
 from ..context import TurnContext
+from ..nesting import node_config
 from ..shape import OPERATOR, SUBAGENT, Shape, ShapeRegistry
 from ..tasks import TaskContext
-from .loop import END, Loop, Node, build_graph, run_graph
+from .graph import ACT, THINK, LoopState, composer_graph, run_graph, worker_graph
+from .loop import Loop
 from .tools import Tools, callable_by
 
 
@@ -61,17 +65,17 @@ class WorkerLoop(Loop):
             self._predictor = super().predictor(inputs)
         return self._predictor
 
-    async def find(self) -> Node:
+    async def find(self) -> str:
         """Restore the steps from the journal, and return the node to continue at."""
-        node: Node | None = "think"
-        while node == "think" and self.is_over(self.think_id):
+        node: str | None = THINK
+        while node == THINK and self.is_over(self.think_id):
             node = await self._think()
-            if node == "act" and all(self.is_over(call_id) for call_id in self.act_ids):
+            if node == ACT and all(self.is_over(call_id) for call_id in self.act_ids):
                 node = await self._act()
         assert node is not None, "a finished step never waits for a person"
         return node
 
-    async def think(self, state: Mapping[str, Any]) -> Command[Node]:
+    async def think(self, state: LoopState) -> Command[str]:
         """Let the model call tools, or give its result. An unusable answer is reported to the model.
 
         Raises:
@@ -80,9 +84,9 @@ class WorkerLoop(Loop):
         """
         return self._goto(await self._think())
 
-    async def act(self, state: Mapping[str, Any]) -> Command[Node]:
+    async def act(self, node: str, state: LoopState) -> Command[str]:
         """Make the calls that the model requested."""
-        return self._goto(await self._act())
+        return self._goto(await self._act(node_config()))
 
     async def asked(self, final: bool) -> Thought:
         inputs = {REQUEST: self._worker.message(self._inputs)} if self._worker.prompt else self._inputs
@@ -91,7 +95,7 @@ class WorkerLoop(Loop):
             inputs = {**inputs, **self.with_context(await self.recall(recall, text))}
         return await self.ask(inputs, final=final, notes=self.fault_notes())
 
-    async def _think(self) -> Node | None:
+    async def _think(self) -> str | None:
         """Let the model think once, and return the next node; None if the turn has to stop."""
         if self.tools.functions:
             given = {"input": self._inputs, "step": self.round}
@@ -114,11 +118,11 @@ class WorkerLoop(Loop):
         self._fault = said.get("fault", "")
         if self._fault:
             self._check_retries()
-            return "think"
+            return THINK
         self._faults = 0
         if "calls" in said:
             self.on_step(think_id, said)
-            return "act"
+            return ACT
         self.result = said["result"]
         return END
 
@@ -128,8 +132,8 @@ class WorkerLoop(Loop):
             self.keep_example()
         return said
 
-    async def _act(self) -> Node | None:
-        return "think" if await self.acted() else None
+    async def _act(self, within: RunnableConfig | None = None) -> str | None:
+        return THINK if await self.acted(within) else None
 
     def _check_retries(self) -> None:
         self._faults += 1
@@ -139,17 +143,21 @@ class WorkerLoop(Loop):
                 remedy="use a larger model, or correct its instructions",
             )
 
-    def _goto(self, node: Node | None) -> Command[Node]:
-        status = {"think": "think", "act": "act", END: "done", None: "waiting"}[node]
-        return Command(update={"round": self.round, "status": status}, goto=node or END)
+    def _goto(self, node: str | None) -> Command[str]:
+        return Command(update=self.state(node), goto=node or END)
+
+    def state(self, node: str | None) -> LoopState:
+        """The state of its graph: its position, and the node that is next; None if it waits."""
+        status: Any = {END: "done", None: "waiting"}.get(node, node)
+        return {"worker": self._worker.name, "round": self.round, "status": status}
 
 
-EXTRA_SUPERSTEPS = 8  # supersteps of LangGraph in addition to those of the loop
+_EXTRA_SUPERSTEPS = 8  # supersteps of LangGraph in addition to those of the loop
 
 
-@lru_cache
-def _worker_graph() -> Any:
-    return build_graph(False)  # no checkpoints, also not those of a surrounding graph: the journal is enough
+def _supersteps(worker: Worker) -> int:
+    """The limit of supersteps of a worker's graph. The worker's own limits are reached before it."""
+    return (worker.max_steps + 1) * (worker.retries + 2) + _EXTRA_SUPERSTEPS
 
 
 class WorkerTasks(ABC):
@@ -164,12 +172,55 @@ class WorkerTasks(ABC):
         run, worker, result = self.begin(params, ctx)
         node = await run.find()
         if node != END:
-            state = {"worker": worker.name, "round": run.round, "status": node}
-            most = (worker.max_steps + 1) * (worker.retries + 2) + EXTRA_SUPERSTEPS
-            values = await run_graph(_worker_graph(), state, turn=run.turn, context=run, steps=most)
+            most, within = _supersteps(worker), ctx.turn.node_above(ctx.id)
+            state = run.state(node)
+            values = await run_graph(worker_graph(), state, turn=run.turn, context=run, steps=most, within=within)
             if values["status"] != "done":
                 return SUSPENDED
         return result(run.result)
+
+
+class ComposedTasks(WorkerTasks):
+    """The same, with a graph that has one more node, `compose`: there the loop is made ready."""
+
+    LIKE: ClassVar[Worker]
+    """A worker with the limits that all its loops have."""
+
+    async def handle(self, params: Any, ctx: TaskContext) -> Any:
+        run, within = _Composing(partial(self.begin, params, ctx)), ctx.turn.node_above(ctx.id)
+        most = _supersteps(self.LIKE)
+        values = await run_graph(composer_graph(), {}, turn=ctx.turn, context=run, steps=most, within=within)
+        return run.result if values["status"] == "done" else SUSPENDED
+
+
+class _Composing:
+    """The context of a graph that composes a loop and then runs it. Prompt and role stay out of the graph's state.
+
+    Args:
+        begin: Makes the loop; see `WorkerTasks.begin`.
+    """
+
+    def __init__(self, begin: Callable[[], tuple[WorkerLoop, Worker, Callable[[Any], Any]]]) -> None:
+        self._begin = begin
+
+    async def compose(self, state: LoopState) -> Command[str]:
+        """Make the loop ready, and continue at its place."""
+        self._run, _, self._read = self._begin()
+        node = await self._run.find()
+        return Command(update=self._run.state(node), goto=node)
+
+    async def think(self, state: LoopState) -> Command[str]:
+        """Let its model think."""
+        return await self._run.think(state)
+
+    async def act(self, node: str, state: LoopState) -> Command[str]:
+        """Make the calls that its model requested."""
+        return await self._run.act(node, state)
+
+    @property
+    def result(self) -> Any:
+        """The result of the task, once the loop has ended."""
+        return self._read(self._run.result)
 
 
 class SubagentParams(ClosedModel):
@@ -313,6 +364,10 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
     """The entry Signature of a task is that of its worker."""
 
     subagents: Subagents
+
+    @property
+    def subgraph(self) -> Any:
+        return worker_graph()
 
     def entry_for(self, params: SubagentParams) -> tuple[Signature | None, tuple[Signature, ...]]:
         if self.subagents.runs(params).kind != "worker":

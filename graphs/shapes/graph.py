@@ -1,4 +1,8 @@
-"""Runs a compiled LangGraph graph of the embedder as a shape (T3). The graph sees no role and no state of the agent."""
+"""Runs a compiled LangGraph graph of the embedder as a shape (T3). The graph sees no role and no state of the agent.
+
+It is the subgraph of the node of its tasks, unless it has a checkpointer of its own: such a graph resumes by its own
+thread, so it runs apart.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs
+from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import CallProgress
 from ...harness import CallContext
-from ..checkpoints.saver import apart, chain_callbacks
+from ..nesting import apart, chain_callbacks, namespace_of, nested
 from ..shape import Shape
 from ..tasks import TaskContext
 from .langchain import ChatModels
@@ -102,8 +109,11 @@ class _Handler:
     recursion_limit: int
 
     async def __call__(self, params: BaseModel, ctx: TaskContext) -> Mapping[str, Any]:
-        with apart():
-            state = await self._run(params, ctx)
+        try:
+            with apart():
+                state = await self._run(params, ctx)
+        except GraphInterrupt:  # a subgraph raises it
+            state = {_INTERRUPTED: ()}
         if _INTERRUPTED in state:
             raise FunctionInvalid(
                 f"the graph of shape {self.key!r} stopped at an interrupt, which no person can answer",
@@ -112,7 +122,7 @@ class _Handler:
         return {name: state[name] for name in self.fields if name in state}
 
     async def _run(self, params: BaseModel, ctx: TaskContext) -> Mapping[str, Any]:
-        config: Any = {"configurable": {"thread_id": ctx.id}, "recursion_limit": self.recursion_limit}
+        config = self._config(ctx)
         given: Any = {name: getattr(params, name) for name in type(params).model_fields}
         if self.graph.checkpointer:
             found = await self.graph.aget_state(config)
@@ -121,10 +131,9 @@ class _Handler:
             if found.next:
                 given = None
         models = ChatModels(self.key, ctx)
-        seen = chain_callbacks(ctx.turn.services.callbacks)
         state: Any = None
         try:
-            state = await self._followed(given, {**config, "callbacks": [models, *seen]}, ctx)
+            state = await self._followed(given, merge_configs(config, {"callbacks": [models]}), ctx)
         except Exception:  # broad: what the graph made of the error of a limit
             if models.failure is None:
                 raise
@@ -134,12 +143,23 @@ class _Handler:
             raise models.failure
         return state if isinstance(state, dict) else dict(state)
 
+    def _config(self, ctx: TaskContext) -> RunnableConfig:
+        """The config of its run: that of a subgraph of the node of the task, or one of its own."""
+        within = None if self.graph.checkpointer else ctx.turn.node_above(ctx.id)
+        config: RunnableConfig = {"callbacks": chain_callbacks(ctx.turn.services.callbacks)}
+        if within is not None:
+            config = nested(within)
+        config["configurable"] = {**config.get("configurable", {}), "thread_id": ctx.id}
+        config["recursion_limit"] = self.recursion_limit
+        return config
+
     async def _followed(self, given: Any, config: Any, ctx: TaskContext) -> Any:
         """Run the graph as its `ainvoke` does, and send the text of its chat models to a client that streams."""
         state: Any = {}
         stopped, length = False, 0
         modes: Any = ["values", "updates", *(["messages"] if ctx.turn.stream else [])]
         context: Any = ctx.calls if self.calls else None
+        depth = len(namespace_of(config))
         running = self.graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
         async for each in running:
             path, mode, what = cast("tuple[tuple[str, ...], str, Any]", each)
@@ -148,11 +168,23 @@ class _Handler:
                 length += len(text)
                 if text:
                     ctx.turn.emit(CallProgress, call_id=ctx.id, progress=length, message=text)
-            elif not path and mode == "values":
+            elif not _is_own(path, depth):
+                pass
+            elif mode == "values":
                 state = what
-            elif not path:
+            else:
                 stopped = stopped or _INTERRUPTED in what
         return {_INTERRUPTED: ()} if stopped else state
+
+
+def _is_own(path: tuple[str, ...], depth: int) -> bool:
+    """Whether a part of a stream is of the graph itself, and not of a graph inside it.
+
+    Args:
+        path: Its namespace.
+        depth: The length of the namespace of the node that runs the graph. A further graph of the node has a number.
+    """
+    return not path[depth:] or (len(path) == depth + 1 and path[-1].isdecimal())
 
 
 def _said(message: Any, about: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from ...core.validation import digest
 from ...harness import CallContext, Function
 from ...harness.journal import Frame
 from ...harness.limits.budget import TurnLimitReached
-from ..checkpoints.saver import apart
+from ..nesting import apart
 from ..tasks import TaskContext
 
 _CHARACTERS_PER_TOKEN: Final = 4  # an estimate, for a model that reports no usage

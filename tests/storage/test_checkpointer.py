@@ -15,7 +15,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from support.databases import Engine, fresh
 from worldagent.core.errors import LeaseLost, StorageInvalid, StorageUnavailable
 from worldagent.graphs.checkpoints import CheckpointSaver
-from worldagent.graphs.checkpoints.saver import LEASE
+from worldagent.graphs.nesting import LEASE
 from worldagent.storage import EPOCHS, Database, Leases, PostgresAddress
 
 Place = Path | PostgresAddress

@@ -34,7 +34,7 @@ async def test_callbacks_see_the_graph_and_the_calls_of_a_turn_and_no_role(tmp_p
     assert lm.calls[0].role == SECRET
     assert turn.text.startswith("A hat.")
     nodes = [more["name"] for name, _, more in chains.seen if name == "on_chain_start"]
-    assert nodes[:3] == ["LangGraph", "think", "act"]
+    assert nodes[:3] == ["turn", "think", "act"]
     assert names(chains).count("on_chain_start") == names(chains).count("on_chain_end")
     began = [more for name, _, more in models.seen if name == "on_module_start"]
     assert [each["instance"].signature.__name__ for each in began] == ["Converse", "critic", "Converse"]

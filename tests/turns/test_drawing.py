@@ -15,7 +15,8 @@ STUDIO = Path(__file__).parents[2] / "examples" / "studio"
 
 
 async def test_the_graph_of_a_turn_can_be_drawn_and_not_run(tmp_path: Path) -> None:
-    graph = scripted_agent(tmp_path, ScriptedLM([])).graph()
+    async with scripted_agent(tmp_path, ScriptedLM([])) as agent:
+        graph = agent.graph()
     drawn = graph.get_graph().draw_mermaid()
     for line in ("__start__ --> think;", "think -.-> act;", "act -.-> think;", "think -.-> __end__;"):
         assert line in drawn.replace("&nbsp;", "")
@@ -28,4 +29,4 @@ def test_langgraph_json_names_the_graph_of_a_turn() -> None:
     file, _, name = read["graphs"]["turn"].partition(":")
     loaded = runpy.run_path(str(STUDIO / file))[name]
     assert isinstance(loaded, CompiledStateGraph)
-    assert set(loaded.get_graph().nodes) == {"__start__", "think", "act", "__end__"}
+    assert set(loaded.get_graph().nodes) == {"__start__", "think", "act", "subagent", "__end__"}

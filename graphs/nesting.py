@@ -1,0 +1,72 @@
+"""How graphs run inside each other. LangGraph's private keys are used here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, Final
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+
+# Keys in `configurable` of the config of a node. `tests/house/test_langgraph_keys.py` fails if LangGraph renames one.
+CHECKPOINTER: Final = "__pregel_checkpointer"
+DURABILITY: Final = "__pregel_durability"
+RUNTIME: Final = "__pregel_runtime"
+NAMESPACE: Final = "checkpoint_ns"
+
+LEASE: Final = "__worldagent_lease"
+"""The key in `configurable` of the lease that writes verify. LangGraph does not store keys with this prefix."""
+
+
+@contextmanager
+def apart() -> Generator[None]:
+    """Hide the surrounding graph from the block: its callbacks, its checkpoints and the context of its nodes.
+
+    An agent can be used inside a graph of the embedder's, and a tool can run its own graph or LangChain tool.
+    """
+    outer = var_child_runnable_config.set(None)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(outer)
+
+
+def node_config() -> RunnableConfig:
+    """The config of the node that runs this code."""
+    return get_config()
+
+
+def nested(within: RunnableConfig) -> RunnableConfig:
+    """The config with which a node runs a graph as its subgraph.
+
+    The stream, the callbacks and the namespace are those of the node. The context is not: LangGraph gives the node's to
+    a subgraph that has none, or one that is falsy, and the role of the node would reach it (T8). Nothing is
+    checkpointed, because the journal has what the subgraph does.
+
+    Args:
+        within: The config of the node.
+    """
+    given = {name: value for name, value in within.get("configurable", {}).items() if name != LEASE}
+    own: Runtime[Any] = Runtime(stream_writer=given[RUNTIME].stream_writer)
+    # With "sync", LangGraph would wait for a checkpoint that nobody writes.
+    return {**within, "configurable": {**given, RUNTIME: own, CHECKPOINTER: None, DURABILITY: "async"}}
+
+
+def namespace_of(config: RunnableConfig) -> tuple[str, ...]:
+    """The namespace of a config: the nodes above what it runs, each with the id of its task."""
+    given: str = config.get("configurable", {}).get(NAMESPACE, "")
+    return tuple(given.split("|")) if given else ()
+
+
+def has_checkpointer() -> bool:
+    """Whether the graph whose node runs this code can be interrupted: without a checkpointer it cannot be resumed."""
+    return get_config().get("configurable", {}).get(CHECKPOINTER, True) is not None
+
+
+def chain_callbacks(callbacks: Iterable[object]) -> list[BaseCallbackHandler]:
+    """Return those that are callbacks of LangChain, for the config of a graph."""
+    return [each for each in callbacks if isinstance(each, BaseCallbackHandler)]
