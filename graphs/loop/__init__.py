@@ -4,15 +4,13 @@ from .conversation import Conversation
 from .graph import (
     ACT,
     LoopGraph,
-    LoopState,
     composer_graph,
     conversation_graph,
     node_of,
-    run_graph,
     task_graph,
     turn_graph,
 )
-from .loop import HostTask, first_state
+from .loop import HostTask, LoopState, first_state, run_graph
 from .subagents import ComposedTasks, SubagentParams, SubagentResult, Subagents, WorkerLoop, WorkerTasks
 from .tools import Tools
 

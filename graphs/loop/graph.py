@@ -1,4 +1,4 @@
-"""The graphs of turns and tasks. Their nodes work with an object of `Run`, which is the context of the graph.
+"""The graphs of turns and tasks. Their nodes work with a `Run`, the object in the context of the graph.
 
 The graph of a conversation has a node for the model, one for plain tools, and one for each kind of task, whose loop is
 the subgraph of the node. The nodes of one step run at once.
@@ -8,42 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.errors import NodeCancelledError
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
-from typing_extensions import TypedDict
 
-from ...core.errors import FunctionInvalid, ModelUnavailable
-from ...core.events import TurnKind
-from ..checkpoints.saver import DURABILITY
-from ..context import TurnContext
-from ..nesting import LEASE, apart, chain_callbacks, nested
-from ..shape import SKILL, SUBAGENT, Work
+from ..shape import SKILL, SUBAGENT
+from .loop import LoopState, compose, run_of, think
 
 THINK: Final = "think"
 ACT: Final = "act"
 COMPOSER: Final = "skill_composer"
-
-
-class LoopState(TypedDict, total=False):
-    """The position of a loop. A turn has all fields but `worker`; a worker has `worker`, `round` and `status`."""
-
-    turn: str
-    kind: TurnKind
-    asked: str
-    head: str
-    round: int
-    step: int
-    work: list[Work]
-    rejections: int
-    fault: str | None
-    status: Literal["open", "done", "think", "act", "waiting"]
-    worker: str
 
 
 LoopGraph: TypeAlias = CompiledStateGraph[LoopState, Any, LoopState, LoopState]
@@ -51,22 +28,6 @@ _Builder: TypeAlias = StateGraph[LoopState, Any, LoopState, LoopState]
 
 Subgraphs: TypeAlias = Mapping[str, Any]
 """The nodes for tasks, each with the graph that is its subgraph, or None if its handler is plain code."""
-
-
-class Run(Protocol):
-    """The object that the nodes work with. A graph has only the nodes that its run knows."""
-
-    async def compose(self, state: LoopState) -> Command[str]:
-        """Make a skill ready."""
-        ...
-
-    async def think(self, state: LoopState) -> Command[str]:
-        """Let a model think."""
-        ...
-
-    async def act(self, node: str, state: LoopState) -> Command[str]:
-        """Make the calls of a node."""
-        ...
 
 
 def node_of(shape: str) -> str:
@@ -89,7 +50,7 @@ def conversation_graph(saver: Any, tasks: Subgraphs) -> LoopGraph:
     """
     graph = _builder()
     # Nodes name the next nodes; a separate router would be one more runnable per step.
-    graph.add_node(THINK, _think, destinations=(THINK, ACT, *tasks, END))
+    graph.add_node(THINK, think, destinations=(THINK, ACT, *tasks, END))
     for node, subgraph in {ACT: None, **tasks}.items():
         graph.add_node(node, _task_node(node, subgraph), destinations=(THINK,))
     graph.add_edge(START, THINK)
@@ -122,50 +83,9 @@ def worker_graph() -> LoopGraph:
 def composer_graph() -> LoopGraph:
     """The graph of the Skill Composer: it makes a skill ready, and then runs it in the loop of a worker (T6)."""
     graph = _with_loop(_builder())
-    graph.add_node("compose", _compose, destinations=(THINK, ACT, END))
+    graph.add_node("compose", compose, destinations=(THINK, ACT, END))
     graph.add_edge(START, "compose")
     return graph.compile(name=COMPOSER)
-
-
-async def run_graph(
-    graph: LoopGraph,
-    state: LoopState | Command[Any] | None,
-    *,
-    turn: TurnContext,
-    context: Any,
-    steps: int | None = None,
-    within: RunnableConfig | None = None,
-) -> dict[str, Any]:
-    """Run a compiled graph to its end. Start and recovery both use this function (D8).
-
-    Args:
-        graph: The compiled graph.
-        state: Its input; None resumes the thread from its checkpoint.
-        turn: The turn it runs for.
-        context: The context that its nodes get.
-        steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
-        within: The config of the node that runs it as its subgraph; None runs it on its own.
-    """
-    options = turn.services.options
-    config: RunnableConfig = {
-        "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
-        "callbacks": chain_callbacks(turn.services.callbacks),
-    }
-    if within is not None:
-        config = nested(within)
-    config["recursion_limit"] = 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps
-    mode = DURABILITY.get()
-    extra: dict[str, Any] = {"durability": mode} if graph.checkpointer else {}
-    if graph.checkpointer and mode != "sync" and turn.lease is not None:
-        await turn.lease.flush()  # no checkpoint precedes the first node, so the beginning of the turn is written now
-    try:
-        with apart():
-            return dict(await graph.ainvoke(state, config, context=context, **extra))
-    except NodeCancelledError:
-        pass  # the turn was not cancelled: only what a node awaited was, and tasks report that themselves
-    raise ModelUnavailable(
-        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from within", remedy="try again"
-    )
 
 
 def _builder() -> _Builder:
@@ -173,7 +93,7 @@ def _builder() -> _Builder:
 
 
 def _with_loop(graph: _Builder) -> _Builder:
-    graph.add_node(THINK, _think, destinations=(THINK, ACT, END))
+    graph.add_node(THINK, think, destinations=(THINK, ACT, END))
     graph.add_node(ACT, _task_node(ACT, None), destinations=(THINK, END))
     return graph
 
@@ -182,31 +102,13 @@ def _task_node(name: str, subgraph: Any) -> Any:
     """The function of a node for calls. LangGraph finds the subgraph of a node in the closure of its function."""
 
     async def act(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
-        return await _run_of(runtime).act(name, state)
+        return await run_of(runtime).act(name, state)
 
     async def task(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
         assert subgraph is not None, "the handler of the task runs it"
-        return await _run_of(runtime).act(name, state)
+        return await run_of(runtime).act(name, state)
 
     return act if subgraph is None else task
-
-
-async def _think(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
-    return await _run_of(runtime).think(state)
-
-
-async def _compose(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
-    return await _run_of(runtime).compose(state)
-
-
-def _run_of(runtime: Runtime[Any]) -> Run:
-    run: Run | None = runtime.context
-    if run is None:
-        raise FunctionInvalid(
-            "the graph of a turn runs only in a turn of an agent, and is here for a drawing",
-            remedy="begin a turn with agent.thread(...).converse(...)",
-        )
-    return run
 
 
 # A plain function would cost two thread hops.

@@ -11,15 +11,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import NodeCancelledError
+from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
+from typing_extensions import TypedDict
 
 from ...core.errors import (
+    FunctionInvalid,
     HostError,
     LimitReached,
     ModelFacing,
+    ModelUnavailable,
     OutputInvalid,
     ParamsInvalid,
     ResultInvalid,
@@ -34,12 +39,12 @@ from ...memory import Draft
 from ...memory.entries import Entry, Recall, as_passages
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, Predictor, StepMade, Thought
 from ...signatures.calling import memory_fields
+from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
 from ..history import result_text
-from ..nesting import apart, node_config
+from ..nesting import LEASE, apart, chain_callbacks, nested, node_config
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched, raise_first
-from .graph import LoopState
 from .tools import Tools
 
 CONTEXT: Final = "context"
@@ -393,6 +398,79 @@ def _json(function: Function, value: Any) -> Any:
     return json_of_value(function.result, value, what=f"the result of {function.name!r}", error=ResultInvalid)
 
 
+class LoopState(TypedDict, total=False):
+    """The position of a loop. A turn has all fields but `worker`; a worker has `worker`, `round` and `status`."""
+
+    turn: str
+    kind: TurnKind
+    asked: str
+    head: str
+    round: int
+    step: int
+    work: list[Work]
+    rejections: int
+    fault: str | None
+    status: Literal["open", "done", "think", "act", "waiting"]
+    worker: str
+
+
+class Run(Protocol):
+    """The object that the nodes work with. A graph has only the nodes that its run knows."""
+
+    async def compose(self, state: LoopState) -> Command[str]:
+        """Make a skill ready."""
+        ...
+
+    async def think(self, state: LoopState) -> Command[str]:
+        """Let a model think."""
+        ...
+
+    async def act(self, node: str, state: LoopState) -> Command[str]:
+        """Make the calls of a node."""
+        ...
+
+
+async def run_graph(
+    graph: Any,
+    state: LoopState | Command[Any] | None,
+    *,
+    turn: TurnContext,
+    context: Any,
+    steps: int | None = None,
+    within: RunnableConfig | None = None,
+) -> dict[str, Any]:
+    """Run a compiled graph to its end. Start and recovery both use this function (D8).
+
+    Args:
+        graph: The compiled graph.
+        state: Its input; None resumes the thread from its checkpoint.
+        turn: The turn it runs for.
+        context: The context that its nodes get.
+        steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
+        within: The config of the node that runs it as its subgraph; None runs it on its own.
+    """
+    options = turn.services.options
+    config: RunnableConfig = {
+        "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
+        "callbacks": chain_callbacks(turn.services.callbacks),
+    }
+    if within is not None:
+        config = nested(within)
+    config["recursion_limit"] = 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps
+    mode = DURABILITY.get()
+    extra: dict[str, Any] = {"durability": mode} if graph.checkpointer else {}
+    if graph.checkpointer and mode != "sync" and turn.lease is not None:
+        await turn.lease.flush()  # no checkpoint precedes the first node, so the beginning of the turn is written now
+    try:
+        with apart():
+            return dict(await graph.ainvoke(state, config, context=context, **extra))
+    except NodeCancelledError:
+        pass  # the turn was not cancelled: only what a node awaited was, and tasks report that themselves
+    raise ModelUnavailable(
+        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from within", remedy="try again"
+    )
+
+
 def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None) -> LoopState:
     """The input of a new turn. It resets every channel that a turn uses."""
     return {
@@ -443,3 +521,28 @@ class HostTask:
         head = await turn.append(state["head"], [Draft(item["to"], "result", body)])
         update = {"head": head, "work": [], "round": state["round"] + 1, "status": "done"}
         return Command(update=update, goto="__end__")
+
+
+async def think(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
+    """The function of the node in which a model thinks."""
+    return await run_of(runtime).think(state)
+
+
+async def compose(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
+    """The function of the node in which a skill is made ready."""
+    return await run_of(runtime).compose(state)
+
+
+def run_of(runtime: Runtime[Any]) -> Run:
+    """The object that a node works with.
+
+    Raises:
+        FunctionInvalid: The graph does not run in a turn.
+    """
+    run: Run | None = runtime.context
+    if run is None:
+        raise FunctionInvalid(
+            "the graph of a turn runs only in a turn of an agent, and is here for a drawing",
+            remedy="begin a turn with agent.thread(...).converse(...)",
+        )
+    return run

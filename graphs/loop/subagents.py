@@ -29,8 +29,8 @@ from ..context import TurnContext
 from ..nesting import node_config
 from ..shape import OPERATOR, SUBAGENT, Shape, ShapeRegistry
 from ..tasks import TaskContext
-from .graph import ACT, THINK, LoopState, composer_graph, run_graph, worker_graph
-from .loop import Loop
+from .graph import ACT, THINK, composer_graph, worker_graph
+from .loop import Loop, LoopState, run_graph
 from .tools import Tools, callable_by
 
 
