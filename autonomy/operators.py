@@ -6,10 +6,11 @@ loop, the gate, the limits and the roles of any worker, and a member that runs i
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ..signatures import Signature
 
 _CLOSED: Final = ConfigDict(extra="forbid", hide_input_in_errors=True)
+_ROLE: Final = "role"
+_ROLE_ARGUMENT: Final = re.compile(r"(?m)^( +)role(?: \([^)]*\))?:[ \t]*(.*(?:\n\1[ \t]+\S.*)*)\n?")
+_NO_ARGUMENTS: Final = re.compile(r"(?m)^Args:\n*(?=^\S|\Z)")
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -32,7 +36,7 @@ def llm_node(signature: Signature | None = None, /, **options: Any) -> Any:
     """Make an operator of a Signature of dspy: one call of a model, without tools.
 
     Its instructions, its inputs and its outputs are those of the Signature. One output is the result; several are an
-    object with these fields.
+    object with these fields. A declared `role` is not an input of the operator but the role of a task (R18).
 
     Args:
         signature: The class, when used as `@llm_node` without parentheses.
@@ -40,7 +44,7 @@ def llm_node(signature: Signature | None = None, /, **options: Any) -> Any:
             in lower case with underscores, by default.
 
     Raises:
-        FunctionInvalid: It is no Signature, or an option does not fit.
+        FunctionInvalid: It is no Signature, its field `role` is not an input for a text, or an option does not fit.
     """
     return _of_signature(signature, options) if signature is not None else lambda given: _of_signature(given, options)
 
@@ -51,7 +55,7 @@ def agent_node(
     """Make an operator of a function that is never run: a worker with these tools does what its docstring says.
 
     The parameters with their type hints are its input, the return type is its result, and the docstring is its
-    instructions.
+    instructions. A parameter `role` is not an input but the role of a task (R18).
 
     ```python
     @agent_node(tools=["crm_search"])
@@ -64,7 +68,8 @@ def agent_node(
         options: Fields of `Worker`, such as `name`, `description`, `model` or `limits`.
 
     Raises:
-        FunctionInvalid: The function has no docstring, a parameter no type hint, or an option does not fit.
+        FunctionInvalid: The function has no docstring, a parameter no type hint, `role` is not a text, or an option
+            does not fit.
     """
     named = [each if isinstance(each, str) else each.name for each in tools]
     return lambda body: _of_function(body, named, options)
@@ -77,18 +82,26 @@ def _of_signature(signature: Any, options: dict[str, Any]) -> Worker:
             remedy="decorate a subclass of dspy.Signature",
         )
     name = options.get("name") or _CAPITAL.sub("_", signature.__name__).lower()
+    about_role = ""
+    if _ROLE in signature.fields:
+        from ..signatures.signature import without_role  # this loads dspy, which a Signature has loaded already
+
+        declared, signature = signature, without_role(signature)
+        about_role = _field(declared.input_fields[_ROLE])[1].description or ""
     outputs = {field: _field(info) for field, info in signature.output_fields.items()}
     [first, *others] = outputs.values()
     given: dict[str, Any] = {
         "description": _first_paragraph(signature.instructions),
         "input": _model(f"{name}_input", {field: _field(info) for field, info in signature.input_fields.items()}),
         "output": _model(f"{name}_output", outputs) if others else first[0],
+        "about_role": about_role,
         "memory": True,
     }
     return _worker(name, signature.instructions, given | options)
 
 
 def _of_function(body: Callable[..., Any], tools: list[str], options: dict[str, Any]) -> Worker:
+    body, about_role = _without_role(body)
     made = tool(body, risk="read_only")  # reads its type hints and its docstring
     instructions = inspect.getdoc(body)
     if not instructions:
@@ -101,9 +114,35 @@ def _of_function(body: Callable[..., Any], tools: list[str], options: dict[str, 
         "tools": tuple(tools),
         "input": made.params,
         "output": str if gives_text(made) else made.output_schema,
+        "about_role": about_role,
         "memory": True,
     }
     return _worker(options.get("name") or made.name, instructions, given | options)
+
+
+def _without_role(body: Any) -> tuple[Any, str]:
+    """A function as if it had no parameter `role`, and the description of that parameter."""
+    if _ROLE not in getattr(body, "__annotations__", {}):
+        return body, ""
+    from ..signatures.signature import takes_role
+
+    if not takes_role(get_type_hints(body)[_ROLE]):
+        raise FunctionInvalid(
+            f"the parameter 'role' of the function {body.__name__!r} is not a text, but it is the role of a task",
+            remedy="declare it as `role: str | None = None`, or rename it",
+        )
+
+    @functools.wraps(body)
+    def plain() -> None: ...
+
+    own: Any = plain
+    parameters = inspect.signature(body).parameters.values()
+    own.__signature__ = inspect.Signature([each for each in parameters if each.name != _ROLE])
+    own.__annotations__ = {name: hint for name, hint in body.__annotations__.items() if name != _ROLE}
+    documented = inspect.getdoc(body) or ""
+    found = _ROLE_ARGUMENT.search(documented)
+    own.__doc__ = _NO_ARGUMENTS.sub("", _ROLE_ARGUMENT.sub("", documented)).rstrip()
+    return own, "" if found is None else " ".join(found[2].split())
 
 
 def _worker(name: str, instructions: str, given: dict[str, Any]) -> Worker:

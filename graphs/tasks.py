@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .context import TurnContext
 
 T = TypeVar("T")
+
+_ROLE: Final = "role"  # the field's name, here because `signatures.adapter` loads dspy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class TaskContext:
 
         Raises:
             FunctionInvalid: The shape does not declare this Signature.
-            InvalidArgument: The inputs do not match the Signature.
+            InvalidArgument: The inputs do not match the Signature, or one is a role.
             OutputInvalid, RoleEchoed, HostError: The model failed.
         """
         if signature is not self.entry and signature not in self.signatures:
@@ -99,11 +101,16 @@ class TaskContext:
                 f"the Signature {signature.__name__!r} is not declared by the shape",
                 remedy="declare it in the shape's entry= or signatures=",
             )
-        expected, given = set(signature.input_fields), set(inputs)
+        if _ROLE in inputs:
+            raise InvalidArgument(
+                f"the inputs of {signature.__name__!r} must not have a role, which the agent resolves and adds itself",
+                remedy="leave it out, and pass role= to thread.task(...) or ctx.task(...)",
+            )
+        expected, given = set(signature.input_fields) - {_ROLE}, set(inputs)
         if expected != given:
             raise InvalidArgument(
                 f"the inputs of {signature.__name__!r} must be {sorted(expected)}, got {sorted(given)}",
-                remedy="pass each input field, and no role",
+                remedy="pass each input field",
             )
         outputs = Outputs(signature)
         frame = self.calls.frame

@@ -102,8 +102,10 @@ def value_of(function: Function, text: str) -> Any:
 MAX_RETRIES: Final = 20
 MAX_STEPS: Final = 1000
 
-_RESERVED_PARAMS: Final = RESERVED_NAMES | {"calls", "lm", "offered_tools", "result", "role"}
+_RESERVED_PARAMS: Final = RESERVED_NAMES | {"calls", "lm", "offered_tools", "result"}
 """Names that a worker's params cannot have: its Signature has these fields, or pydantic reserves them."""
+
+_ROLE: Final = "role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,11 @@ class Worker:
         risk: What calling it does to the world. The calls that it makes pass the gate separately.
         capabilities: Words for what it is good for, by which `agent.find` finds it.
         tools: Globs over the names that it can call; by default it cannot call anything.
-        input: Its params: a pydantic model, or the JSON Schema of an object. By default one text, `request`.
+        input: Its params: a pydantic model, or the JSON Schema of an object. By default one text, `request`. A schema
+            can declare `role`, a text, which is not a param but the role of a call (R18).
         output: Its result: a type, or a JSON Schema. By default a text.
+        about_role: What its model reads about the role of a call; by default the description of a declared `role`, or a
+            general one.
         prompt: The message that its model receives: a text in which `{field}` is replaced by that field of the input,
             as JSON if it is not a text, and `{{` and `}}` are braces. By default the model receives the fields.
         options: How its model generates its answers, by the names of `GenerationOptions`. They override those of
@@ -151,6 +156,7 @@ class Worker:
     _: KW_ONLY
     input: type[BaseModel] | Mapping[str, Any] = WorkerRequest
     output: Any = str
+    about_role: str = ""
     prompt: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
@@ -230,7 +236,7 @@ class Worker:
         )
 
     def _check_texts(self) -> None:
-        for attribute in ("instructions", "description", "prompt"):
+        for attribute in ("instructions", "description", "about_role", "prompt"):
             given: object = getattr(self, attribute)
             if not isinstance(given, str) or (given and not is_text(given)):
                 raise self._invalid(attribute, "must be a text", "pass text that UTF-8 can encode")
@@ -252,6 +258,9 @@ class Worker:
         problem, remedy = "", "give its params names that are Python identifiers and do not begin with '_'"
         if not names:
             problem = "no params"
+        elif _ROLE in names:
+            problem = f"the param {_ROLE!r}, but this is the role of a call, which the agent resolves and adds itself"
+            remedy = "leave it out, and describe it with about_role= if needed"
         elif wrong:
             problem = f"a param that cannot be named {wrong[0]!r}"
         elif missing:
@@ -313,11 +322,27 @@ class Worker:
             from .schema import params_of  # here, because it imports a library that most agents do not need
 
             # As with shapes and functions, undeclared params are refused.
-            return params_of(self.name, {"type": "object", "additionalProperties": False, **given})
+            return params_of(self.name, {"type": "object", "additionalProperties": False, **self._without_role(given)})
         if isinstance(given, type) and issubclass(given, BaseModel):
             return given
         problem = f"must be a model or a schema, got {given!r}"
         raise self._invalid("input", problem, "pass a pydantic model or a JSON Schema")
+
+    def _without_role(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema of its input without a declared role, whose description is kept."""
+        properties = schema.get("properties")
+        if not isinstance(properties, Mapping) or _ROLE not in properties:
+            return schema
+        declared = properties[_ROLE]
+        kind = declared.get("type") if isinstance(declared, Mapping) else None
+        if kind != "string" and (not isinstance(kind, list) or sorted(map(str, kind)) != ["null", "string"]):
+            problem = f"declares {_ROLE!r}, the role of a call, as something other than a text"
+            raise self._invalid("input", problem, f"write {_ROLE}: {{type: string, description: ...}}, or rename it")
+        if not self.about_role:
+            object.__setattr__(self, "about_role", declared.get("description", ""))
+        kept = {name: each for name, each in properties.items() if name != _ROLE}
+        needed = {"required": [name for name in schema["required"] if name != _ROLE]} if "required" in schema else {}
+        return {**schema, **needed, "properties": kept}
 
     def _result(self) -> TypeAdapter[Any]:
         if isinstance(self.output, Mapping):

@@ -31,6 +31,7 @@ _KEYS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "name": _TEXT,
     "description": _TEXT,
     "model": _TEXT,
+    "about_role": _TEXT,
     "prompt": _TEXT,
     "options": _MAPPING,
     "policy": _MAPPING,

@@ -140,11 +140,10 @@ class PredictorPool:
         """
         made = [given if isinstance(given, Predictor) else Predictor(given) for given in variants]
         for predictor in made:
-            other = self.named(predictor.name)
-            if other is not None and other.signature is not predictor.signature:
+            if self._named.get(predictor.name, predictor.declared) is not predictor.declared:
                 raise NameTaken(f"two Signatures or workers are called {predictor.name!r}", remedy="rename one of them")
-        self._made.update({predictor.signature: predictor for predictor in made})
-        self._named.update({predictor.name: predictor.signature for predictor in made})
+        self._made.update({predictor.declared: predictor for predictor in made})
+        self._named.update({predictor.name: predictor.declared for predictor in made})
 
     def remove(self, name: str) -> None:
         """Remove a Signature that has no variants, and its predictors."""

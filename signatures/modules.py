@@ -19,13 +19,14 @@ from functools import lru_cache, partial
 from typing import Any, Final, NoReturn
 
 import dspy
+from pydantic.fields import FieldInfo
 
 from ..core.errors import FunctionInvalid
-from .adapter import RoleAdapter, Signature
+from .adapter import ROLE, RoleAdapter, Signature
 from .callbacks import RoleFreeCallback, dspy_callbacks
 from .predictor import ModelCaller, Predictor
-from .programs import Program, RoleFreePredict, predictors
-from .signature import check_signature, named
+from .programs import Program, RoleFreePredict, parts, predictors
+from .signature import check_signature, describe_role, named, without_role
 
 Module = dspy.Module
 
@@ -81,9 +82,9 @@ def predictor_name(prefix: str, path: str) -> str:
 
 
 def has_fields(signature: Signature, entry: Signature) -> bool:
-    """Whether a Signature has all fields of another one."""
+    """Whether a Signature has all fields of another one. A role does not count: no Signature has to declare it."""
     inputs, outputs = set(signature.input_fields), set(signature.output_fields)
-    return set(entry.input_fields) <= inputs and set(entry.output_fields) <= outputs
+    return set(entry.input_fields) - {ROLE} <= inputs and set(entry.output_fields) <= outputs
 
 
 def check_module(module: object, *, what: str) -> dspy.Module:
@@ -94,7 +95,7 @@ def check_module(module: object, *, what: str) -> dspy.Module:
         what: The place where it was passed, for the error.
 
     Raises:
-        FunctionInvalid: It is not a module, a predictor has its own model, or a Signature has a role.
+        FunctionInvalid: It is not a module, a predictor has its own model, or a Signature cannot carry a role.
     """
     if not isinstance(module, dspy.Module):
         got, remedy = repr(type(module).__name__), "pass an instance of your module"
@@ -164,7 +165,7 @@ def _inputs_of(module: dspy.Module, method: Callable[..., Any]) -> tuple[list[st
     """The inputs of a module that it must get, and all that it takes; None if it takes any."""
     if getattr(method, "__func__", None) in _TAKE_FIELDS:
         predictor: Any = module if isinstance(module, dspy.Predict) else module.predict
-        fields = predictor.signature.input_fields
+        fields = without_role(predictor.signature).input_fields
         return [name for name, info in fields.items() if info.is_required()], list(fields)
     try:
         parameters = inspect.signature(method).parameters.values()
@@ -258,6 +259,8 @@ class ModuleRun:
         for path, predict in predictors(self.module):
             named_one: Any = predict
             named_one.name_in_turn = predictor_name(self._prefix, path)  # copies of it have it too
+            named_one.about_role = describe_role(named_one.signature)
+        _undeclare_roles(self.module)
         self._loop = asyncio.get_running_loop()
         self._key = secrets.token_hex(8)
         self._stopped = False
@@ -306,13 +309,19 @@ class ModuleRun:
                 f"the predictor {name!r} must not ask for several completions",
                 remedy="call it several times",
             )
+        if inputs.get(ROLE) is not None:
+            raise FunctionInvalid(
+                f"the module passes a role to the predictor {name!r}, but roles are resolved and added by the agent",
+                remedy="leave it out there, and pass role= where the module's task begins",
+            )
         if self._entry is not None and has_fields(signature, self._entry):
             name = self._entry.__name__
         check_signature(signature)
         made_of: Any = signature  # mypy takes no class for a key
         own_signature = _named(made_of, name, signature.instructions)
-        predictor = Predictor(own_signature, demos=[dict(demo) for demo in demos])
-        own = {key: inputs[key] for key in signature.input_fields if key in inputs}
+        about_role = None if ROLE in signature.fields else getattr(predict, "about_role", None)
+        predictor = Predictor(own_signature, demos=[dict(demo) for demo in demos], about_role=about_role)
+        own = {key: inputs[key] for key in predictor.signature.input_fields if key in inputs}
         sent = {key: value for key, value in given.items() if key not in _UNSENT_OPTIONS}
         return dict(await self._ask(PredictorCall(predictor=predictor, inputs=own, options=sent)))
 
@@ -353,6 +362,16 @@ class ModuleRun:
                 raise
         finally:
             self._asked.discard(future)
+
+
+def _undeclare_roles(module: dspy.Module) -> None:
+    """Remove declared roles from all Signatures that a module has. Its code sees no role, and must not wait for one."""
+    for _, part in parts(module):
+        for name, value in [*vars(part).items()]:
+            if isinstance(value, type) and issubclass(value, dspy.Signature):
+                setattr(part, name, without_role(value))
+            elif isinstance(value, dict) and isinstance(value.get(ROLE), FieldInfo):  # input fields, as they are copied
+                setattr(part, name, {field: info for field, info in value.items() if field != ROLE})
 
 
 def _hidden(run: str, value: Any) -> Any:

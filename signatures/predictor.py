@@ -47,7 +47,7 @@ from .forms import Forms, shown_prompt, user_follows
 from .matching import in_turns
 from .media import Media, MediaKind
 from .programs import Program, RoleFreePredict, adapter_of, fitting_program
-from .signature import check_signature, named, with_media, with_role
+from .signature import describe_role, named, with_media, with_role, without_role
 from .streaming import AnswerStream
 from .texts import with_texts
 
@@ -253,18 +253,26 @@ class Predictor:
     """One Signature, ready to be called with or without a role (R5, R12).
 
     Args:
-        signature: The role-free Signature.
+        signature: The Signature. It can declare `role` (R18); otherwise the field is added for calls with a role.
         demos: Static examples, shown to the model before the call's own messages. A role in them is dropped.
+        about_role: The description of the field `role`; None is that of the Signature.
+
+    Attributes:
+        declared: The Signature as it was passed.
+        signature: Its plain form, without a role.
 
     Raises:
         FunctionInvalid: The Signature cannot carry a role.
     """
 
-    def __init__(self, signature: Signature, *, demos: Sequence[Mapping[str, Any]] = ()) -> None:
-        check_signature(signature)
-        self.signature = signature
+    def __init__(
+        self, signature: Signature, *, demos: Sequence[Mapping[str, Any]] = (), about_role: str | None = None
+    ) -> None:
+        self.declared = signature
+        self.signature = without_role(signature)
         self.name = signature.__name__
-        self._plain = dspy.Predict(signature)
+        self._about_role = about_role or describe_role(signature)
+        self._plain = dspy.Predict(self.signature)
         self._plain.demos = [{name: value for name, value in demo.items() if name != ROLE} for demo in demos]
 
     def program(self, *, weights: Path | None = None, inputs: Mapping[str, Any] | None = None) -> Program:
@@ -289,16 +297,19 @@ class Predictor:
         """
         fitting = fitting_program(program, self.signature)
         found: Any = fitting.signature
-        return Predictor(named(found, self.name, found.instructions), demos=[dict(demo) for demo in fitting.demos])
+        own = named(found, self.name, found.instructions)
+        return Predictor(own, demos=[dict(demo) for demo in fitting.demos], about_role=self._about_role)
 
     def prompted(self, prompt: str) -> Predictor:
         """This predictor, demos included, with `prompt` added to its instructions."""
         instructions = f"{self.signature.instructions}\n\n{prompt}"
-        return Predictor(named(self.signature, self.name, instructions), demos=self._plain.demos)
+        own = named(self.signature, self.name, instructions)
+        return Predictor(own, demos=self._plain.demos, about_role=self._about_role)
 
     def with_media(self, fields: Sequence[str]) -> Predictor:
         """This predictor, demos included, with the given `MEDIA_FIELDS` as additional input fields."""
-        return Predictor(with_media(self.signature, fields), demos=self._plain.demos)
+        own = with_media(self.signature, fields)
+        return Predictor(own, demos=self._plain.demos, about_role=self._about_role)
 
     async def __call__(
         self,
@@ -351,7 +362,7 @@ class Predictor:
 
     @cached_property  # most Signatures of an agent never get a role
     def _roled(self) -> dspy.Predict:
-        made = dspy.Predict(with_role(self.signature))
+        made = dspy.Predict(with_role(self.signature, self._about_role))
         made.demos = self._plain.demos
         return made
 

@@ -16,6 +16,7 @@ from ..core.errors import FunctionInvalid
 from .adapter import ROLE, PlainAdapter, RoleAdapter, Signature, demo_calls, histories
 from .calling import TOOLS, memory_fields
 from .escape import control_tokens, escape_control, escape_markers
+from .signature import unlisted_role, without_role
 
 
 @lru_cache(maxsize=8)
@@ -98,11 +99,11 @@ class RoleFreePredict(dspy.Predict):
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
         """Call the model of `dspy.settings`. A role is left out."""
-        return super().forward(**_without_role(inputs))
+        return super().forward(**_roleless(inputs))
 
     async def aforward(self, **inputs: Any) -> dspy.Prediction:
         """Call the model of `dspy.settings`. A role is left out."""
-        return await super().aforward(**_without_role(inputs))
+        return await super().aforward(**_roleless(inputs))
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """The state that is saved: instructions, descriptions and examples."""
@@ -116,7 +117,7 @@ class RoleFreePredict(dspy.Predict):
         return {**state, "demos": _saved_demos(self.demos, self.signature), "traces": [], "train": []}
 
 
-def _without_role(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _roleless(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != ROLE}
 
 
@@ -150,24 +151,29 @@ class _Saved(BaseModel):
 
 
 _FILE: Final = TypeAdapter(dict[str, Any])
+_ROLE_PREFIX: Final = "Role:"
+"""The prefix that dspy makes of the name of the field."""
 
 
 def predictors(module: dspy.Module) -> list[tuple[str, dspy.Predict]]:
     """The predictors of a module by path, as `named_predictors()` has them, and those in its compiled parts."""
-    found: dict[int, tuple[str, dspy.Predict]] = {}
-    seen: set[int] = set()
+    return [(path or "self", part) for path, part in parts(module) if isinstance(part, dspy.Predict)]
+
+
+def parts(module: dspy.Module) -> list[tuple[str, dspy.Module]]:
+    """A module and all modules in it by path. Predictors are the last ones of their path."""
+    found: dict[int, tuple[str, dspy.Module]] = {}
     waiting: list[tuple[str, object]] = [("", module)]
     while waiting:
         path, part = waiting.pop(0)
-        if isinstance(part, dspy.Predict):
-            found.setdefault(id(part), (path or "self", part))
-        elif isinstance(part, dspy.Module) and id(part) not in seen:
-            seen.add(id(part))
-            waiting += [(f"{path}.{name}".lstrip("."), each) for name, each in _parts(part)]
+        if isinstance(part, dspy.Module) and id(part) not in found:
+            found[id(part)] = path, part
+            if not isinstance(part, dspy.Predict):
+                waiting += [(f"{path}.{name}".lstrip("."), each) for name, each in _attributes(part)]
     return list(found.values())
 
 
-def _parts(module: dspy.Module) -> Iterator[tuple[str, object]]:
+def _attributes(module: dspy.Module) -> Iterator[tuple[str, object]]:
     for name, value in vars(module).items():
         if isinstance(value, list | tuple):
             yield from ((f"{name}[{place}]", each) for place, each in enumerate(value))
@@ -178,7 +184,7 @@ def _parts(module: dspy.Module) -> Iterator[tuple[str, object]]:
 
 
 def fitting_program(given: object, signature: Signature) -> dspy.Predict:
-    """Return the predictor of an optimised program that fits a Signature.
+    """Return the predictor of an optimised program that fits a Signature. A role that it declares is left out (R12).
 
     Args:
         given: A `Program`, another `dspy.Module` with one such predictor, or the JSON file of a saved one.
@@ -224,10 +230,11 @@ def _fitting(given: object, signature: Signature) -> dspy.Predict:
             f"the program for {name!r} has other fields: {found or 'it has no predictor'}",
             remedy=f"optimise the role-free program, whose fields are {fields}",
         )
-    if _shape(fitting[0].signature) == wanted[0]:
-        return fitting[0]
-    state: Any = fitting[0].signature
-    return _restored(_SavedSignature.model_validate(state.dump_state()), fitting[0].demos, signature)
+    [only] = map(_role_free, fitting)
+    if _shape(only.signature) == wanted[0]:
+        return only
+    state: Any = only.signature
+    return _restored(_SavedSignature.model_validate(state.dump_state()), only.demos, signature)
 
 
 def _restored(saved: _SavedSignature, demos: Sequence[Any], signature: Signature) -> dspy.Predict:
@@ -243,9 +250,21 @@ def _restored(saved: _SavedSignature, demos: Sequence[Any], signature: Signature
     return program
 
 
+def _role_free(predict: dspy.Predict) -> dspy.Predict:
+    """A predictor without the input `role`, if its Signature declares it."""
+    signature: Any = predict.signature
+    if ROLE not in signature.input_fields:
+        return predict
+    made = RoleFreePredict(without_role(signature))
+    made.demos = predict.demos
+    return made
+
+
 def _shape(signature: Any) -> list[tuple[str, object, bool]]:
+    """The fields of a Signature, without the input `role`."""
     inputs = signature.input_fields
-    return [(name, info.annotation, name in inputs) for name, info in signature.fields.items()]
+    fields = [(name, info.annotation, name in inputs) for name, info in signature.fields.items()]
+    return [field for field in fields if (field[0], field[2]) != (ROLE, True)]
 
 
 def _read(path: Path, signature: Signature) -> dspy.Predict:
@@ -269,6 +288,9 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
         found = [_Saved.model_validate(each) for each in states]
     except (OSError, ValueError) as error:
         problem = type(error).__name__
+    if _ROLE_PREFIX not in wanted:
+        for each in found:
+            _leave_out_role(each.signature)
     prefixes = [[field.prefix for field in each.signature.fields] for each in found]
     fits = [any(len(each) == len(one) and each[:-1] == one[:-1] for one in (wanted, without)) for each in prefixes]
     if sum(fits) == 1:
@@ -280,3 +302,11 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
         f"the program {str(path)!r} for {signature.__name__!r} cannot be loaded ({problem})",
         remedy=f"save a role-free program with the fields {list(signature.fields)}",
     )
+
+
+def _leave_out_role(saved: _SavedSignature) -> None:
+    """Leave out the field `role` of a program whose Signature declares it. The last field is an output."""
+    kept = [field for field in saved.fields[:-1] if field.prefix != _ROLE_PREFIX]
+    if len(kept) < len(saved.fields) - 1:
+        saved.fields = [*kept, saved.fields[-1]]
+        saved.instructions = unlisted_role(saved.instructions)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 import dspy
 from dspy.signatures import make_signature
 
 from ..core.errors import FunctionInvalid
+from ..role_resolution.role import Role
 from .adapter import MEDIA_DESCRIPTIONS, ROLE, Signature
 from .calling import CALLS, DECLARED, MEMORY, TOOLS, memory_field, with_calls
 
@@ -57,27 +60,74 @@ REPLY, RESULT = "reply", "result"
 """The output fields of a conversation and of a worker."""
 
 _MEDIA_TYPES: dict[str, Any] = {"attachments": str, "images": list[dspy.Image], "files": list[dspy.File]}
-_RESERVED = (ROLE, "completed")
+_RESERVED = ("completed",)
 _TAKEN: Final = (RESULT, CALLS, TOOLS)
 # dspy takes inputs and its own options from the same keywords, so it would read such an input as an option.
 _DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
 
 
-def with_role(signature: Signature) -> Signature:
-    """The same Signature with `role` as its last input field (D2). The instructions are unchanged, byte for byte.
+# --- the two forms of a Signature -------------------------------------------------------------------------------------
+
+
+def without_role(signature: Signature) -> Signature:
+    """The plain form: the Signature as it would be if it did not declare `role`, byte for byte (R5, R18).
 
     Raises:
-        FunctionInvalid: The Signature already has a field of that name.
+        FunctionInvalid: See `check_signature`.
     """
     check_signature(signature)
+    if ROLE not in signature.fields:
+        return signature
     made_of: Any = signature  # mypy takes no class for a key
-    return _with_role(made_of, signature.instructions)
+    return _without_role(made_of, signature.instructions)
 
 
 @lru_cache(maxsize=256)  # making a class is slow
-def _with_role(signature: Signature, instructions: str) -> Signature:
+def _without_role(signature: Signature, instructions: str) -> Signature:
+    fields = {name: info for name, info in signature.fields.items() if name != ROLE}
+    return _made(fields, signature.__name__, unlisted_role(instructions))
+
+
+_LISTED_FIELDS: Final = re.compile(r"\b(fields|from|given) (`\w+`(?:, `\w+`)+)")
+
+
+def unlisted_role(instructions: str) -> str:
+    """Instructions without `role` in the lists of fields that dspy writes.
+
+    It writes one for a Signature without a docstring, and modules such as `dspy.ReAct` write more.
+    """
+
+    def unlisted(found: re.Match[str]) -> str:
+        return f"{found[1]} {', '.join(name for name in found[2].split(', ') if name != f'`{ROLE}`')}"
+
+    return _LISTED_FIELDS.sub(unlisted, instructions)
+
+
+def describe_role(signature: Signature) -> str:
+    """The description of the field `role`: the Signature's own if it declares one, otherwise `ROLE_DESCRIPTION`."""
+    info: Any = signature.input_fields.get(ROLE)
+    own = None if info is None else info.json_schema_extra.get("desc")
+    return ROLE_DESCRIPTION if own in (None, "", f"${{{ROLE}}}") else str(own)  # dspy's own is the name in braces
+
+
+def with_role(signature: Signature, description: str | None = None) -> Signature:
+    """The form with a role: `role` is the last input field (D2). The instructions are those of the plain form.
+
+    Args:
+        signature: The Signature, which can declare the field.
+        description: The description of the field; None is that of the Signature.
+
+    Raises:
+        FunctionInvalid: See `check_signature`.
+    """
+    made_of: Any = without_role(signature)
+    return _with_role(made_of, made_of.instructions, description or describe_role(signature))
+
+
+@lru_cache(maxsize=256)  # making a class is slow
+def _with_role(signature: Signature, instructions: str, description: str) -> Signature:
     del instructions  # a part of the key, because they can be changed in place
-    roled: Signature = signature.append(ROLE, dspy.InputField(desc=ROLE_DESCRIPTION), type_=str)
+    roled: Signature = signature.append(ROLE, dspy.InputField(desc=description), type_=str)
     return roled
 
 
@@ -95,8 +145,8 @@ def check_signature(signature: Signature) -> None:
     """Refuse a Signature that cannot carry a role or cannot be parsed.
 
     Raises:
-        FunctionInvalid: It is not a Signature, lacks inputs or outputs, has a field called `role` or `completed`, or an
-            input with the name of a dspy option.
+        FunctionInvalid: It is not a Signature, lacks inputs or outputs, has a field called `completed`, an input with
+            the name of a dspy option, or a field called `role` that is not an input for a text.
     """
     if not (isinstance(signature, type) and issubclass(signature, dspy.Signature)):
         raise FunctionInvalid(
@@ -111,10 +161,29 @@ def check_signature(signature: Signature) -> None:
             f"the Signature {name!r} must not have a field with the reserved name {reserved[0]!r}",
             remedy="rename the field",
         )
-    if not signature.input_fields or not signature.output_fields:
+    if ROLE in signature.fields:
+        _check_role(signature)
+    if not signature.input_fields.keys() - {ROLE} or not signature.output_fields:
         raise FunctionInvalid(
             f"the Signature {name!r} must have input and output fields", remedy="declare at least one of each"
         )
+
+
+def _check_role(signature: Signature) -> None:
+    """Refuse a field called `role` that cannot hold the role of a call (R18)."""
+    info = signature.input_fields.get(ROLE)
+    if info is None or not takes_role(info.annotation):
+        problem = "an output" if info is None else "not a text"
+        raise FunctionInvalid(
+            f"the field 'role' of the Signature {signature.__name__!r} is {problem}, but it is the role of a call",
+            remedy="declare it as `role: str | None = dspy.InputField(default=None, desc=...)`, or rename the field",
+        )
+
+
+def takes_role(annotation: Any) -> bool:
+    """Whether a field of this type can hold the role of a call: `str`, `Role`, or a union of these, also with None."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return all(kind in (str, Role, NoneType) for kind in kinds) and any(kind is not NoneType for kind in kinds)
 
 
 def _kind(given: object) -> str:
@@ -190,6 +259,7 @@ def worker_signature(
     output: Mapping[str, Any] | None = None,
     tools: bool = False,
     memory: bool = False,
+    about_role: str = "",
 ) -> Signature:
     """A worker's entry Signature. It has the name of the worker.
 
@@ -200,13 +270,14 @@ def worker_signature(
         output: The JSON Schema of its result; None is a text.
         tools: Whether it can call tools.
         memory: Whether it has the field `memory`, unless one of its params has this name.
+        about_role: The description of the field `role`, which it declares then.
 
     Raises:
         FunctionInvalid: A param has the name of an output.
     """
     inputs = _Work.input_fields if fields is None else _param_fields(name, fields)
     outputs = _Work.output_fields if output is None else {RESULT: _json_output(output)}
-    made = _made({**_remembering(inputs, memory), **outputs}, name, instructions)
+    made = _made({**_remembering(inputs, memory), **_declared_role(about_role), **outputs}, name, instructions)
     return with_calls(made) if tools else made
 
 
@@ -216,6 +287,7 @@ def skill_signature(
     fields: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
     memory: bool = False,
+    about_role: str = "",
 ) -> Signature:
     """The entry Signature of a skill package. The text of the package is added to its instructions for each run.
 
@@ -224,6 +296,7 @@ def skill_signature(
         fields: The JSON Schema of each of its inputs by name; None is one text, `request`.
         output: The JSON Schema of its reply; None is a text.
         memory: Whether it has the field `memory`, unless one of its inputs has this name.
+        about_role: The description of the field `role`, which it declares then.
 
     Raises:
         FunctionInvalid: An input has the name of an output.
@@ -231,7 +304,12 @@ def skill_signature(
     inputs = _Work.input_fields if fields is None else _param_fields(RUN_SKILL, fields)
     reply = _Converse.output_fields[REPLY] if output is None else _json_output(output)
     who = (identity or DEFAULT_IDENTITY).strip()
-    return with_calls(_made({**_remembering(inputs, memory), REPLY: reply}, RUN_SKILL, f"{who}\n\n{_FOLLOW}"))
+    fields = {**_remembering(inputs, memory), **_declared_role(about_role), REPLY: reply}
+    return with_calls(_made(fields, RUN_SKILL, f"{who}\n\n{_FOLLOW}"))
+
+
+def _declared_role(about: str) -> dict[str, Any]:
+    return {ROLE: (str | None, dspy.InputField(default=None, desc=about))} if about else {}
 
 
 def _remembering(inputs: Mapping[str, Any], memory: bool) -> dict[str, Any]:

@@ -195,13 +195,14 @@ class SkillComposer(ComposedTasks):
     def _signature(self, worker: Worker) -> Signature:
         own, takes_text = worker.function, worker.params is WorkerRequest
         gives = own.output_schema
-        if takes_text and gives.get("type") == "string":
+        if takes_text and gives.get("type") == "string":  # then no schema declares a role
             return self.signature
         return skill_signature(
             self._identity,
             fields=None if takes_text else own.input_schema.get("properties", {}),
             output=None if gives.get("type") == "string" else gives,
             memory=self._memory,
+            about_role=worker.about_role,
         )
 
     def begin(self, params: SkillParams, ctx: TaskContext) -> tuple[WorkerLoop, Worker, Callable[[Any], Any]]:

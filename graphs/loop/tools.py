@@ -88,6 +88,7 @@ class Tools:
             output=None if gives_text(own) else own.output_schema,
             tools=bool(functions),
             memory=memory,
+            about_role=worker.about_role,
         )
         described, own_texts = functions, worker.descriptions
         if own_texts:

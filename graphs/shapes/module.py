@@ -67,22 +67,21 @@ def module_shape(
         description: What it is for. With one it is offered to the conversation.
 
     Raises:
-        FunctionInvalid: It is not a module, a predictor has its own model or a field called `role`, `params` or
-            `result` is not a pydantic model, its `forward` does not take the params, `entry` is not a Signature, or no
-            predictor has its fields.
+        FunctionInvalid: It is not a module, a predictor has its own model or cannot carry a role, `params` or `result`
+            is not a pydantic model, its `forward` does not take the params, `entry` is not a Signature, or no predictor
+            has its fields.
     """
     from ...signatures.modules import has_fields
     from ...signatures.programs import predictors
-    from ...signatures.signature import check_signature
+    from ...signatures.signature import without_role
 
     checked = _checked(module, params, result, what=f"shape {key!r}")
-    if entry is not None:
-        check_signature(entry)
+    needed = [] if entry is None else list(without_role(entry).fields)
     own: list[Any] = [predict.signature for _, predict in predictors(checked)]
     if entry is not None and not any(has_fields(each, entry) for each in own):
         raise FunctionInvalid(
             f"no predictor in the shape {key!r} has the fields of {entry.__name__!r}, so no role reaches it",
-            remedy=f"give one predictor the fields {list(entry.fields)}, or leave out entry=",
+            remedy=f"give one predictor the fields {needed}, or leave out entry=",
         )
 
     async def handle(given: P, ctx: TaskContext) -> Mapping[str, Any]:
@@ -120,8 +119,8 @@ def module_worker(
         risk: What calling it does to the world.
 
     Raises:
-        FunctionInvalid: It is not a module, a predictor has its own model or a field called `role`, `params` or
-            `result` is not a pydantic model, or its `forward` does not take the params.
+        FunctionInvalid: It is not a module, a predictor has its own model or cannot carry a role, `params` or `result`
+            is not a pydantic model, or its `forward` does not take the params.
     """
     _checked(module, params, result, what=f"worker {name!r}")
 

@@ -220,7 +220,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a function": (lambda: price, "must be a dspy.Module, got 'function'; pass an instance"),
     "no forward": (dspy.Module, r"has neither `forward` nor `aforward`; write one of them"),
     "a model of its own": (with_own_model, "has a model of its own"),
-    "a role": (lambda: dspy.Predict("question, role -> answer"), "reserved name 'role'"),
+    "a role that is no text": (lambda: dspy.Predict("question, role: int -> answer"), "'role' of .* is not a text"),
     "no fitting predictor": (lambda: dspy.Predict("question -> reply"), "has the fields of 'Answer'"),
 }
 

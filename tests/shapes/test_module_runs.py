@@ -233,7 +233,7 @@ class LateRole(One):
         (OwnModel(), "has a model of its own"),
         (OwnModelLater(), "has a model of its own"),
         (OwnAdapter(), "adapter of its own"),
-        (LateRole(), "reserved name 'role'"),
+        (LateRole(), "passes a role to the predictor"),
     ],
 )
 async def test_what_cannot_run_is_refused_as_it_runs(tmp_path: Path, module: dspy.Module, says: str) -> None:

@@ -195,7 +195,7 @@ def taking(*names: str, **more: Any) -> dict[str, Any]:
 # --- workers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["result", "role", "model_dump", "_x", "a b"])
+@pytest.mark.parametrize("name", ["result", "calls", "model_dump", "_x", "a b"])
 def test_a_param_that_no_worker_can_have_is_refused_at_once(name: str) -> None:
     error = refused(lambda: Worker("w", "Do it.", input=taking(name)))
     assert isinstance(error, FunctionInvalid)
