@@ -1,5 +1,6 @@
 """An agent whose conversation makes one call of each kind at once, and a record of how LangChain's callbacks nest."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing_extensions import TypedDict
 
 from support.agents import calls
 from support.databases import storage_of
+from support.processes import add, lines, wait_for_kill
 from support.skill_turns import package
 from worldagent import Policy, Role, Rule, Settings, Shape, Worker, WorldAgent
 from worldagent.graphs import TaskContext
@@ -118,6 +120,40 @@ class Counted:
         self.done[kind] += 1
         if kind == self._fails:
             raise ValueError("it is broken")
+
+
+def noted(home: Path) -> Counter[str]:
+    """How often each kind has worked, over all processes of a home."""
+    return Counter(lines(home.parent / "worked"))
+
+
+async def die(home: Path, waits: str, fails: str, hangs: str, after: int) -> None:
+    """Make the step in this process, in which one kind waits, one fails, and one is killed in its effect.
+
+    Args:
+        home: The home.
+        waits: The kind that needs an approval.
+        fails: The kind that fails.
+        hangs: The kind whose effect never ends.
+        after: Whether that effect is noted before the process is killed.
+    """
+
+    left, alone = set(STEP) - {waits, hangs}, asyncio.Event()
+
+    async def work(kind: str) -> None:
+        if kind != hangs or after:
+            add(home.parent / "worked", kind)
+        if kind == hangs:
+            await alone.wait()
+            await wait_for_kill()
+        left.discard(kind)
+        if not left:
+            alone.set()
+        if kind == fails:
+            raise ValueError("it is broken")
+
+    async with step_agent(home, work, asks=[waits]) as agent:
+        await agent.thread("t").converse("Go.")
 
 
 class Tree(BaseCallbackHandler):

@@ -1,5 +1,7 @@
 """Tasks are subgraphs of the graph of a turn: drawn, traced and paused there, with a context of their own (T18)."""
 
+import asyncio
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ from langgraph.runtime import Runtime
 
 from support.agents import CRITIC, calls, scripted_agent
 from support.databases import Engine, contents_of, made, on_every_database, rows_of
-from support.subgraphs import ROLE, STEP, Counted, Order, Receipt, Tree, offer_graph, step_agent
-from worldagent import Approve, Shape, Trace, WorldAgent
+from support.processes import add, call_of, killed, start_script
+from support.subgraphs import ROLE, STEP, Counted, Order, Receipt, Tree, die, noted, offer_graph, step_agent
+from worldagent import Approve, Limits, Shape, Trace, Worker, WorldAgent
+from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import TaskContext, nesting
 from worldagent.graphs.shapes import graph_shape
 from worldagent.testing import ScriptedLM, assert_no_role_leak
@@ -90,6 +94,83 @@ async def test_one_kind_waits_and_one_fails_while_the_others_run(waits: str, fai
     # A failed call of a loop is told to its model, which goes on; that of a handler fails the task.
     failed = [kind for kind, body in zip(STEP, results, strict=True) if body["status"] == "failed"]
     assert failed == [fails] * (fails in ("tool", "shape", "graph"))
+
+
+KILLS = [(place % 5, (place + 1) % 5, (place + 2) % 5, place % 2) for place in range(5)]
+OTHER_KILLS = [
+    (a, b, c, after) for a, b, c in permutations(range(5), 3) for after in (0, 1) if (a, b, c, after) not in KILLS
+]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(
+    ("waits", "fails", "hangs", "after"),
+    [*KILLS, *(pytest.param(*kill, marks=pytest.mark.soak) for kill in OTHER_KILLS)],
+)
+@on_every_database
+async def test_one_kind_is_killed_while_one_waits_and_one_fails(
+    engine: Engine, waits: int, fails: int, hangs: int, after: int, tmp_path: Path
+) -> None:
+    home = made(engine, tmp_path / "home")
+    asked, broken, hanging = KINDS[waits], KINDS[fails], KINDS[hangs]
+    await killed(await start_script(call_of(die, home, asked, broken, hanging, after)))
+    before = noted(home)
+    assert before == {kind: 1 for kind in KINDS if kind != asked and (after or kind != hanging)}
+
+    async def work(kind: str) -> None:
+        add(tmp_path / "worked", kind)
+
+    async with step_agent(home, work, asks=[asked]) as agent:
+        thread = agent.thread("t")
+        pauses = (await thread.resume()).pauses
+        kinds = {pause.function.removeprefix("work_"): pause for pause in pauses}
+        assert {kind: kinds[kind].kind for kind in (asked, hanging)} == {asked: "approval", hanging: "uncertain"}
+        # The person looks which effects happened. Besides the killed one, one that had just ended can be uncertain.
+        settled = {
+            pause.id: Approve() if kind == asked else Happened("worked") if kind in before else RunAgain()
+            for kind, pause in kinds.items()
+        }
+        turn = await thread.resume(settled)
+        assert (turn.status, turn.text) == ("done", "All is done.")
+    assert noted(home) == dict.fromkeys(KINDS, 1)
+
+
+@pytest.mark.parametrize("hangs", KINDS)
+async def test_a_turn_is_cancelled_in_a_task_of_each_kind(hangs: str, tmp_path: Path) -> None:
+    work, hanging = Counted(), asyncio.Event()
+
+    async def hang(kind: str) -> None:
+        await work(kind)
+        if kind == hangs and work.done[kind] == 1:
+            hanging.set()
+            await asyncio.Event().wait()
+
+    async with step_agent(tmp_path / "home", hang) as agent:
+        thread = agent.thread("t")
+        running = asyncio.create_task(thread.converse("Go."))
+        await asyncio.wait_for(hanging.wait(), 20)
+        await thread.cancel()
+        assert (await asyncio.wait_for(running, 20)).status == "cancelled"
+        assert work.done[hangs] == 1
+        assert (await thread.converse("Again.")).text == "All is done."
+
+
+@pytest.mark.requirement("H4")
+async def test_a_time_limit_in_one_task_ends_that_task_alone(tmp_path: Path) -> None:
+    work = Counted()
+
+    async def hang(kind: str) -> None:
+        await work(kind)
+        if kind == "worker":
+            await asyncio.Event().wait()
+
+    helper = Worker("helper", "You help.", "helps", tools=("work_worker",), limits=Limits(seconds=0.3))
+    async with step_agent(tmp_path / "home", hang, workers=[helper]) as agent:
+        thread = agent.thread("t")
+        assert (await thread.converse("Go.")).text == "All is done."
+        results = {message.body["to"]: message.body for message in await thread.history() if message.kind == "result"}
+    assert work.done == dict.fromkeys(KINDS, 1)
+    assert [name for name, body in results.items() if body["status"] == "failed"] == ["helper"]
 
 
 async def test_all_kinds_wait_and_are_answered_one_by_one(tmp_path: Path) -> None:
