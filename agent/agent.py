@@ -731,7 +731,8 @@ class WorldAgent:
             program: The optimised, role-free program, or the JSON file that it was saved to.
 
         Raises:
-            FunctionInvalid: No Signature has this name, the file cannot be read, or the program has other fields.
+            FunctionInvalid: No Signature has this name, the file cannot be read, or the program has other fields
+                or code of its own.
         """
         self._runner.parts.engine.use_program(signature, program)
 

@@ -238,7 +238,8 @@ class TurnEngine:
             program: An optimised program without role, or the JSON file of a saved one.
 
         Raises:
-            FunctionInvalid: No Signature has the name, the file cannot be read, or the program has other fields.
+            FunctionInvalid: No Signature has the name, the file cannot be read, or the program has other fields
+                or code of its own.
         """
         predictors = self.services.predictors.copy()  # turns that run keep theirs
         predictors.use_programs({name: program})

@@ -167,7 +167,8 @@ class PredictorPool:
             programs: By the Signature's name, a program or the JSON file of a saved one.
 
         Raises:
-            FunctionInvalid: No Signature has the name, the file cannot be read, or the program has other fields.
+            FunctionInvalid: No Signature has the name, the file cannot be read, or the program has other fields or code
+                of its own.
         """
         for name, program in programs.items():
             made = self.named(name)

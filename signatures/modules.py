@@ -25,7 +25,7 @@ from ..core.errors import FunctionInvalid
 from .adapter import ROLE, RoleAdapter, Signature
 from .callbacks import RoleFreeCallback, dspy_callbacks
 from .predictor import ModelCaller, Predictor
-from .programs import Program, RoleFreePredict, parts, predictors
+from .programs import called, parts, passes_on, predictors
 from .signature import check_signature, describe_role, named, without_role
 
 Module = dspy.Module
@@ -38,8 +38,6 @@ _STOPPED_CALL_SECONDS: Final = 0.05
 
 _OPEN_RUNS: Final[dict[str, ModuleRun]] = {}
 """The open runs by key. A module has only the key: what it keeps, such as a trace, must not lead to the turn's role."""
-
-_METHODS: Final = ("aforward", "forward")
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
@@ -124,7 +122,7 @@ def check_inputs(module: dspy.Module, names: Collection[str], *, what: str) -> N
     Raises:
         FunctionInvalid: It has no `forward`, an input without a default is missing, or it takes no such input.
     """
-    method, _ = _called(module)
+    method, _ = called(module)
     if method is None:
         raise FunctionInvalid(
             f"{what} has neither `forward` nor `aforward`", remedy="write one of them; it takes the params by name"
@@ -142,28 +140,9 @@ def check_inputs(module: dspy.Module, names: Collection[str], *, what: str) -> N
         )
 
 
-def _called(module: dspy.Module) -> tuple[Callable[..., Any] | None, bool]:
-    """The method that a call of a module runs, and whether it is its `aforward`.
-
-    A `forward` of a class counts more than the `aforward` of its base, which does not call it.
-    """
-    for owner in (module, *type(module).__mro__):
-        for name in _METHODS:
-            if name in vars(owner):  # dspy warns of `module.forward`
-                found = vars(owner)[name]
-                return found if owner is module else found.__get__(module), name == "aforward"
-    return None, False
-
-
-_TAKE_FIELDS: Final = tuple(
-    vars(kind)[name] for kind in (dspy.Predict, RoleFreePredict, dspy.ChainOfThought, Program) for name in _METHODS
-)
-"""Methods that take any keyword and use those that are input fields."""
-
-
 def _inputs_of(module: dspy.Module, method: Callable[..., Any]) -> tuple[list[str], list[str] | None]:
     """The inputs of a module that it must get, and all that it takes; None if it takes any."""
-    if getattr(method, "__func__", None) in _TAKE_FIELDS:
+    if passes_on(method):
         predictor: Any = module if isinstance(module, dspy.Predict) else module.predict
         fields = without_role(predictor.signature).input_fields
         return [name for name, info in fields.items() if info.is_required()], list(fields)
@@ -269,7 +248,7 @@ class ModuleRun:
     @property
     def is_async(self) -> bool:
         """Whether a call of the module runs its `aforward`; otherwise it is called on a thread."""
-        return _called(self.module)[1]
+        return called(self.module)[1]
 
     @contextmanager
     def opened(self, callbacks: Iterable[object], *, hide: Callable[[Any], Any]) -> Generator[None]:

@@ -290,10 +290,11 @@ class Predictor:
         """This predictor with an optimised program without role. The one with role is derived from it (D19).
 
         Args:
-            program: The program, another module with a predictor of its fields, or the JSON file of a saved one.
+            program: The program, a predictor, or the JSON file of a saved one.
 
         Raises:
-            FunctionInvalid: The file cannot be read, or the program has other fields than this Signature.
+            FunctionInvalid: The file cannot be read, or the program has other fields than this Signature or code of its
+                own.
         """
         fitting = fitting_program(program, self.signature)
         found: Any = fitting.signature

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -183,16 +183,41 @@ def _attributes(module: dspy.Module) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
+def called(module: dspy.Module) -> tuple[Callable[..., Any] | None, bool]:
+    """The method that a call of a module runs, and whether it is its `aforward`.
+
+    A `forward` of a class counts more than the `aforward` of its base, which does not call it.
+    """
+    for owner in (module, *type(module).__mro__):
+        for name in _METHODS:
+            if name in vars(owner):  # dspy warns of `module.forward`
+                found = vars(owner)[name]
+                return found if owner is module else found.__get__(module), name == "aforward"
+    return None, False
+
+
+def passes_on(method: Callable[..., Any]) -> bool:
+    """Whether a method takes any keyword, and only passes on those that are input fields of its predictor."""
+    return getattr(method, "__func__", None) in _PASS_ON
+
+
+_METHODS: Final = ("aforward", "forward")
+_PASS_ON: Final = tuple(
+    vars(kind)[name] for kind in (dspy.Predict, RoleFreePredict, dspy.ChainOfThought, Program) for name in _METHODS
+)
+
+
 def fitting_program(given: object, signature: Signature) -> dspy.Predict:
     """Return the predictor of an optimised program that fits a Signature. A role that it declares is left out (R12).
 
     Args:
-        given: A `Program`, another `dspy.Module` with one such predictor, or the JSON file of a saved one.
+        given: A `Program`, a predictor, another `dspy.Module` with one such predictor and no code of its own, or the
+            JSON file of a saved one.
         signature: The Signature without role that it was made for.
 
     Raises:
-        FunctionInvalid: It is none of these, the file cannot be read, not exactly one predictor has the fields, or the
-            calls of an example cannot be read.
+        FunctionInvalid: It is none of these, it has code of its own, the file cannot be read, not exactly one predictor
+            has the fields, or the calls of an example cannot be read.
     """
     found = _fitting(given, signature)
     for place, demo in enumerate(found.demos if TOOLS in signature.input_fields else ()):
@@ -215,26 +240,53 @@ def _fitting(given: object, signature: Signature) -> dspy.Predict:
             f"the program for {name!r} must be a dspy.Module or a file, got {type(given).__name__!r}",
             remedy="pass an optimised agent.program(...), or the JSON file of a saved one",
         )
-    every: list[Any] = [predict for _, predict in predictors(given)]
+    every: list[tuple[str, Any]] = list(predictors(given))
     memory = memory_fields(signature)  # programs from before it was on do not have the field
     wanted = _shape(signature), [each for each in _shape(signature) if each[0] not in memory]
-    fitting = [predict for predict in every if _shape(predict.signature) in wanted]
+    fitting = {path: predict for path, predict in every if _shape(predict.signature) in wanted}
+    _check_code(given, name, [path for path in fitting if path != "self"])
     if len(fitting) > 1:
         raise FunctionInvalid(
             f"the program for {name!r} has {len(fitting)} predictors with the fields {fields}",
-            remedy="pass the one that is meant, such as module.NAME",
+            remedy=f"pass the one that is meant, such as module.{next(iter(fitting))}",
         )
     if not fitting:
-        found = "; ".join(str(list(predict.signature.fields)) for predict in every)
+        found = "; ".join(str(list(predict.signature.fields)) for _, predict in every)
         raise FunctionInvalid(
             f"the program for {name!r} has other fields: {found or 'it has no predictor'}",
-            remedy=f"optimise the role-free program, whose fields are {fields}",
+            remedy=f"optimise the role-free program, whose fields are {fields}, or {_RUN_MODULE}",
         )
-    [only] = map(_role_free, fitting)
+    [only] = map(_role_free, fitting.values())
     if _shape(only.signature) == wanted[0]:
         return only
     state: Any = only.signature
     return _restored(_SavedSignature.model_validate(state.dump_state()), only.demos, signature)
+
+
+_RUN_MODULE: Final = (
+    "run the module itself: in workers= as module_worker(NAME, module, params=PARAMS, result=RESULT), or in shapes= as "
+    "module_shape(...), both from worldagent.graphs.shapes"
+)
+
+
+def _check_code(module: dspy.Module, name: str, fitting: Sequence[str]) -> None:
+    """Refuse a module whose code would be left out: the agent calls one predictor, and no `forward` (R12).
+
+    Args:
+        module: The module.
+        name: The name of the Signature that it was passed for.
+        fitting: The paths of its predictors that fit.
+    """
+    for path, part in parts(module):
+        method, _ = called(part)
+        if method is not None and not passes_on(method):
+            where = f"the part {path!r} of the program" if path else "the program"
+            alone = f"pass the predictor alone, such as module.{fitting[0]}, or " if fitting else ""
+            raise FunctionInvalid(
+                f"{where} for {name!r}, a {type(part).__name__!r}, has code of its own, which would not run: a program "
+                "is the instructions and examples of one predictor",
+                remedy=alone + _RUN_MODULE,
+            )
 
 
 def _restored(saved: _SavedSignature, demos: Sequence[Any], signature: Signature) -> dspy.Predict:

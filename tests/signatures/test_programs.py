@@ -197,7 +197,7 @@ class Around(dspy.Module):
         self.answer = program.predict
 
     async def aforward(self, message: str) -> dspy.Prediction:
-        return await self.answer.acall(message=message)
+        return await self.answer.acall(message=(await self.draft.acall(message=message)).plan)
 
 
 class Twice(dspy.Module):
@@ -218,7 +218,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no file": (Path("missing.json"), "FileNotFoundError"),
     "another module": (
         dspy.ChainOfThought("message -> reply"),
-        r"'Converse' has other fields: \['message', 'reasoning', 'reply'\]",
+        r"'Converse' has other fields: \['message', 'reasoning', 'reply'\].*, or run the module itself",
     ),
     "a role": (dspy.Predict("message, role -> reply"), "'role'"),
     "two that fit": (Twice(), "2 predictors with the fields"),
@@ -323,12 +323,14 @@ async def test_an_example_of_a_step_that_calls_shows_the_call_with_a_stand_in_re
     assert speakers == (["assistant", "tool"] if form == "native" else ["assistant", "user"])
 
 
-async def test_a_module_around_the_program_is_taken_back_in_memory_and_from_its_file(tmp_path: Path) -> None:
+async def test_the_predictor_of_a_module_around_the_program_is_taken_back_in_memory_and_from_the_modules_file(
+    tmp_path: Path,
+) -> None:
     async with scripted_agent(tmp_path / "one", answering()) as agent:
         module = Around(agent.program("Converse"))
     module.answer.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.")]
     module.save(tmp_path / "around.json")
-    for place, given in (("two", module), ("three", tmp_path / "around.json")):
+    for place, given in (("two", module.answer), ("three", tmp_path / "around.json")):
         lm = answering()
         async with scripted_agent(tmp_path / place, lm, programs={"Converse": given}) as agent:
             await agent.thread("t").converse("Hi")
@@ -341,13 +343,74 @@ async def test_a_program_is_taken_back_with_its_candidates_and_as_a_compiled_par
     program.predict.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.")]
     program.candidate_programs = [{"score": 1.0, "program": program.deepcopy()}]  # as optimisers do
     program._compiled = True
-    module: Any = Around(program)
-    module.program = program
+    module: Any = dspy.Module()  # holds the program, and has no code that could run
+    module.program, module.draft = program, dspy.ChainOfThought("message -> plan")
     for place, given in (("two", program), ("three", module)):
         lm = answering()
         async with scripted_agent(tmp_path / place, lm, programs={"Converse": given}) as agent:
             await agent.thread("t").converse("Hi")
         assert "Queen Ada." in lm.calls[0].messages[1][1]
+
+
+def reward(given: Any, made: Any) -> float:
+    return 0.0
+
+
+class Shouting(dspy.Predict):
+    """A predictor with code of its own."""
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        made: dspy.Prediction = super().forward(**inputs)
+        return dspy.Prediction(reply=made.reply.upper())
+
+
+def patched(program: Any) -> Any:
+    program.forward = lambda **inputs: dspy.Prediction(reply="Other.")  # as dspy.KNNFewShot does
+    return program
+
+
+def listing(program: Any) -> Any:
+    module: Any = dspy.Module()
+    module.steps = [dspy.BestOfN(program, N=2, reward_fn=reward, threshold=1.0)]
+    return module
+
+
+OWN_CODE: dict[str, tuple[Any, str]] = {
+    "two predictors": (
+        Around,
+        r"the program for 'Converse', a 'Around', .*; pass the predictor alone, such as module\.answer, or",
+    ),
+    "best of": (
+        lambda program: dspy.BestOfN(program, N=2, reward_fn=reward, threshold=1.0),
+        r"module\.module\.predict, or",
+    ),
+    "refine": (
+        lambda program: dspy.Refine(program, N=2, reward_fn=reward, threshold=1.0),
+        r"module\.module\.predict, or",
+    ),
+    "ensemble": (lambda program: dspy.Ensemble().compile([program]), r"such as module\.programs\[0\]\.predict, or"),
+    "part": (
+        listing,
+        r"the part 'steps\[0\]' of the program for 'Converse', a 'BestOfN', .* such as module\.steps\[0\]",
+    ),
+    "patched": (patched, "a 'Program', .*such as module.predict, or"),
+    "predictor": (lambda program: Shouting(program.signature), "a 'Shouting', .*one predictor; run the module itself"),
+    "no predictor": (lambda program: dspy.ReAct("message -> reply", tools=[]), "a 'ReAct', .*; run the module itself"),
+}
+
+
+@pytest.mark.parametrize("own", OWN_CODE)
+async def test_a_module_whose_code_would_not_run_is_refused_with_where_it_runs(tmp_path: Path, own: str) -> None:
+    make, says = OWN_CODE[own]
+    lm = answering()
+    says += r".*workers= as module_worker\(NAME, .*module_shape"
+    async with scripted_agent(tmp_path / "one", lm) as agent:
+        with pytest.raises(FunctionInvalid, match=says):
+            await agent.use_program("Converse", make(agent.program("Converse")))
+        given = make(agent.program("Converse"))
+    with pytest.raises(FunctionInvalid, match=says):
+        await scripted_agent(tmp_path / "two", lm, programs={"Converse": given}).start()
+    assert lm.calls == []
 
 
 @pytest.mark.parametrize("calls", [[{"name": "price"}], {"tool": "price", "arguments": {}}, "price"])
