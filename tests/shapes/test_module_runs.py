@@ -380,26 +380,37 @@ def double(n: int) -> int:
 
 
 PROGRAM = "```python\nprint(3)\n```"
-PROGRAMS: dict[str, tuple[Callable[[], dspy.Module], list[dict[str, Any]]]] = {
+PROGRAMS: dict[str, tuple[Callable[[Any], dspy.Module], list[dict[str, Any]]]] = {
     "ProgramOfThought": (
-        lambda: dspy.ProgramOfThought(Answer, interpreter_factory=Interpreter),
+        lambda signature: dspy.ProgramOfThought(signature, interpreter_factory=Interpreter),
         [{"reasoning": "r", "generated_code": PROGRAM}, {"reasoning": "r", "answer": "3"}],
     ),
     "CodeAct": (
-        lambda: dspy.CodeAct(Answer, tools=[double], interpreter_factory=Interpreter),
+        lambda signature: dspy.CodeAct(signature, tools=[double], interpreter_factory=Interpreter),
         [{"generated_code": PROGRAM, "finished": True}, {"reasoning": "r", "answer": "3"}],
     ),
 }
 
 
+class DeclaredAnswer(Answer):
+    """Answer it."""
+
+    role: str = dspy.InputField(desc="How to answer")
+
+
+@pytest.mark.requirement("R18")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("signature", [Answer, DeclaredAnswer])
 @pytest.mark.parametrize("kind", PROGRAMS)
-async def test_a_module_that_runs_programs_has_its_model_calls_recorded(tmp_path: Path, kind: str) -> None:
+async def test_a_module_that_runs_programs_has_its_model_calls_recorded(
+    tmp_path: Path, kind: str, signature: Any
+) -> None:
     make, answers = PROGRAMS[kind]
-    turn, calls = await run(tmp_path, make(), ScriptedLM(answers))
+    turn, calls = await run(tmp_path, make(signature), ScriptedLM(answers))
     assert turn.result == Said(answer="3")
     assert turn.usage.calls == 2
     assert [call.role for call in calls] == [None, SECRET]
+    assert ("role" in calls[0].system, "How to answer" in calls[1].system) == (False, signature is DeclaredAnswer)
 
 
 class Recursive(Interpreter):
