@@ -13,7 +13,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Final, Self
 
 from ..core.errors import AgentClosed, EventsGone, InvalidArgument, UnknownTurn
-from ..core.events import Event, ReasoningDelta
+from ..core.events import Deltas, Event, TaskDelta
 from ..memory.turn_log import EventPage, TurnLog
 from ..storage import Leases
 
@@ -33,7 +33,7 @@ class Channel:
         closed: Whether no further events come.
         first: The number of the run's first event, once `last` is known.
         last: The number of the last event that can be read; None until the run's first number is known.
-        reasoning_count: How many events without a number were published.
+        unnumbered: How many events without a number were published.
         awaited: How many readers wait for the next event.
     """
 
@@ -41,9 +41,9 @@ class Channel:
         self.closed = False
         self.first = 1
         self.last: int | None = None
-        self.reasoning_count = self.awaited = 0
+        self.unnumbered = self.awaited = 0
         self._events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
-        self._thoughts: deque[tuple[int, int, Event]] = deque(maxlen=_KEPT_EVENTS)
+        self._unnumbered: deque[tuple[int, int, Event]] = deque(maxlen=_KEPT_EVENTS)
         self._news = asyncio.Event()
 
     def begin(self, after: int) -> None:
@@ -64,10 +64,10 @@ class Channel:
         self.last = seq
         self._wake()
 
-    def publish_reasoning(self, event: ReasoningDelta, *, after: int) -> None:
+    def publish_unnumbered(self, event: Event, *, after: int) -> None:
         """Publish an event without a number, after the one numbered `after`, to readers that stream the run."""
-        self.reasoning_count += 1
-        self._thoughts.append((self.reasoning_count, after, event))
+        self.unnumbered += 1
+        self._unnumbered.append((self.unnumbered, after, event))
         self._wake()
 
     def close(self) -> None:
@@ -80,14 +80,14 @@ class Channel:
         place = seq - self._events[0].seq if self._events else -1
         return self._events[place] if 0 <= place < len(self._events) else None
 
-    def next_reasoning(self, count: int, *, read: int) -> tuple[int, Event] | None:
+    def next_unnumbered(self, count: int, *, read: int) -> tuple[int, Event] | None:
         """Return the next event without a number and its count; None if none is due.
 
         Args:
             count: How many of them the reader has taken or passed.
             read: The number of the last event that the reader has taken.
         """
-        for number, after, event in self._thoughts if count < self.reasoning_count else ():
+        for number, after, event in self._unnumbered if count < self.unnumbered else ():
             if number > count:
                 return (number, event) if after <= read else None
         return None
@@ -181,7 +181,7 @@ class EventFollower:
         run: The channel of the run, if only one run is followed.
         strict: Whether the turn must have reached the number `after`, and all events after it must still be stored.
             Otherwise the follower starts with the oldest stored event, or waits for the turn's end.
-        with_reasoning: Whether to give events without a number, too, from now on.
+        deltas: Which events without a number to give, too, from now on.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class EventFollower:
         after: int | None = 0,
         run: Channel | None = None,
         strict: bool = True,
-        with_reasoning: bool = False,
+        deltas: Deltas = "none",
     ) -> None:
         self.turn_id = turn_id
         self._recorder = recorder
@@ -201,13 +201,13 @@ class EventFollower:
         self._after = after
         self._run = run
         self._strict = strict
-        self._thinks = with_reasoning
+        self._deltas = deltas
         self._channel = run  # the channel of the latest run
         self._watch: Watch | None = None
         self._unproven = strict and bool(after)  # the turn may never have reached that number
         self._read: deque[tuple[int, str]] = deque()
         self._ended = False
-        self._thoughts = 0
+        self._unnumbered = 0
         self._switch_channel()
 
     @property
@@ -251,15 +251,17 @@ class EventFollower:
         """Switch to the channel of the run in this process, if there is one."""
         live = self._recorder.live.get(self.turn_id)
         if self._run is None and live is not None and live.channel is not self._channel:
-            self._channel, self._watch, self._thoughts = live.channel, None, live.channel.reasoning_count
+            self._channel, self._watch, self._unnumbered = live.channel, None, live.channel.unnumbered
 
     def _next_here(self) -> Event | None:
         """Return the next event that is available without waiting."""
         channel = self._channel
-        if self._thinks and channel is not None:
-            next_reasoning = channel.next_reasoning(self._thoughts, read=self._after or 0)
-            if next_reasoning is not None:
-                self._thoughts, event = next_reasoning
+        while self._deltas != "none" and channel is not None:
+            unnumbered = channel.next_unnumbered(self._unnumbered, read=self._after or 0)
+            if unnumbered is None:
+                break
+            self._unnumbered, event = unnumbered
+            if self._deltas == "all" or not isinstance(event, TaskDelta):
                 return event
         while self._read:
             seq, line = self._read.popleft()
@@ -345,7 +347,7 @@ class EventFollower:
         if self._watch is not None and self._watch.failed:
             await self._recorder.leases.owned([page.thread])  # raises the error that ended the watch, if it persists
         self._watch = self._recorder.watch(self.turn_id, page.last)
-        self._channel, self._thoughts = self._watch.channel, 0
+        self._channel, self._unnumbered = self._watch.channel, 0
         return True
 
 

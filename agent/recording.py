@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from ..core import Emitter
 from ..core.errors import AgentClosed, LeaseLost, WorldAgentError
-from ..core.events import Event, ReasoningDelta
+from ..core.events import Event, UnnumberedEvent
 from ..memory import OPEN, TurnStatus
 from ..memory.turn_log import RecordedTurn, TurnLog
 from ..storage import Lease, Leases, Transaction
@@ -150,8 +150,8 @@ class Recording:
 
     def take(self, event: Event) -> None:
         """Take an event of the run, to be written and then published."""
-        if isinstance(event, ReasoningDelta):
-            self.channel.publish_reasoning(event, after=self._newest)
+        if isinstance(event, UnnumberedEvent):
+            self.channel.publish_unnumbered(event, after=self._newest)
             return
         self._newest = event.seq
         if self._phase != "over":

@@ -199,7 +199,7 @@ def submitted(agent: WorldAgent, stored: Mapping[str, Any]) -> TurnStream:
     member = {f"_{name}": stored[name] for name in ("on_behalf_of", "sender")}
     thread = replace(thread, **member, _marks=tuple(stored["marks"]))
     request = replace(_request(thread, start, stored["unattended"]), origin=Origin.read(stored["origin"]))
-    return thread._runner.stream(request, None, deltas=False, detach=True, key=stored["key"])
+    return thread._runner.stream(request, None, deltas="none", detach=True, key=stored["key"])
 
 
 def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode | None, asked: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from ..core import ROOT, Scope, Tier, check_id
 from ..core.checks import check_texts
 from ..core.errors import InvalidArgument, UnknownSkill
+from ..core.events import Deltas
 from ..core.pauses import Pause
 from ..core.validation import check_line, is_text
 from ..graphs import SKILL, Composed, TurnRequest
@@ -122,6 +123,7 @@ class Thread:
         unattended: Unattended = None,
         context: Sequence[str | Passage] = (),
         example: bool = False,
+        subagents: bool = False,
     ) -> TurnStream:
         """Send a message and follow the turn's events: `async with thread.stream(...) as stream`.
 
@@ -137,13 +139,15 @@ class Thread:
             unattended: What the turn does if a person would be asked; see `converse`.
             example: Whether the person agrees that the turn is kept as examples; see `converse`.
             context: Passages for this message; see `converse`.
+            subagents: Whether to stream the text, the reasoning and the calls' arguments of workers and skills, too, as
+                `task_text_delta`, `task_reasoning_delta` and `task_arguments_delta`. They are not recorded.
 
         Raises:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument is invalid. The errors of
                 `converse` are raised while entering or iterating.
         """
         request = self._mode(self._message(text, attachments, model, output, context), unattended, example)
-        return self._runner.stream(request, role, detach=detach, key=key)
+        return self._runner.stream(request, role, deltas=_deltas(subagents), detach=detach, key=key)
 
     async def task(
         self,
@@ -195,10 +199,11 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
         example: bool = False,
+        subagents: bool = False,
     ) -> TurnStream:
         """Like `task`, without attachments, as a stream of events: `async with thread.stream_task(...) as stream`."""
         request = self._mode(self._task(shape, params, (), model), unattended, example)
-        return self._runner.stream(request, role, detach=detach, key=key)
+        return self._runner.stream(request, role, deltas=_deltas(subagents), detach=detach, key=key)
 
     async def run_skill(
         self,
@@ -246,10 +251,11 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
         example: bool = False,
+        subagents: bool = False,
     ) -> TurnStream:
         """Like `run_skill`, as a stream of events: `async with thread.stream_skill(...) as stream`; see `stream`."""
         request = self._mode(self._skill(skill, params, model), unattended, example)
-        return self._runner.stream(request, role, detach=detach, key=key)
+        return self._runner.stream(request, role, deltas=_deltas(subagents), detach=detach, key=key)
 
     async def run_scheduled(
         self,
@@ -292,10 +298,11 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
         example: bool = False,
+        subagents: bool = False,
     ) -> TurnStream:
         """Like `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
         request = self._mode(self._scheduled(trigger, model), unattended, example)
-        return self._runner.stream(request, role, detach=detach, key=key)
+        return self._runner.stream(request, role, deltas=_deltas(subagents), detach=detach, key=key)
 
     async def resume(
         self,
@@ -334,7 +341,7 @@ class Thread:
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
         """
         how = _resumption(role, on_role_change, skill, output, context)
-        async with self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
+        async with self._runner.resume(self.scope, answers or {}, how, deltas="none") as stream:
             return await stream.wait()
 
     def stream_resume(
@@ -347,15 +354,17 @@ class Thread:
         output: Any = None,
         context: Sequence[str | Passage] = (),
         detach: bool = False,
+        subagents: bool = False,
     ) -> TurnStream:
         """Like `resume`, as a stream of events: `async with thread.stream_resume(...) as stream`.
 
         The answers are stored when the block is entered; errors about them are raised there.
 
         With `detach` the turn continues after the block is left, and is recorded from now on if it was not before.
+        `subagents` is as for `stream`.
         """
         how = _resumption(role, on_role_change, skill, output, context)
-        return self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
+        return self._runner.resume(self.scope, answers or {}, how, deltas=_deltas(subagents), detach=detach)
 
     async def repeats(self, key: str) -> bool:
         """Whether a start with this key returns an existing turn, which is over, waits or runs, and starts none.
@@ -537,7 +546,7 @@ class Thread:
             HostError, OutputInvalid, TaskFailed, RoleSourceUnavailable: As for `converse` and `task`.
         """
         again = Replay(at, to, skill, turn_models(model), self._kept(example))
-        async with self._runner.replay(self.scope, again, role, deltas=False) as stream:
+        async with self._runner.replay(self.scope, again, role, deltas="none") as stream:
             return await stream.wait()
 
     def stream_replay(
@@ -549,10 +558,11 @@ class Thread:
         skill: Composed | None = None,
         model: TurnModel = None,
         example: bool = False,
+        subagents: bool = False,
     ) -> TurnStream:
         """Like `replay`, as a stream of events: `async with thread.stream_replay(...) as stream`."""
         again = Replay(at, to, skill, turn_models(model), self._kept(example))
-        return self._runner.replay(self.scope, again, role, deltas=True)
+        return self._runner.replay(self.scope, again, role, deltas=_deltas(subagents))
 
     async def edit(
         self,
@@ -587,7 +597,7 @@ class Thread:
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
         request, edit = self._edited(text, model, example), Edit(at, keep_as)
-        async with self._runner.stream(request, role, deltas=False, edit=edit) as stream:
+        async with self._runner.stream(request, role, deltas="none", edit=edit) as stream:
             return await stream.wait()
 
     def stream_edit(
@@ -599,9 +609,11 @@ class Thread:
         role: Role | None = None,
         model: TurnModel = None,
         example: bool = False,
+        subagents: bool = False,
     ) -> TurnStream:
         """Like `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
-        return self._runner.stream(self._edited(text, model, example), role, edit=Edit(at, keep_as))
+        request, edit = self._edited(text, model, example), Edit(at, keep_as)
+        return self._runner.stream(request, role, deltas=_deltas(subagents), edit=edit)
 
     def _mode(self, request: TurnRequest, given: Unattended, example: bool) -> TurnRequest:
         """Return the request with what the turn does if a person would be asked, for whom, and whether it is kept."""
@@ -738,6 +750,10 @@ def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: 
     if sender is not None:
         marks = (*marks, f"message:{check_id('sender', sender)}")
     return replace(thread, _on_behalf_of=member, _sender=sender, _marks=tuple(sorted(set(marks))))
+
+
+def _deltas(subagents: bool) -> Deltas:
+    return "all" if subagents else "answer"
 
 
 def _checked_id(message_id: object) -> str:

@@ -141,7 +141,9 @@ class BareTurns:
         events: list[Event] = []
         request = TurnRequest("message", Scope(workspace="bench", thread=str(number)), {"text": text})
         emit = Emitter(f"turn_{number}", _CLOCK, events.append)
-        run = TurnRun(turn_id=emit.turn_id, role=role, emit=emit, lease=None, use=None, stream=stream)
+        run = TurnRun(
+            turn_id=emit.turn_id, role=role, emit=emit, lease=None, use=None, stream="answer" if stream else "none"
+        )
         asked = await self.engine.begin(request, turn_id=run.turn_id)
         return await self.engine.run(request, run, asked=asked)
 

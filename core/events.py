@@ -1,7 +1,7 @@
 """The events of a turn while it runs: a frozen, versioned, discriminated union (D14, T10).
 
 Events are data for hosts in any language: `event.model_dump_json()` writes the wire form, `parse_event()` reads it.
-Every event has the turn's id and the time. All but `ReasoningDelta` have a sequence number that counts from 1 without
+Every event has the turn's id and the time. All but `UnnumberedEvent`s have a sequence number that counts from 1 without
 gaps. A reader must ignore kinds it does not know, because kinds can be added without a new version. No event ever
 carries the content or the name of a role.
 """
@@ -21,6 +21,9 @@ Risk = Literal["read_only", "write", "network", "destructive"]
 PauseKind = Literal["approval", "question", "uncertain", "reply"]
 TurnKind = Literal["message", "task", "skill", "schedule"]
 
+Deltas = Literal["none", "answer", "all"]
+"""What a run sends in parts: nothing, the text of the conversation, or that of its tasks too."""
+
 
 class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
@@ -29,6 +32,15 @@ class _Event(BaseModel):
     turn_id: str
     seq: int = Field(ge=1)
     at: datetime
+
+
+class UnnumberedEvent(_Event):
+    """An event that only a client which streams the turn receives.
+
+    It is not recorded, so it has no number: `seq` is 0 and is left out of the JSON.
+    """
+
+    seq: int = Field(default=0, exclude=True)
 
 
 class TurnStarted(_Event):
@@ -65,15 +77,10 @@ class TextDelta(_Event):
     step: int = Field(default=0, ge=0)
 
 
-class ReasoningDelta(_Event):
-    """More of the model's reasoning at a step, if its service shows it; append it to the reasoning of that step.
-
-    Only a client that streams the turn receives it. It is not recorded, so it has no number: `seq` is 0 and is left out
-    of the JSON.
-    """
+class ReasoningDelta(UnnumberedEvent):
+    """More of the model's reasoning at a step, if its service shows it; append it to the reasoning of that step."""
 
     type: Literal["reasoning_delta"] = "reasoning_delta"
-    seq: int = Field(default=0, exclude=True)
     text: str
     step: int = Field(default=0, ge=0)
 
@@ -166,6 +173,44 @@ class TaskEnded(_Event):
     task_id: str
     status: Literal["done", "failed", "cancelled", "paused"]
     code: str | None = None
+
+
+class TaskDelta(UnnumberedEvent):
+    """More of what the model of a worker or a skill says, if the stream asks for it with `subagents`.
+
+    Append it to the text of this kind, task and step. A higher `attempt` replaces all that the step has sent, of all
+    kinds: the model is asked again, or the text was withdrawn, which an empty text says. The text of the last step of a
+    task that is `done` is what it gives; that of earlier steps came before calls, or could not be used.
+    """
+
+    task_id: str
+    step: int = Field(ge=0)
+    attempt: int = Field(default=0, ge=0)
+    text: str
+
+
+class TaskTextDelta(TaskDelta):
+    """More of the text of a worker or a skill, if the stream asks for it with `subagents`; see `TaskDelta`."""
+
+    type: Literal["task_text_delta"] = "task_text_delta"
+
+
+class TaskReasoningDelta(TaskDelta):
+    """More of the reasoning of the model of a worker or a skill, if its service shows it; see `TaskDelta`."""
+
+    type: Literal["task_reasoning_delta"] = "task_reasoning_delta"
+
+
+class TaskArgumentsDelta(TaskDelta):
+    """More of the arguments, as JSON, of a call that a worker or a skill asks for; see `TaskDelta`.
+
+    `call` is the place of the call in its step, from 0, and `tool` the name of the function. The call is made only if
+    the gate allows it; then `CallStarted` or `TaskStarted` follows.
+    """
+
+    type: Literal["task_arguments_delta"] = "task_arguments_delta"
+    call: int = Field(ge=0)
+    tool: str
 
 
 class CallStarted(_Event):
@@ -365,6 +410,9 @@ Event = Annotated[
     | SummaryFailed
     | TaskStarted
     | TaskEnded
+    | TaskTextDelta
+    | TaskReasoningDelta
+    | TaskArgumentsDelta
     | CallStarted
     | CallEnded
     | CallDecided
@@ -456,9 +504,9 @@ class Emitter:
         self._seq = event.seq
         self._sink(event)
 
-    def reason(self, text: str, *, step: int) -> None:
-        """Pass on reasoning text of the model. It has no number and is not recorded."""
-        self._sink(ReasoningDelta(turn_id=self.turn_id, at=self._clock.now(), text=text, step=step))
+    def unnumbered(self, kind: type[Any], /, **fields: Any) -> None:
+        """Emit an `UnnumberedEvent` of `kind`, and add the turn's id and the time."""
+        self._sink(kind(turn_id=self.turn_id, at=self._clock.now(), **fields))
 
     def wants(self, what: CaptureKind) -> bool:
         """Whether this kind of value is captured."""

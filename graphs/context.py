@@ -8,12 +8,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock
 from ..core.clock import Expiring
 from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable
-from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
+from ..core.events import (
+    Deltas,
+    ModelWaiting,
+    ReasoningDelta,
+    TaskArgumentsDelta,
+    TaskReasoningDelta,
+    TaskTextDelta,
+    TextDelta,
+    TextReplaced,
+    UnnumberedEvent,
+    Usage,
+)
 from ..harness import Policy, Registry
 from ..harness.gate import CODE, Approver, Caller, Gate
 from ..harness.guard import OnError
@@ -111,7 +123,7 @@ class TurnContext:
         role: The resolved role of the turn, or of the task this context was made for.
         emit: Receives its events.
         lease: The ownership of the thread, or None if nothing is stored.
-        stream: Whether a client wants deltas.
+        stream: What a client wants in parts.
         prompt: A skill's prompt, for the entry Signature of the task this turn runs.
         context: The passages that the message was given along.
         drive: The run of this process through the turn's calls.
@@ -135,7 +147,7 @@ class TurnContext:
     role: ResolvedRole
     emit: Emitter
     lease: Lease | None = None
-    stream: bool = False
+    stream: Deltas = "none"
     prompt: str | None = None
     context: tuple[Passage, ...] = ()
     drive: Drive
@@ -235,13 +247,21 @@ class TurnContext:
         """Return what callbacks see of a value: it is without the roles of the task and of the turn (R7)."""
         return without_roles(value, (self.role, self.turn_role), short=True)
 
-    def listener(self, signature: str, field: str | None = None, *, step: int | None = None) -> Listener:
+    def listener(
+        self,
+        signature: str,
+        field: str | None = None,
+        *,
+        step: int | None = None,
+        tools: Mapping[str, str] | None = None,
+    ) -> Listener:
         """The listener for one model call of this turn.
 
         Args:
             signature: The Signature's name.
             field: The output field whose deltas are streamed.
-            step: The step of the conversation; None if it is not one, and then its reasoning is not streamed.
+            step: The step of the conversation, of a worker or of a skill; None for a call that is not streamed.
+            tools: The names of the tools that it can call, by those that models know.
         """
         call_id = self.task or self.turn_id
         budget = self.budget
@@ -269,12 +289,65 @@ class TurnContext:
             after=budget.settle,
             watch=Watch(seen, self.hide_roles) if seen else None,
         )
-        if step is None or not self.stream:
+        if step is None or self.stream == "none":
             return silent
+        if self.task:
+            if self.stream != "all":
+                return silent
+            return _TaskStep(self.emit, self.task, step, tools or {}).listening(silent, field)
         return replace(
             silent,
             field=field,
             emit=lambda text: self.emit(TextDelta, text=text, step=step),
             withdraw=lambda: self.emit(TextReplaced, text="", step=step),
-            reason=lambda text: self.emit.reason(text, step=step),
+            reason=lambda text: self.emit.unnumbered(ReasoningDelta, text=text, step=step),
         )
+
+
+class _TaskStep:
+    """The deltas of one step of a task, over all attempts to get an answer from its models.
+
+    Args:
+        emit: Receives them.
+        task: The path id of the task.
+        step: The step.
+        tools: The names of its tools by those that models know. A model can make up other names, which are not sent.
+    """
+
+    def __init__(self, emit: Emitter, task: str, step: int, tools: Mapping[str, str]) -> None:
+        self._emit, self._of, self._tools = emit, {"task_id": task, "step": step}, tools
+        self._attempt, self._begun = 0, False
+
+    def listening(self, silent: Listener, field: str | None) -> Listener:
+        """A listener that emits them besides."""
+
+        def before() -> None:
+            silent.before()
+            self._restart()
+
+        return replace(
+            silent,
+            field=field,
+            emit=partial(self._send, TaskTextDelta),
+            withdraw=self._withdraw,
+            reason=partial(self._send, TaskReasoningDelta),
+            argue=self._argue,
+            before=before,
+        )
+
+    def _send(self, kind: type[UnnumberedEvent], text: str, **more: Any) -> None:
+        self._begun = True
+        self._emit.unnumbered(kind, **self._of, attempt=self._attempt, text=text, **more)
+
+    def _argue(self, place: int, tool: str, text: str) -> None:
+        if tool in self._tools:
+            self._send(TaskArgumentsDelta, text, call=place, tool=self._tools[tool])
+
+    def _restart(self) -> None:
+        self._attempt += self._begun
+        self._begun = False
+
+    def _withdraw(self) -> None:
+        self._restart()
+        self._send(TaskTextDelta, "")
+        self._begun = False

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from ..core import ROOT, Emitter, ModelUsage, Scope, Tier
-from ..core.events import TurnKind
+from ..core.events import Deltas, TurnKind
 from ..core.pauses import Pause, UnattendedMode
 from ..harness import CONVERSATION
 from ..harness.gate import CODE, Caller
@@ -131,7 +131,7 @@ class TurnRun:
         role: The turn's resolved role.
         emit: Receives events.
         lease: The ownership of the thread; None if nothing is stored.
-        stream: Whether a client wants deltas.
+        stream: What a client wants in parts.
         role_key: The id of the key for the digest of the turn's role; empty is the current key.
         refreshed: Whether the turn can resume under another role than it began with.
         use: Counts what it uses against limits, and stores that; None has no limits and stores nothing.
@@ -141,7 +141,7 @@ class TurnRun:
     role: ResolvedRole = field(repr=False)
     emit: Emitter
     lease: Lease | None
-    stream: bool = False
+    stream: Deltas = "none"
     role_key: str = ""
     refreshed: bool = False
     use: Use | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import json
 import os
 import random
 import sys
@@ -37,7 +38,7 @@ from ..core.errors import (
 from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, without_unpaired_surrogates
 from .callbacks import Watch
-from .calling import CALLS
+from .calling import CALLS, ToolCall
 from .echo import EchoGuard, Hidden
 from .engines.classification import classify, refuses_form
 from .engines.connect import ModelConnection, connect_model
@@ -185,6 +186,9 @@ class Listener:
         emit: Receives each piece of its text.
         withdraw: Called when emitted text becomes invalid.
         reason: Receives each piece of the model's reasoning, if its service shows it; None if it is not streamed.
+        argue: Receives the place of a call in the answer, the name of its tool as the model's service has it, and a
+            piece of its arguments as JSON; None if they are not streamed. A model that is offered tools in words gives
+            all arguments of a call at once.
         prompt: Receives the messages of every try, with `[role: N characters]` in place of the role; None for no one.
         waiting: Called with the model's name and a number of seconds before a call waits for the model's service.
         before: Called before every try. An exception is passed on, and the model is not called.
@@ -197,6 +201,7 @@ class Listener:
     emit: Callable[[str], None] = lambda text: None
     withdraw: Callable[[], None] = lambda: None
     reason: Callable[[str], None] | None = None
+    argue: Callable[[int, str, str], None] | None = None
     prompt: Callable[[list[dict[str, Any]]], None] | None = None
     waiting: Callable[[str, float], None] = lambda model, seconds: None
     before: Callable[[], None] = lambda: None
@@ -394,6 +399,7 @@ class _Call(Hidden):
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
         self._emitted = ""
+        self._argued: dict[int, str] = {}  # the arguments that were emitted, by the place of the call
         self._guard: EchoGuard | None = None
         self._stream: AnswerStream | None = None
         if role is not None and caller.options.echo != "allow":
@@ -457,11 +463,11 @@ class _Call(Hidden):
                     f"the model {self._caller.connection.name!r} repeated its role",
                     remedy="try again, or set echo='withhold'",
                 )
-            self._settle(answer.fields)
+            self._settle(answer)
             settled = True
             return answer
         finally:
-            if self._emitted and not settled:
+            if (self._emitted or self._argued) and not settled:
                 self._listener.withdraw()
             used = usage.used() or (_UNSAID if settled else None)
             if used is not None:
@@ -484,7 +490,7 @@ class _Call(Hidden):
         """Release the role's text and the model's answer."""
         self._role = self._guard = self._stream = None
         self._adapter.message = None
-        self._emitted = ""
+        self._emitted, self._argued = "", {}
 
     async def _ask(self, usage: CostTracker) -> dspy.Prediction:
         """Call dspy. Every exception is replaced by a new error, outside the `except` (D5)."""
@@ -552,12 +558,12 @@ class _Call(Hidden):
         return Answer(fields=scrubbed, withheld=withheld, message=message)
 
     def _open_stream(self) -> AnswerStream | None:
-        listener, self._emitted = self._listener, ""
-        if listener.field is None and listener.reason is None:
+        listener, self._emitted, self._argued = self._listener, "", {}
+        if listener.field is None and listener.reason is None and listener.argue is None:
             return None
         parser = None if listener.field is None else self._adapter.parser(self._predictor.signature, listener.field)
         reason = None if listener.reason is None else self._think
-        return AnswerStream(parser, self._guard, self._emit, reason)
+        return AnswerStream(parser, self._guard, self._emit, reason, None if listener.argue is None else self._argue)
 
     def _think(self, text: str) -> None:
         if self._listener.reason is not None:
@@ -568,25 +574,39 @@ class _Call(Hidden):
         self._emitted += text
         self._listener.emit(text)
 
-    def _settle(self, fields: Mapping[str, Any]) -> None:
-        """The final text is authoritative.
+    def _argue(self, place: int, tool: str, text: str) -> None:
+        if self._listener.argue is not None:
+            text = without_unpaired_surrogates(text)
+            self._argued[place] = self._argued.get(place, "") + text
+            self._listener.argue(place, tool, text)
 
-        Emit what the stream lacks, or withdraw it and emit the complete text (D18).
+    def _settle(self, answer: Answer) -> None:
+        """The final answer is authoritative.
+
+        Emit what the stream lacks, or withdraw it and emit the complete answer (D18).
         """
-        stream = self._stream
+        stream, listener = self._stream, self._listener
         if stream is None:
             return
         stream.close()
-        if self._listener.field is None:
-            return
         # The text as it was shown in pieces: a surrogate pair in two deltas was replaced by two marks.
-        final, shown = str(fields[self._listener.field]), self._emitted
-        missing = final[len(shown) :]
-        if not final.startswith(shown):
-            self._listener.withdraw()
-            missing = final
-        if missing:
-            self._listener.emit(missing)
+        final, shown = "" if listener.field is None else str(answer.fields[listener.field]), self._emitted
+        calls = () if listener.argue is None else answer.fields.get(CALLS) or ()
+        if not final.startswith(shown) or (answer.withheld and not self._agrees(calls)):
+            listener.withdraw()
+            shown, self._argued = "", {}
+        if missing := final[len(shown) :]:
+            listener.emit(missing)
+        for place, call in enumerate(calls):
+            if listener.argue is not None and place not in self._argued:
+                listener.argue(place, call.tool, json.dumps(call.arguments, ensure_ascii=False))
+
+    def _agrees(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether all arguments that were emitted are those of the calls."""
+        try:
+            return all(json.loads(text) == calls[place].arguments for place, text in self._argued.items())
+        except (ValueError, IndexError):
+            return False
 
 
 def _texts(value: Any) -> Iterator[str]:

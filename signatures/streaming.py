@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from .calling import MAX_CHARACTERS
@@ -294,18 +295,24 @@ class AnswerStream:
         guard: EchoGuard | None,
         emit: Callable[[str], None],
         reason: Callable[[str], None] | None = None,
+        argue: Callable[[int, str, str], None] | None = None,
     ) -> None:
         """Connect the parts.
 
         Args:
             parser: Finds the field in the completion; None if no field is streamed.
-            guard: Withholds the role in the field and, separately, in the reasoning; None if the call has no role.
+            guard: Withholds the role in the field and, separately, in the reasoning and in the arguments of each call;
+                None if the call has no role.
             emit: Called in the event loop with each non-empty part; it must not block.
             reason: The same for the model's reasoning; None if it is not streamed.
+            argue: The same for the arguments of calls that the service returns separately, after the place of the call
+                and the name of the tool; None if they are not streamed.
         """
         own, thought = ([] if guard is None else [guard.filter()] for _ in range(2))
         self._answer = _Text(emit=None) if parser is None else _Text(parser, *own, emit=emit)
         self._thought = None if reason is None else _Text(*thought, emit=reason)
+        self._guard, self._argue = guard, argue
+        self._arguments: dict[int, _Text] = {}  # by the place of the call
         self._pause = Pause()  # for all chunks, because many can arrive without a chance for other work of the loop
 
     async def send(self, chunk: Any) -> None:
@@ -321,9 +328,23 @@ class AnswerStream:
         for choice in getattr(chunk, "choices", None) or ():
             await self._take(self._answer, getattr(choice.delta, "content", None) or "")
             for call in getattr(choice.delta, "tool_calls", None) or ():
-                self._answer.count(1 + len(getattr(getattr(call, "function", None), "arguments", None) or ""))
+                function = getattr(call, "function", None)
+                arguments = getattr(function, "arguments", None) or ""
+                self._answer.count(1 + len(arguments))
+                if self._argue is not None:
+                    await self._take(self._arguments_of(call, function), arguments)
             if self._thought is not None:
                 await self._take(self._thought, getattr(choice.delta, "reasoning_content", None) or "")
+
+    def _arguments_of(self, call: Any, function: Any) -> _Text:
+        place = getattr(call, "index", None) or 0
+        found = self._arguments.get(place)
+        if found is None:  # its first part has its name
+            assert self._argue is not None, "the arguments are streamed"
+            own = [] if self._guard is None else [self._guard.filter()]
+            emit = partial(self._argue, place, getattr(function, "name", None) or "")
+            found = self._arguments[place] = _Text(*own, emit=emit)
+        return found
 
     async def _take(self, shown: _Text, text: str) -> None:
         shown.count(len(text))
@@ -333,5 +354,5 @@ class AnswerStream:
 
     def close(self) -> None:
         """The completion has ended: emit the delayed text."""
-        for shown in filter(None, (self._thought, self._answer)):
+        for shown in filter(None, (self._thought, self._answer, *self._arguments.values())):
             shown.feed("", last=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...core import ROOT, ModelUsage, Scope, digest
+from ...core import ROOT, ModelUsage, digest
 from ...core import events as ev
 from ...core.errors import AgentClosed, EventsGone, KeyReused, NothingToResume, WorldAgentError
 from ...core.events import Event
@@ -178,7 +178,7 @@ class KeyedStarts:
                 raise key_reused(turn.key)
         keyed.holders += 1
         keyed.detached |= detach
-        return await self._held(parts, keyed, work.scope)
+        return await self._held(parts, keyed, work)
 
     async def repeats(self, parts: RunnerParts, thread: str, key: str) -> bool:
         """Whether a start with this key returns an existing turn and runs none here."""
@@ -192,9 +192,9 @@ class KeyedStarts:
             return True
         return not await _is_resumable(parts, record)
 
-    async def _held(self, parts: RunnerParts, keyed: Keyed, scope: Scope) -> RunningTurn:
+    async def _held(self, parts: RunnerParts, keyed: Keyed, work: NewTurn) -> RunningTurn:
         """Hold a turn once it is known, with its events over all runs, or a start that failed before that."""
-        task = keyed.task
+        task, scope, deltas = keyed.task, work.scope, work.deltas
         try:
             while not keyed.turn_id and not task.done():
                 await keyed.news.wait()
@@ -203,7 +203,7 @@ class KeyedStarts:
                 cancel_once(task)
             raise
         turn_id, workspace = keyed.turn_id, scope.workspace
-        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, strict=False, with_reasoning=True)
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, strict=False, deltas=deltas)
 
         async def next_event() -> Event | None:
             while turn_id:
@@ -259,7 +259,9 @@ class KeyedStarts:
                 UNSET if work.role is None else work.role, prompt=work.request.prompt, output=work.request.output
             )
             recording = Recording(parts.recorder, found, again=True)
-            resumed = ResumedTurn(record, how, origin=work.request.origin, recording=recording, by_key=True)
+            resumed = ResumedTurn(
+                record, how, origin=work.request.origin, recording=recording, deltas=work.deltas, by_key=True
+            )
             work.role = None  # a turn that another caller ended meanwhile is not resumed a second time
             del how
             self._runner.enlist(found.turn, keyed.task)

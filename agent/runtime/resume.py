@@ -243,9 +243,7 @@ def _answered(pause_id: str) -> AlreadyAnswered:
     )
 
 
-async def resume(
-    parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emitter, *, deltas: bool
-) -> Begun | TurnOutcome:
+async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emitter) -> Begun | TurnOutcome:
     """Take up a turn where it paused or stopped, up to the start of its graph.
 
     Args:
@@ -253,7 +251,6 @@ async def resume(
         work: The turn.
         lease: The ownership of the thread.
         emit: Where events go.
-        deltas: Whether the caller wants the answer in parts.
 
     Returns:
         The turn, ready to run; or its outcome, if another process ended it while this one waited for the thread.
@@ -308,7 +305,7 @@ async def resume(
         role=resolution.role,
         emit=emit,
         lease=lease,
-        stream=deltas,
+        stream=work.deltas,
         role_key=record.role["key"],
         refreshed=refreshed,
         use=use,

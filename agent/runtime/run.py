@@ -46,14 +46,12 @@ class TurnPath:
         turn_id: The turn's id.
         work: The turn to begin or to resume.
         emit: Where its events go.
-        deltas: Whether the caller wants the answer in parts.
     """
 
     parts: RunnerParts
     turn_id: str
     work: NewTurn | ResumedTurn
     emit: Emitter
-    deltas: bool
     _stopped: bool = False  # interrupted by a drain, and recorded as stopped
     _kept_as: str = ""  # the thread that keeps the messages from before an edit
     _new_pauses: tuple[Pause, ...] = ()  # the pauses that this run has notified a person of
@@ -105,10 +103,10 @@ class TurnPath:
         async with AsyncExitStack() as owned:
             lease = await self._own(owned)
             if isinstance(work, NewTurn):
-                begun = await begin(parts, self.turn_id, work, lease, self.emit, deltas=self.deltas)
+                begun = await begin(parts, self.turn_id, work, lease, self.emit)
                 self._kept_as = begun.kept_as
             else:
-                found = await resume(parts, work, lease, self.emit, deltas=self.deltas)
+                found = await resume(parts, work, lease, self.emit)
                 if isinstance(found, TurnOutcome):  # another process ended it while this one waited for the thread
                     return self._turn(found, tiers=work.record.sent_tiers)
                 begun = found
@@ -329,7 +327,7 @@ def emit_end(emit: Emitter, status: str, code: str | None = None, *, text: str =
     emit(TurnEnded, status=status, code=code, text=text)
 
 
-async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, emit: Emitter, *, deltas: bool) -> Begun:
+async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, emit: Emitter) -> Begun:
     """Begin a turn: append its message to the log and register the turn, at the latest with its first checkpoint.
 
     Args:
@@ -338,7 +336,6 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         work: The request.
         lease: The ownership of the thread.
         emit: Where events go.
-        deltas: Whether the caller wants the answer in parts.
 
     Raises:
         ThreadPaused: A turn of the thread waits for a person or can be resumed.
@@ -397,7 +394,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         role=resolution.role,
         emit=emit,
         lease=lease,
-        stream=deltas,
+        stream=work.deltas,
         use=use,
         record=record,
         request=work.request,

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from ...core import ROOT, Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
-from ...core.events import Event, PauseNotified
+from ...core.events import Deltas, Event, PauseNotified
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
@@ -116,7 +116,7 @@ class TurnRunner:
 
     async def run(self, request: TurnRequest, role: Role | None, *, key: str | None = None) -> Turn:
         """Run one turn to its end, without text deltas."""
-        turn_id, enter = self._entering(request, role, deltas=False, key=key)
+        turn_id, enter = self._entering(request, role, deltas="none", key=key)
         running = enter()
         del role, enter  # they hold the call's role, which the turn drops once it is resolved
         async with TurnStream(turn_id, await running, output=request.output) as stream:
@@ -127,7 +127,7 @@ class TurnRunner:
         request: TurnRequest,
         role: Role | None,
         *,
-        deltas: bool = True,
+        deltas: Deltas = "answer",
         detach: bool = False,
         key: str | None = None,
         edit: Edit | None = None,
@@ -137,7 +137,7 @@ class TurnRunner:
         Args:
             request: The request.
             role: The call's role.
-            deltas: Whether the caller wants the answer in parts.
+            deltas: What the caller wants in parts.
             detach: Whether the turn continues after the stream is left.
             key: The idempotency key of the start.
             edit: The message of the thread to edit.
@@ -150,22 +150,22 @@ class TurnRunner:
         request: TurnRequest,
         role: Role | None,
         *,
-        deltas: bool,
+        deltas: Deltas,
         detach: bool = False,
         key: str | None,
         edit: Edit | None = None,
     ) -> tuple[str, Enter]:
         """Return the id of a new turn and the function that starts it."""
-        work = self._new(request, check_role(role) if role is not None else None, edit)
+        work = self._new(request, check_role(role) if role is not None else None, edit, deltas)
         turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
         if key is not None:
             turn = replace(turn, key=check_id("key", key), asked=request_digest(request))
         if detach or key is not None:
             work.recording = Recording(self.parts.recorder, turn)
-        return turn.turn, partial(self._started, self.parts, turn.turn, work, deltas=deltas, detach=detach)
+        return turn.turn, partial(self._started, self.parts, turn.turn, work, detach=detach)
 
     def resume(
-        self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool, detach: bool = False
+        self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: Deltas, detach: bool = False
     ) -> TurnStream:
         """Return a stream that takes a person's answers and resumes the turn once it is entered."""
         parts = self.parts
@@ -179,7 +179,7 @@ class TurnRunner:
         answers: Mapping[str, object],
         how: Resumption,
         *,
-        deltas: bool,
+        deltas: Deltas,
         detach: bool,
     ) -> RunningTurn:
         """Take a person's answers and start the run.
@@ -195,15 +195,15 @@ class TurnRunner:
         recorded = detach or await parts.recorder.log.last(record.id) is not None
         turn = RecordedTurn(turn=record.id, thread=record.thread)
         recording = Recording(parts.recorder, turn, again=True) if recorded else None
-        work = ResumedTurn(record, how, taken, _origin(), recording)
+        work = ResumedTurn(record, how, taken, _origin(), recording, deltas)
         del how
-        return await self._started(parts, record.id, work, deltas=deltas, detach=detach)
+        return await self._started(parts, record.id, work, detach=detach)
 
     async def repeats(self, scope: Scope, key: str) -> bool:
         """Whether a start on a thread with this key returns an existing turn."""
         return await self._keyed.repeats(self.parts, thread_key(scope), check_id("key", key))
 
-    def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: bool) -> TurnStream:
+    def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: Deltas) -> TurnStream:
         """Return a stream that runs a turn again from its message, on a new thread, once it is entered."""
         parts, call = self.parts, None if role is None else check_role(role)
 
@@ -211,8 +211,8 @@ class TurnRunner:
             nonlocal call
             self._check_open(parts)
             request, branch = await run_again(parts, scope, again)
-            work, call = self._new(request, call, branch), None
-            return await self._started(parts, new_id("turn"), work, deltas=deltas, detach=False)
+            work, call = self._new(request, call, branch, deltas), None
+            return await self._started(parts, new_id("turn"), work, detach=False)
 
         return TurnStream("", enter)
 
@@ -220,7 +220,7 @@ class TurnRunner:
         """Cancel the thread's turn, in whatever process it runs or while it waits; returns False if there is none."""
         return await self.parts.threads.cancel(scope, self._cancel)
 
-    def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edit | None) -> NewTurn:
+    def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edit | None, deltas: Deltas) -> NewTurn:
         if request.model:
             self.parts.engine.check_model(request.model, who="the turn")
         example = request.example or self.parts.settings.examples == "all"
@@ -228,15 +228,16 @@ class TurnRunner:
         if inside is not None:
             origin = Origin.both(origin, inside.origin)
             member = inside.on_behalf_of if member == ROOT else member
-        return NewTurn(replace(request, origin=origin, example=example, on_behalf_of=member), call, branch)
+        request = replace(request, origin=origin, example=example, on_behalf_of=member)
+        return NewTurn(request, call, branch, deltas=deltas)
 
     async def _started(
-        self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool
+        self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, detach: bool
     ) -> RunningTurn:
         self._check_open(parts)
         if isinstance(work, NewTurn) and work.by_key:
             return await self._keyed.hold(parts, work, detach=detach)
-        return self._start(parts, turn_id, work, deltas=deltas)
+        return self._start(parts, turn_id, work)
 
     def _check_open(self, parts: RunnerParts) -> None:
         if self.parts is not parts:
@@ -248,7 +249,7 @@ class TurnRunner:
                 "an agent for each loop",
             )
 
-    def _start(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool) -> RunningTurn:
+    def _start(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn) -> RunningTurn:
         """Start a run of a turn; its events come from a queue, or from its recording."""
 
         async def end() -> bool:
@@ -257,14 +258,14 @@ class TurnRunner:
         recording, thread = work.recording, work.scope.thread or ""
         if recording is None:
             queue = asyncio.Queue[Event | None]()
-            task = self.spawn(turn_id, _path(parts, turn_id, work, queue.put_nowait, deltas=deltas).follow())
+            task = self.spawn(turn_id, _path(parts, turn_id, work, queue.put_nowait).follow())
             task.add_done_callback(lambda _: queue.put_nowait(None))
             return RunningTurn(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
         recording.expect()
-        task = self.spawn(turn_id, _path(parts, turn_id, work, recording.take, deltas=True).follow())
+        task = self.spawn(turn_id, _path(parts, turn_id, work, recording.take).follow())
         task.add_done_callback(lambda _: recording.close())
         workspace, run = work.scope.workspace, recording.channel
-        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, with_reasoning=True)
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, deltas=work.deltas)
         return RunningTurn(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
 
     async def running(
@@ -276,7 +277,7 @@ class TurnRunner:
         recording.on_begun = begun
         recording.expect()
         try:
-            return await _path(parts, turn_id, work, recording.take, deltas=True).follow()
+            return await _path(parts, turn_id, work, recording.take).follow()
         finally:
             recording.close()
 
@@ -344,8 +345,10 @@ class TurnRunner:
             task.exception()  # a detached turn reports its error in its last event; asyncio must not warn of it
 
 
-def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink, *, deltas: bool) -> TurnPath:
+def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink) -> TurnPath:
     tap = parts.tracer.tap(work.scope)
+    if work.recording is not None and work.deltas == "none":
+        work.deltas = "answer"  # others can follow the turn
 
     def sending(event: Event) -> None:
         sink(event)
@@ -353,7 +356,7 @@ def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: S
         if isinstance(event, PauseNotified):
             parts.account_events.publish(work.scope, event)
 
-    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.stores.clock, sending, tap), deltas)
+    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.stores.clock, sending, tap))
 
 
 def _origin() -> Origin | None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from ...core import Clock, Emitter, Scope, Tier, new_id
 from ...core.clock import Expiring
 from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
-from ...core.events import RoleTierSkipped, TurnEnded, TurnStarted
+from ...core.events import Deltas, RoleTierSkipped, TurnEnded, TurnStarted
 from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.limits import Usage, Use
@@ -274,7 +274,7 @@ class Resumption:
 
 @dataclass(slots=True)
 class NewTurn:
-    """A turn to begin, and its recording, if it is recorded.
+    """A turn to begin, its recording, if it is recorded, and what its stream wants in parts.
 
     It drops the call's role once that is resolved, and its `loaded` attachments once they are stored.
     """
@@ -283,6 +283,7 @@ class NewTurn:
     role: Role | None = field(repr=False)
     branch: Again | Edit | None = None
     recording: Recording | None = None
+    deltas: Deltas = "none"
     loaded: tuple[Loaded, ...] = field(default=(), repr=False)
 
     @property
@@ -298,7 +299,7 @@ class NewTurn:
 
 @dataclass(slots=True)
 class ResumedTurn:
-    """A turn to resume, the answered pauses, the call that resumes it, and its recording.
+    """A turn to resume, the answered pauses, the call that resumes it, its recording, and what its stream wants.
 
     With `by_key` another process may resume it instead.
     """
@@ -308,6 +309,7 @@ class ResumedTurn:
     answered: tuple[str, ...] = ()
     origin: Origin | None = None
     recording: Recording | None = None
+    deltas: Deltas = "none"
     by_key: bool = False
 
     @property

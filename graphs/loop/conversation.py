@@ -143,7 +143,6 @@ class Conversation(Loop):
     """
 
     ACT: ClassVar = "step"
-    STREAMED: ClassVar = True
     REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (WorldAgentError,)
 
     def __init__(self, turn: TurnContext, tools: Tools, tasks: Iterable[str] = ()) -> None:

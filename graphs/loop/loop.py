@@ -89,9 +89,6 @@ class Loop:
     ACT: ClassVar = "act"
     """The beginning of the path ids of its calls."""
 
-    STREAMED: ClassVar = False
-    """Whether a client that streams the turn gets the text and reasoning of the model."""
-
     REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (ModelFacing, HostError)
     """Failures of calls that are reported to the model; any other ends the loop."""
 
@@ -99,7 +96,7 @@ class Loop:
         self.turn, self.calls, self.tools = turn, calls, tools
         self.steps: list[CallingStep] = []
         self.round = 0
-        self.step = 0  # as events number them; rejected steps and answers count too
+        self.step = 0  # as events of text number them; rejected steps and answers count too
         self._fault = ""
         self._recalled: Sequence[Entry] | None = None  # None until it is looked up
         self._own: tuple[str, Any] | None = None  # belongs to the last model call
@@ -140,8 +137,8 @@ class Loop:
             notes: Texts for the model about its last answer.
             field: The output field whose text is streamed, if a client listens.
         """
-        step = self.step if self.STREAMED else None
-        listener = self.turn.listener(self.tools.signature.__name__, field, step=step)
+        tools = self.tools
+        listener = self.turn.listener(tools.signature.__name__, field, step=self.step, tools=tools.offered.names)
         # Not a closure: its frames are not cleared, and an error that is kept would keep the role.
         ask = partial(self._ask_one, inputs=inputs, final=final, notes=notes, listener=listener)
         return await self.turn.ask(ask, self.models)

@@ -22,8 +22,9 @@ from ...core.errors import OutputInvalid, ParamsInvalid
 from ...core.validation import ClosedModel
 from ...harness import CallContext, Function, Registry, Worker
 from ...harness.journal import SUSPENDED, Step
-from ...harness.worker import REQUEST, gives_text, inputs_of, takes_text
+from ...harness.worker import REQUEST, TEXT, gives_text, inputs_of, takes_text
 from ...signatures import ModelCaller, Predictor, PredictorPool, Signature, Thought
+from ...signatures.adapter import answer_field
 from ...signatures.models import Models
 from ..context import TurnContext
 from ..nesting import node_config
@@ -93,7 +94,9 @@ class WorkerLoop(Loop):
         if (recall := self.turn.services.recall) is not None:
             text = str(inputs[REQUEST]) if inputs.keys() == {REQUEST} else canonical_json(inputs)
             inputs = {**inputs, **self.with_context(await self.recall(recall, text))}
-        return await self.ask(inputs, final=final, notes=self.fault_notes())
+        self.step = self.round
+        field = answer_field(self.tools.signature) if self.tools.result is TEXT else None
+        return await self.ask(inputs, final=final, notes=self.fault_notes(), field=field)
 
     async def _think(self) -> str | None:
         """Let the model think once, and return the next node; None if the turn has to stop."""

@@ -157,7 +157,7 @@ class _Handler:
         """Run the graph as its `ainvoke` does, and send the text of its chat models to a client that streams."""
         state: Any = {}
         stopped, length = False, 0
-        modes: Any = ["values", "updates", *(["messages"] if ctx.turn.stream else [])]
+        modes: Any = ["values", "updates", *(["messages"] if ctx.turn.stream != "none" else [])]
         context: Any = ctx.calls if self.calls else None
         depth = len(namespace_of(config))
         running = self.graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)

@@ -27,7 +27,12 @@ from .records import Captured, Dropped, Traced, TraceSink
 
 LIMIT: Final = 10_000
 _FLUSH_SECONDS: Final = 60.0
-_TEXT_EVENTS: Final = frozenset({ev.TextDelta, ev.TextReplaced, ev.ReasoningDelta, ev.CallProgress})
+_TEXT_EVENTS: Final = frozenset(
+    {
+        *(ev.TextDelta, ev.TextReplaced, ev.ReasoningDelta, ev.CallProgress),
+        *(ev.TaskTextDelta, ev.TaskReasoningDelta, ev.TaskArgumentsDelta),
+    }
+)
 _TEXT_FIELDS: Final[Mapping[type, Mapping[str, Any]]] = {
     ev.CallStarted: {"arguments": None},  # captured separately, if capture is on
     ev.TaskStarted: {"arguments": None},

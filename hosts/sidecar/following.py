@@ -15,7 +15,7 @@ from mcp.types import CallToolRequestParams
 
 from ...agent import WorldAgent
 from ...core import utc_text
-from ...core.events import Event, ReasoningDelta
+from ...core.events import Event, UnnumberedEvent
 from ..service.arguments import EventsArguments, WorkspaceArguments
 from ..service.call import Call, Refused
 from ..service.following import EventsRead, behind, reached_turn, read_answer
@@ -111,7 +111,7 @@ class Progress:
         Raises:
             Refused: The client does not read (`reader_behind`).
         """
-        if isinstance(event, ReasoningDelta):
+        if isinstance(event, UnnumberedEvent):
             if self._wanted:  # like a heartbeat, it carries the number of the last event
                 await self._send_message(
                     self._number + PROGRESS_STEP, {**event.model_dump(mode="json"), "seq": self.seq}

@@ -11,7 +11,7 @@ from mcp.types import InputRequiredResult
 from ...agent import Thread, Turn, WorldAgent
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, NothingToResume, ThreadBusy, WorldAgentError
-from ...core.events import ReasoningDelta
+from ...core.events import UnnumberedEvent
 from ...core.pauses import Pause
 from ..service import turns
 from ..service.arguments import ResumeArguments, SurfaceArguments
@@ -183,7 +183,7 @@ async def _follow(call: TurnCall, progress: Progress, asking: Asking, start: Sta
         sent_events = False
         async for event in following.events():
             call.facts.turn = following.turn_id
-            if not sent_events and not isinstance(event, ReasoningDelta):
+            if not sent_events and not isinstance(event, UnnumberedEvent):
                 await _catch_up(call, progress, event.turn_id, upto=event.seq)
                 sent_events = call.facts.sent_events = True
             await progress.send(event)

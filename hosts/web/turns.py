@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...agent import WorldAgent
 from ...core.errors import MissingExtra, ModelNotConfigured, WorldAgentError
-from ...core.events import Event, ReasoningDelta
+from ...core.events import Event, UnnumberedEvent
 from ...memory.attachments import Attachment
 from ..service import turns
 from ..service.arguments import (
@@ -148,7 +148,7 @@ async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:
             async with aclosing(_with_earlier(call, following)) as events:
                 async for event in events:
                     call.facts.turn = following.turn_id
-                    if isinstance(event, ReasoningDelta):
+                    if isinstance(event, UnnumberedEvent):
                         yield event
                     elif event.seq > given.after:
                         seq = event.seq
@@ -175,7 +175,7 @@ async def _with_earlier(call: TurnCall, following: Following) -> AsyncGenerator[
     earlier = partial(earlier_events, call.parts.agents, call.caller.workspace, after=call.given.after)
     wanted = "after" in call.given.model_fields_set
     async for event in following.events():
-        if wanted and not isinstance(event, ReasoningDelta):
+        if wanted and not isinstance(event, UnnumberedEvent):
             wanted = False
             async with aclosing(earlier(event.turn_id, before=event.seq)) as found:
                 async for each in found:
@@ -341,7 +341,7 @@ async def _sent(
 def _message(item: Event | TurnAnswer) -> ServerSentEvent:
     if isinstance(item, TurnAnswer):
         return _event({"type": "turn", **item.model_dump(mode="json")})
-    number = None if isinstance(item, ReasoningDelta) else str(item.seq)
+    number = None if isinstance(item, UnnumberedEvent) else str(item.seq)
     return ServerSentEvent(data=item.model_dump_json(), id=number, sep="\n")
 
 
