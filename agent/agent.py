@@ -61,6 +61,7 @@ from .choices import (
     check_profile,
     check_queue,
     chosen_profile,
+    converse_class,
     generation_options,
     graph_options,
     listed,
@@ -90,7 +91,7 @@ if TYPE_CHECKING:
     from ..graphs import LoopGraph
     from ..graphs.outer import LangChainTool
     from ..memory.entries import Recall
-    from ..signatures import LM, ModelCaller, Program, TurnExample
+    from ..signatures import LM, Converse, ModelCaller, Program, TurnExample
     from ..society import Society, WorkspaceConfig
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
 
@@ -128,6 +129,8 @@ class WorldAgent:
             `worldagent.society.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
             has `worldagent.society.SEND_RULES`.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
+        converse: A subclass of `worldagent.signatures.Converse`: the conversation's own instructions, further inputs
+            (`converse(..., inputs=...)`) and further outputs (`turn.outputs`) (T20).
         queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
         settings: The settings. Default: those from the environment and the settings file.
         trace: Where traces go besides the home, and what they capture (H5).
@@ -162,6 +165,7 @@ class WorldAgent:
         memory: Memory | None = None,
         society: WorkspaceConfig | None = None,
         programs: Mapping[str, Any] | None = None,
+        converse: type[Converse] | None = None,
         queue: TurnQueue | None = None,
         settings: Settings | None = None,
         trace: Trace | TraceSink | Sequence[TraceSink] | None = None,
@@ -211,6 +215,7 @@ class WorldAgent:
         self._servers = servers_of(self._profile, self.settings, mcp)
         check_profile(self._profile, self._registry, self._shapes, self._servers, self._tools)
         self._programs = dict(programs or {})
+        self._converse = converse_class(converse)
         self._trace = Trace.of(trace)
         self._on_error = None if on_error is None else harmless(on_error)
         self._clock = clock or SystemClock()
@@ -896,8 +901,7 @@ class WorldAgent:
         from ..graphs.context import Services
         from ..signatures.models import Models
 
-        settings = self.settings
-        caller = await self._open_model()
+        settings, caller = self.settings, await self._open_model()
         opened.push_async_callback(caller.aclose)
         models = Models(caller, self._models, api_base=settings.api_base, on_error=self._on_error)
         opened.push_async_callback(models.aclose)
@@ -940,6 +944,7 @@ class WorldAgent:
             prompt=prompt_of(self._profile, self._registry, self._tools),
             options=graph_options(settings, self._profile),
             programs=self._programs,
+            converse=self._converse,
             operators=self._society_functions is not None,
         )
         pins = Expiring[ResolvedRole](self._clock)

@@ -31,6 +31,7 @@ from .settings import limits_of
 
 if TYPE_CHECKING:
     from ..signatures import LM, ModelCaller, ModelOptions
+    from ..signatures.converse import ConverseClass
     from ..society import SocietyFunctions
     from .settings import Settings
 
@@ -317,6 +318,19 @@ def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict
         InvalidArgument: A name or a model is invalid.
     """
     return check_named({**settings.models, **(given or {})})
+
+
+def converse_class(given: object) -> ConverseClass | None:
+    """Return the class of an agent's conversation; None if it has none of its own.
+
+    Raises:
+        FunctionInvalid: It is no subclass of `Converse`, or has a field that cannot be one.
+    """
+    if given is None:
+        return None
+    from ..signatures.converse import ConverseClass  # loads dspy, which a subclass has loaded already
+
+    return ConverseClass.of(given)
 
 
 def model_options(settings: Settings, workspace: str) -> ModelOptions:

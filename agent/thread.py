@@ -70,6 +70,7 @@ class Thread:
         unattended: Unattended = None,
         context: Sequence[str | Passage] = (),
         example: bool = False,
+        inputs: Mapping[str, Any] | None = None,
     ) -> Turn:
         """Send a message and wait for the answer.
 
@@ -92,12 +93,16 @@ class Thread:
             context: Passages for this message, such as what your own search found: texts, or `Passage`s with a source.
                 The model is shown them with what the turn recalls, and they are kept nowhere. They count as untrusted,
                 unless a `Passage` says that it is trusted. The agent needs memory for them.
+            inputs: The further inputs of the class in `WorldAgent(converse=...)`, by name (T20). They are kept with
+                the message, and the model sees them again in later turns.
 
         Returns:
-            The turn, with the answer in `text`; it can be `paused` for a person instead.
+            The turn, with the answer in `text` and further outputs in `outputs`; it can be `paused` for a person
+            instead.
 
         Raises:
-            InvalidArgument: An argument is invalid, or `example` is True while the setting `examples` is `off`.
+            InvalidArgument: An argument is invalid, an input is missing, unknown or does not fit its type, or `example`
+                is True while the setting `examples` is `off`.
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy: Another turn owned the thread for longer than the setting `thread_wait`.
             TurnTimeout: The turn took longer than the setting `turn_timeout`; `resume` continues it.
@@ -107,8 +112,8 @@ class Thread:
             KeyReused: The key was used on this thread for another request.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        request = self._mode(self._message(text, attachments, model, output, context), unattended, example)
-        return await self._runner.run(request, role, key=key)
+        request = self._message(text, attachments, model, output, context, inputs)
+        return await self._runner.run(self._mode(request, unattended, example), role, key=key)
 
     def stream(
         self,
@@ -124,6 +129,7 @@ class Thread:
         context: Sequence[str | Passage] = (),
         example: bool = False,
         subagents: bool = False,
+        inputs: Mapping[str, Any] | None = None,
     ) -> TurnStream:
         """Send a message and follow the turn's events: `async with thread.stream(...) as stream`.
 
@@ -141,13 +147,15 @@ class Thread:
             context: Passages for this message; see `converse`.
             subagents: Whether to stream the text, the reasoning and the calls' arguments of workers and skills, too, as
                 `task_text_delta`, `task_reasoning_delta` and `task_arguments_delta`. They are not recorded.
+            inputs: The further inputs; see `converse`. Further outputs are in the last event, `turn_ended`.
 
         Raises:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument is invalid. The errors of
                 `converse` are raised while entering or iterating.
         """
-        request = self._mode(self._message(text, attachments, model, output, context), unattended, example)
-        return self._runner.stream(request, role, deltas=_deltas(subagents), detach=detach, key=key)
+        request = self._message(text, attachments, model, output, context, inputs)
+        mode = self._mode(request, unattended, example)
+        return self._runner.stream(mode, role, deltas=_deltas(subagents), detach=detach, key=key)
 
     async def task(
         self,
@@ -266,6 +274,7 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
         example: bool = False,
+        inputs: Mapping[str, Any] | None = None,
     ) -> Turn:
         """Run a turn because a schedule fired. The task runner can pass a call role, which is not stored (T7).
 
@@ -277,15 +286,16 @@ class Thread:
             unattended: What the turn does if a person would be asked; see `converse`. None uses the setting
                 `unattended`, False is a run that a person watches.
             example: Whether the person agrees that the turn is kept as examples; see `converse`.
+            inputs: The further inputs; see `converse`.
 
         Returns:
             The turn, with the answer in `text`.
 
         Raises:
-            InvalidArgument: `trigger` is not a `Trigger`.
+            InvalidArgument: `trigger` is not a `Trigger`, or the inputs are invalid.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        request = self._mode(self._scheduled(trigger, model), unattended, example)
+        request = self._mode(self._scheduled(trigger, model, inputs), unattended, example)
         return await self._runner.run(request, role, key=key)
 
     def stream_scheduled(
@@ -299,9 +309,10 @@ class Thread:
         unattended: Unattended = None,
         example: bool = False,
         subagents: bool = False,
+        inputs: Mapping[str, Any] | None = None,
     ) -> TurnStream:
         """Like `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
-        request = self._mode(self._scheduled(trigger, model), unattended, example)
+        request = self._mode(self._scheduled(trigger, model, inputs), unattended, example)
         return self._runner.stream(request, role, deltas=_deltas(subagents), detach=detach, key=key)
 
     async def resume(
@@ -573,6 +584,7 @@ class Thread:
         role: Role | None = None,
         model: TurnModel = None,
         example: bool = False,
+        inputs: Mapping[str, Any] | None = None,
     ) -> Turn:
         """Edit a message of this thread, run the turn again and wait for the answer; the thread continues from there.
 
@@ -585,18 +597,20 @@ class Thread:
             role: The role for this one turn.
             model: The model of this one turn; see `converse`.
             example: Whether the person agrees that the turn is kept as examples; see `converse`.
+            inputs: The further inputs in place of those of the message; None leaves them as they are.
 
         Returns:
             The turn, with the answer in `text`; `turn.kept_as` is the id of the thread that keeps the original.
 
         Raises:
             UnknownMessage: The thread has no message `at`.
-            InvalidArgument: The message is of another kind or account, none exists, or `text` is empty or no string.
+            InvalidArgument: The message is of another kind or account, none exists, `text` is empty or no string, or
+                the inputs do not fit the agent's class.
             NameTaken: The thread `keep_as` exists.
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        request, edit = self._edited(text, model, example), Edit(at, keep_as)
+        request, edit = self._edited(text, model, example, inputs), Edit(at, keep_as)
         async with self._runner.stream(request, role, deltas="none", edit=edit) as stream:
             return await stream.wait()
 
@@ -610,9 +624,10 @@ class Thread:
         model: TurnModel = None,
         example: bool = False,
         subagents: bool = False,
+        inputs: Mapping[str, Any] | None = None,
     ) -> TurnStream:
         """Like `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
-        request, edit = self._edited(text, model, example), Edit(at, keep_as)
+        request, edit = self._edited(text, model, example, inputs), Edit(at, keep_as)
         return self._runner.stream(request, role, deltas=_deltas(subagents), edit=edit)
 
     def _mode(self, request: TurnRequest, given: Unattended, example: bool) -> TurnRequest:
@@ -633,8 +648,16 @@ class Thread:
     def _kept(self, example: bool) -> bool:
         return check_example(example, self._runner.parts.settings.examples)
 
-    def _edited(self, text: str, model: TurnModel, example: bool) -> TurnRequest:
-        return replace(self._message_request(text, model), example=self._kept(example))
+    def _edited(
+        self, text: str, model: TurnModel, example: bool, inputs: Mapping[str, Any] | None = None
+    ) -> TurnRequest:
+        request = self._message_request(text, model)
+        body = request.body if inputs is None else {**request.body, "inputs": self._checked_inputs(inputs)}
+        return replace(request, body=body, example=self._kept(example))
+
+    def _checked_inputs(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        converse = self._runner.parts.engine.converse
+        return converse.checked_inputs(inputs) if converse.inputs or inputs is not None else {}
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Add the speaker's display name to the body of a message or task."""
@@ -669,10 +692,13 @@ class Thread:
         model: TurnModel,
         output: object,
         context: Sequence[str | Passage] = (),
+        inputs: Mapping[str, Any] | None = None,
     ) -> TurnRequest:
         request, wanted = self._message_request(text, model), output_type(output)
         passages = self._passages(context) if context else None
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
+        if given := self._checked_inputs(inputs):
+            body = {**body, "inputs": given}
         return replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
 
     def _passages(self, context: Sequence[str | Passage]) -> str:
@@ -713,7 +739,7 @@ class Thread:
         body = self._named({"skill": name, "shape": SKILL, "params": work["params"]})
         return TurnRequest("skill", self.scope, body, work, model=turn_models(model))
 
-    def _scheduled(self, trigger: Trigger, model: TurnModel) -> TurnRequest:
+    def _scheduled(self, trigger: Trigger, model: TurnModel, inputs: Mapping[str, Any] | None = None) -> TurnRequest:
         if not isinstance(trigger, Trigger):
             raise InvalidArgument(
                 f"`trigger` must be a Trigger, got a {type(trigger).__name__}",
@@ -724,6 +750,8 @@ class Thread:
             "fired_at": trigger.fired_at.isoformat(),
             "payload": dict(trigger.payload),
         }
+        if given := self._checked_inputs(inputs):
+            body["inputs"] = given
         return TurnRequest("schedule", self.scope, body, model=turn_models(model))
 
 

@@ -56,6 +56,7 @@ class Turn:
             and new input on its thread replaced it. A turn that fails raises instead, and the error carries the id.
         text: The answer; if there is a `result`, that as JSON.
         result: The typed result of a task or a skill, or the answer as the type that `output=` asked for.
+        outputs: The further outputs of the answer by name, if `WorldAgent(converse=...)` declares any (T20).
         role_tiers: The tiers whose roles reached a model, lowest precedence first.
         skipped_tiers: The tiers that were skipped because their source was down.
         usage: The usage of its model calls so far.
@@ -71,6 +72,7 @@ class Turn:
     status: Literal["done", "cancelled", "abandoned", "paused", "stopped"]
     text: str = ""
     result: Any = None
+    outputs: Mapping[str, Any] = field(default_factory=dict)
     role_tiers: tuple[Tier, ...] = ()
     skipped_tiers: tuple[Tier, ...] = ()
     usage: TurnUsage = field(default_factory=TurnUsage)

@@ -388,12 +388,14 @@ class TurnEnded(_Event):
     """The last event of a turn in this run. If the turn failed, `code` is the error's code.
 
     A `paused` turn waits for a person. A `stopped` turn can continue where it stopped. You resume both.
+    `outputs` has the further outputs of the answer; an event without any lacks the key.
     """
 
     type: Literal["turn_ended"] = "turn_ended"
     status: Literal["done", "failed", "cancelled", "paused", "stopped"]
     text: str = ""
     code: str | None = None
+    outputs: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda outputs: not outputs)
 
 
 Event = Annotated[

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 from langgraph.types import Command
@@ -49,6 +49,7 @@ from ..signatures import (
     Signature,
     converse_signature,
 )
+from ..signatures.converse import ConverseClass
 from ..signatures.examples import TurnExample, example_of_turn
 from ..signatures.signature import CHECK
 from ..signatures.summaries import DISTIL, SUMMARISE, without_roles
@@ -95,9 +96,11 @@ class TurnEngine:
         options: The limits of a turn with a model.
         programs: Optimised programs by the names of their Signatures.
         operators: Whether the host can run operators of members; see `OPERATOR`.
+        converse: The class of the conversation's entry Signature.
 
     Attributes:
         services: The values that all turns share.
+        converse: The class of the conversation's entry Signature.
         heads: The last messages of threads.
         graph: The graph of a conversation's turn.
 
@@ -124,7 +127,9 @@ class TurnEngine:
         options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions(),
         programs: Mapping[str, Any] | None = None,
         operators: bool = False,
+        converse: ConverseClass | None = None,
     ) -> None:
+        self.converse = converse = converse or ConverseClass()
         caller, registry = services.caller, services.registry
         memory = services.recall is not None
         self._subagents = subagents = Subagents(registry, memory=memory)
@@ -136,9 +141,11 @@ class TurnEngine:
         self._offered = registry.version
         # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
         kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
-        self._converse = {plain: converse_signature(identity, prompt, plain=plain, memory=memory) for plain in kinds}
+        signature_of = partial(converse_signature, identity, prompt, memory=memory, declared=converse.declared)
+        self._converse = {plain: signature_of(plain=plain) for plain in kinds}
+        demos = {True: () if converse.digest else REPLY_DEMOS, False: ()}  # they lack further fields
         predictors = PredictorPool()
-        predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))
+        predictors.add(*(Predictor(self._converse[plain], demos=demos[plain]) for plain in kinds))
         predictors.add(SUMMARISE)
         predictors.add(CHECK)
         if services.recall is not None:
@@ -149,13 +156,11 @@ class TurnEngine:
                 predictors.add(signature)
         predictors.use_programs(programs or {})
         self.services = replace(services, shapes=all_shapes, predictors=predictors, options=options(caller))
-        self._tools = Tools.of_conversation(self._converse[caller.plain], registry, services.policy)
+        self._tools = self._offered_tools(self._converse[caller.plain])
         self.heads = Heads(saver, branches)
         self._options = options
         self._structured = lru_cache(_STRUCTURED)(
-            lambda plain, schema: converse_signature(
-                identity, prompt, plain=plain, memory=memory, output=json.loads(schema)
-            )
+            lambda plain, schema: signature_of(plain=plain, output=json.loads(schema))
         )
         self._entries = (CONVERSE, RUN_SKILL) if SKILL in all_shapes.shapes else (CONVERSE,)
         self._running: dict[str, TurnContext] = {}
@@ -379,11 +384,15 @@ class TurnEngine:
         registry = self.services.registry
         if self._offered != registry.version:  # optimised programs are only for the functions offered at the start
             self._offered = registry.version
-            self._tools = Tools.of_conversation(self._tools.signature, registry, self.services.policy)
+            self._tools = self._offered_tools(self._tools.signature)
         if not model:
             return self.services
         caller = await self.services.models.get(model[0])
         return replace(self.services, caller=caller, fallbacks=tuple(model[1:]), options=self._options(caller))
+
+    def _offered_tools(self, signature: Signature) -> Tools:
+        services = self.services
+        return Tools.of_conversation(signature, services.registry, services.policy, self.converse.outputs)
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
         """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""
@@ -697,7 +706,10 @@ class TurnEngine:
         recalled: tuple[str, ...] = (),
     ) -> TurnOutcome:
         if work is None:
-            return TurnOutcome(text=str(body["text"]), result=body.get("result"), usage=usage, recalled=recalled)
+            outputs = body.get("outputs", {})
+            return TurnOutcome(
+                text=str(body["text"]), result=body.get("result"), outputs=outputs, usage=usage, recalled=recalled
+            )
         shape = self.services.shapes.get(work["shape"])
         return TurnOutcome(result=shape.read_result(body["result"]), usage=usage)
 

@@ -19,7 +19,7 @@ from ..memory import ConversationLog, Message, MessageKind
 from ..memory.attachments import attachments_of
 from ..memory.conversation import validation_errors
 from ..signatures import NOTE, REPLY, CallMade
-from .attached import size_of, texts_of
+from .attached import ATTACHED, size_of, texts_of
 from .context import TurnContext
 
 _HEAD: Final = "[from"  # the beginning of the line that names the speaker
@@ -103,13 +103,14 @@ def _turn(messages: Iterable[Message]) -> tuple[Mapping[str, Any] | None, list[d
         body = body_of(message)
         match message.kind:
             case "message":
-                asked = {"message": _headed(message, str(body["text"]))}
+                asked = {**body.get("inputs", {}), "message": _headed(message, str(body["text"]))}
                 if body.get("attachments"):
                     asked = {**asked, "attachments": attachments_of(message)}
             case "schedule":
-                asked = {"message": schedule_message(body["schedule"], body["fired_at"], body["payload"])}
+                fired = schedule_message(body["schedule"], body["fired_at"], body["payload"])
+                asked = {**body.get("inputs", {}), "message": fired}
             case "answer":
-                rest.append({REPLY: body["text"]})
+                rest.append({**body.get("outputs", {}), REPLY: body["text"]})
             case "result":
                 rest.append({NOTE: _result(body)})
             case "plan" | "task" | "skill" | "role" | "summary":
@@ -397,10 +398,14 @@ def size(history: Iterable[Entry], *, texts: int = 0) -> int:
         texts: A text attachment of at most so many characters counts too; a longer one is not shown again.
     """
     return sum(
-        len(value) if isinstance(value, str) else size_of(value, texts=texts)
+        len(value) if isinstance(value, str) else _size_of(name, value, texts)
         for entry in history
-        for value in entry.values()
+        for name, value in entry.items()
     )
+
+
+def _size_of(name: str, value: Any, texts: int) -> int:
+    return size_of(value, texts=texts) if name == ATTACHED else len(json.dumps(value, ensure_ascii=False))
 
 
 async def _before(turn: TurnContext, summary: Message, kept: Sequence[str]) -> tuple[Message, tuple[Message, ...]]:

@@ -158,6 +158,7 @@ class TurnOutcome:
         status: `done`, `paused` if a person is asked, `stopped` if it was stopped and can be resumed later.
         text: The answer; empty for a task.
         result: A task's result; the answer as JSON if the message has a schema for it.
+        outputs: The further outputs of the answer, as JSON.
         usage: The usage of its model calls, by the model's name.
         pauses: The questions for a person.
         recalled: The ids of the memory entries that it recalled.
@@ -167,6 +168,7 @@ class TurnOutcome:
     status: Literal["done", "paused", "stopped"] = "done"
     text: str = ""
     result: Any = None
+    outputs: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
     recalled: tuple[str, ...] = ()

@@ -114,6 +114,9 @@ REQUIRED_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
 NAMED_KINDS: Final = ("message", "task", "skill")
 """The kinds of messages that can have the name of the person who speaks."""
 
+FURTHER_FIELDS: Final[Mapping[str, str]] = {"message": "inputs", "schedule": "inputs", "answer": "outputs"}
+"""By kind of message, what a subclass of `Converse` adds to it."""
+
 
 def validation_errors(kind: str, body: Mapping[str, Any]) -> list[str]:
     """The names of the invalid fields of a body; empty if it is valid.
@@ -127,6 +130,9 @@ def validation_errors(kind: str, body: Mapping[str, Any]) -> list[str]:
     wrong = [name for name, wanted in needed.items() if not isinstance(body.get(name), wanted)]
     if kind in NAMED_KINDS and "name" in body and not is_line(body["name"], MAX_NAME_CHARACTERS):
         wrong.append("name")
+    further = FURTHER_FIELDS.get(kind, "")
+    if not isinstance(body.get(further, {}), dict):
+        wrong.append(further)
     if kind == "result" and kinds[-1] not in ("done", "failed"):
         wrong.append("status")
     return wrong

@@ -12,6 +12,7 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from .adapter import LM, NOTE, CallMade, PastStep, Signature, StepMade
     from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
+    from .converse import Converse, converse_signature
     from .engines.providers import ADDRESS_REMEDY, address_problem, check_named
     from .escape import escape_description
     from .examples import TurnExample
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         REPLY_DEMOS,
         RESULT,
         RUN_SKILL,
-        converse_signature,
         preload,
         skill_signature,
         worker_signature,
@@ -42,6 +42,7 @@ __all__ = [
     "RESULT",
     "RUN_SKILL",
     "CallMade",
+    "Converse",
     "Listener",
     "ModelCaller",
     "ModelOptions",
@@ -70,13 +71,13 @@ __getattr__ = lazy(
     {
         ".adapter": "LM NOTE CallMade PastStep Signature StepMade",
         ".calling": "LAST_STEP OFFERED Offer OfferedTools",
+        ".converse": "Converse converse_signature",
         ".engines.providers": "ADDRESS_REMEDY address_problem check_named",
         ".escape": "escape_description",
         ".examples": "TurnExample",
         ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
         ".programs": "Program",
-        ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT RUN_SKILL converse_signature preload skill_signature "
-        "worker_signature",
+        ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT RUN_SKILL preload skill_signature worker_signature",
         ".models": "PredictorPool Thought",
     },
 )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import EnumMeta
+from functools import lru_cache
 from itertools import groupby
 from types import UnionType
 from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin
@@ -42,6 +43,7 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ValidationError, create_model
 
 from .calling import (
+    ANSWER,
     CALLS,
     DECLARED,
     LAST_STEP,
@@ -224,7 +226,11 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def parser(self, signature: Signature, field: str) -> FieldParser:
         """The parser that reads `field` from a streamed completion."""
-        return AnswerFieldParser(field) if self._mode == "native" else ChatFieldParser(field)
+        return (
+            AnswerFieldParser(field)
+            if self._mode == "native" and not further_fields(signature)
+            else ChatFieldParser(field)
+        )
 
     def options(self, signature: Signature) -> dict[str, Any]:
         """The options that a call of `signature` needs in addition to its messages."""
@@ -335,13 +341,15 @@ class RoleAdapter(dspy.ChatAdapter):
         return kept[mode][2]
 
     def _render_system_message(self, shown: Signature, tools: Any) -> str:
-        if self._mode == "native":
+        if self._mode == "native" and not further_fields(shown):  # several outputs need their markers
             return _native_system_message(shown, self.format_task_description(shown))
         text = str(super().format_system_message(shown))
-        return f"{text}\n\n{in_words(tools, answer_field(shown))}" if self._mode == "words" else text
+        return f"{text}\n\n{in_words(tools, answer_fields(shown))}" if self._mode == "words" else text
 
     def user_message_output_requirements(self, signature: Signature) -> str:
-        return "" if self._mode == "native" else str(super().user_message_output_requirements(signature))
+        if self._mode == "native" and not further_fields(signature):
+            return ""
+        return str(super().user_message_output_requirements(signature))
 
     def format_user_message_content(
         self,
@@ -367,11 +375,13 @@ class RoleAdapter(dspy.ChatAdapter):
     def format_assistant_message_content(
         self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
     ) -> str:
+        absent = frozenset() if missing_field_message else further_fields(signature) - outputs.keys()
         shown = {
             name: self.sent(_rendered(info, outputs.get(name, missing_field_message)))
             for name, info in signature.output_fields.items()
+            if name not in absent
         }
-        if self._mode == "native":
+        if self._mode == "native" and not further_fields(signature):
             return "\n\n".join(shown.values())
         parts = [f"[[ ## {name} ## ]]\n{value}" for name, value in shown.items()]
         return "\n\n".join(parts).strip() + "\n\n[[ ## completed ## ]]\n"
@@ -412,11 +422,12 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def _calls_in_words(self, shown: Signature, text: str) -> dict[str, Any] | None:
         """The calls in a completion whose answer cannot be read; None if it has none."""
-        answer = answer_field(shown)
-        if answer is None or CALLS not in shown.output_fields:
+        if answer_field(shown) is None or CALLS not in shown.output_fields:
             return None
+        for name in answer_fields(shown):
+            shown = shown.delete(name)
         try:
-            found = dict(self.parse(shown.delete(answer), text))
+            found = dict(self.parse(shown, text))
         except (AdapterParseError, ValueError):
             return None
         return found if found.get(CALLS) else None
@@ -467,6 +478,8 @@ class RoleAdapter(dspy.ChatAdapter):
             yield {"role": "user", "content": self.format_user_message_content(bare, dict(entry))}
         if any(name in entry for name in bare.output_fields):
             outputs = _defaulted(bare, dict(entry))
+            for name in further_fields(bare) - entry.keys():  # the answer is from before the conversation had it
+                outputs.pop(name, None)
             yield {"role": "assistant", "content": self.format_assistant_message_content(bare, outputs)}
 
     def format_demos(self, signature: Signature, demos: list[dict[str, Any]]) -> list[_Message]:
@@ -608,7 +621,8 @@ class PlainAdapter(RoleAdapter):
         only = sole_text_output(signature)
         if only:
             return self.sent(outputs.get(only, ""))
-        shown = {name: serialize_for_json(outputs.get(name)) for name in signature.output_fields}
+        absent = further_fields(signature) - outputs.keys()
+        shown = {name: serialize_for_json(outputs.get(name)) for name in signature.output_fields if name not in absent}
         return self.sent(json.dumps(shown, ensure_ascii=False))
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
@@ -702,7 +716,8 @@ def _native_system_message(shown: Signature, task: str) -> str:
     only = answer_field(shown)
     assert only is not None, "a Signature with tools must have one answer"
     info: Any = shown.output_fields[only]
-    about = "" if info.annotation is str else f" {info.json_schema_extra.get('desc', '')}"
+    desc = info.json_schema_extra.get("desc", "")
+    about = "" if desc == f"${{{only}}}" else f" {desc}"  # dspy's own is the name in braces
     how = "Answer with the text alone" if info.annotation is str else "Answer with the JSON value alone"
     return (
         f"Your input fields are:\n{get_field_description_string(shown.input_fields)}\n\n"
@@ -714,9 +729,11 @@ def _native_system_message(shown: Signature, task: str) -> str:
 def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signature) -> dict[str, str]:
     """The texts of the output fields, as dspy reads them: the first section of a name counts, and any marker ends it.
 
-    Empty sections of optional fields are left out, so that they get their defaults instead of an error.
+    Empty sections of optional fields are left out, so that they get their defaults instead of an error. A further
+    output can have such a value, for example an empty list.
     """
     sections: dict[str, str] = {}
+    further = further_fields(signature)
     ends = [*(header.start() for header in found[1:]), len(completion)]
     for header, end in zip(found, ends, strict=True):
         info = signature.output_fields.get(header[1])
@@ -725,9 +742,18 @@ def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signat
         # Text after the marker on its line is stripped separately.
         first, *lines = completion[header.end() : end].splitlines() or [""]
         text = "\n".join([first.strip(), *lines]).strip()
-        if info.is_required() or info.annotation is str or text.strip("`").strip().lower() not in _NOTHING:
+        empty = not (info.is_required() or info.annotation is str) and text.strip("`").strip().lower() in _NOTHING
+        if not empty or (header[1] in further and _is_value(text, info.annotation)):
             sections[header[1]] = text
     return sections
+
+
+def _is_value(text: str, annotation: Any) -> bool:
+    try:
+        parse_value(text, annotation)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_read_as_json(annotation: Any) -> bool:
@@ -738,10 +764,27 @@ def _is_read_as_json(annotation: Any) -> bool:
     return not (origin in (Union, UnionType) and str in kinds and type(None) in kinds)
 
 
+def answer_fields(signature: Signature) -> list[str]:
+    """The names of the output fields of an answer: all but `calls`."""
+    return [name for name in signature.output_fields if name != CALLS]
+
+
 def answer_field(signature: Signature) -> str | None:
-    """The name of the output field that is the answer; None if there are several in addition to `calls`."""
-    names = [name for name in signature.output_fields if name != CALLS]
-    return names[0] if len(names) == 1 else None
+    """The name of the output field that is the answer; None if there are several and none is marked as the answer."""
+    names, outputs = answer_fields(signature), signature.output_fields
+    return names[0] if len(names) == 1 else next((name for name in names if _is_marked(outputs[name])), None)
+
+
+@lru_cache(maxsize=256)  # every message of a prompt asks for them
+def further_fields(signature: Signature) -> frozenset[str]:
+    """The names of the output fields next to the one that is marked as the answer."""
+    names, outputs = answer_fields(signature), signature.output_fields
+    further = frozenset(name for name in names if not _is_marked(outputs[name]))
+    return further if len(further) < len(names) else frozenset()
+
+
+def _is_marked(info: Any) -> bool:
+    return ANSWER in info.json_schema_extra
 
 
 def sole_text_output(signature: Signature) -> str | None:

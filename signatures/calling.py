@@ -228,26 +228,44 @@ def _as_services_take(name: str, offer: Offer) -> Mapping[str, Any]:
     return {"type": "function", "function": {"name": name, **escape_descriptions(shown)}}
 
 
-def with_calls(signature: type[dspy.Signature]) -> type[dspy.Signature]:
+def with_calls(signature: type[dspy.Signature], answer: str | None = None) -> type[dspy.Signature]:
     """The same Signature with tools as an additional input and tool calls as an additional output.
 
-    The name and the instructions are kept. The answer becomes optional if there are calls.
+    The name and the instructions are kept. The outputs become optional, because none of them is needed next to calls.
+
+    Args:
+        signature: The Signature.
+        answer: The output that is the answer, if there are several.
     """
     given: Any = signature
-    [(answer, info)] = given.output_fields.items()
-    about = info.json_schema_extra.get("desc", "")
-    output = dspy.OutputField(default="" if info.annotation is str else None, **({"desc": about} if about else {}))
-    if DECLARED in info.json_schema_extra:
-        output.json_schema_extra[DECLARED] = info.json_schema_extra[DECLARED]
+    answer = answer or next(iter(given.output_fields))
+    outputs = {
+        name: (info.annotation, _optional(info, further=name != answer)) for name, info in given.output_fields.items()
+    }
+    if len(outputs) > 1:
+        outputs[answer][1].json_schema_extra[ANSWER] = True
     fields = {
         **given.input_fields,
         TOOLS: (list[dict[str, Any]], dspy.InputField(default=None)),
-        answer: (info.annotation, output),
+        **outputs,
         CALLS: (list[ToolCall], dspy.OutputField(default=[])),
     }
     made: type[dspy.Signature] = make_signature(fields, given.instructions, given.__name__)
     return made
 
+
+def _optional(info: Any, *, further: bool) -> Any:
+    """An output field with a default. That of a further one is its own, or None, which shows that it is missing."""
+    default: dict[str, Any] = {"default": "" if info.annotation is str and not further else None}
+    if further and not info.is_required():
+        default = {"default_factory": info.default_factory} if info.default_factory else {"default": info.default}
+    output: Any = dspy.OutputField(**default)
+    output.json_schema_extra.update(info.json_schema_extra)
+    return output
+
+
+ANSWER: Final = "answer"
+"""The key that marks the output field that is the answer, if there are further ones."""
 
 DECLARED: Final = "declared"
 """The key under which an output field stores the JSON Schema of its value, in addition to what dspy stores."""
@@ -272,12 +290,12 @@ LAST_STEP: Final = "You can call no tools any more. Answer now."
 """The texts that tell a model in words that it can call tools, and that it can no longer."""
 
 
-def in_words(tools: Sequence[Mapping[str, Any]], answer: str | None) -> str:
+def in_words(tools: Sequence[Mapping[str, Any]], outputs: Sequence[str]) -> str:
     """The text about the tools for a model without native tool calls.
 
     Args:
         tools: The tools in the format of model services.
-        answer: The output field that holds the answer.
+        outputs: The output fields of an answer.
     """
     lines = []
     for each in tools:
@@ -285,7 +303,8 @@ def in_words(tools: Sequence[Mapping[str, Any]], answer: str | None) -> str:
         schema = json.dumps(function["parameters"], ensure_ascii=False, sort_keys=True)
         about = function["description"] or "no description"
         lines.append(f"- {function['name']}: {about}; arguments: {schema}")  # their texts are already escaped
+    answer = ", ".join(f"`{each}`" for each in outputs)
     return (
         f"{OFFERED} To call some, list them in `{CALLS}`; you get their results before you continue. Once "
-        f"you know enough, leave `{CALLS}` empty and give `{answer}`.\n" + "\n".join(lines)
+        f"you know enough, leave `{CALLS}` empty and give {answer}.\n" + "\n".join(lines)
     )

@@ -17,7 +17,7 @@ import dspy
 from dspy.lm15 import Message
 
 from ..core.errors import FunctionInvalid, ModelNotConfigured, NameTaken
-from .adapter import Signature, answer_field
+from .adapter import Signature, answer_field, further_fields
 from .calling import CALLS, OfferedTools, ToolCall
 from .engines.providers import is_local
 from .media import MEDIA_FIELDS
@@ -219,11 +219,13 @@ class Thought:
     Attributes:
         calls: The names and arguments of the calls that it requests.
         answer: Its answer, or its text next to calls: a text, or JSON if the Signature declares it.
+        outputs: The further output fields of the answer, if the Signature has any; None for one that is missing.
         message: Its own message, for the next step; see `Answer`.
     """
 
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
     answer: Any = None
+    outputs: Mapping[str, Any] = field(default_factory=dict)
     message: Message | None = field(default=None, repr=False)
 
     @classmethod
@@ -240,4 +242,6 @@ class Thought:
         names = [tools.names.get(each.tool.strip(), each.tool.strip()) for each in asked]
         calls = tuple((name, dict(each.arguments)) for name, each in zip(names, asked, strict=True))
         given = answer.fields[answer_field(signature) or ""]
-        return cls(calls=() if final else calls, answer=given, message=answer.message)
+        further = further_fields(signature)
+        outputs = {name: answer.fields[name] for name in further} if further else {}
+        return cls(calls=() if final else calls, answer=given, outputs=outputs, message=answer.message)

@@ -204,51 +204,9 @@ def _made(fields: Mapping[str, Any], name: str, instructions: str) -> Signature:
 # --- entry Signatures -------------------------------------------------------------------------------------------------
 
 
-class _Converse(dspy.Signature):
-    history: dspy.History = dspy.InputField(default=None)
-    message: str = dspy.InputField()
-    reply: str = dspy.OutputField()
-
-
 class _Work(dspy.Signature):
     request: str = dspy.InputField()
     result: str = dspy.OutputField()
-
-
-def converse_signature(
-    identity: str | None,
-    prompt: str | None = None,
-    *,
-    plain: bool = False,
-    memory: bool = False,
-    output: Mapping[str, Any] | None = None,
-) -> Signature:
-    """The entry Signature of a conversation, which offers tools.
-
-    Args:
-        identity: The identity of the agent; None is the default identity.
-        prompt: Text after the identity in the instructions, such as a profile's.
-        plain: Whether it is for the embedded model, which needs short instructions.
-        memory: Whether it has the field `memory`, for what the turn recalls.
-        output: The JSON Schema of the answer; None is a text.
-    """
-    who = "\n\n".join(filter(None, ((identity or DEFAULT_IDENTITY).strip(), prompt)))
-    instructions = brief_instructions(who) if plain else f"{who}\n\nReply to the message."
-    if output is None:
-        return _conversation(instructions, memory)
-    return with_calls(_made({**_fields(memory), REPLY: _json_output(output)}, CONVERSE, instructions))
-
-
-@lru_cache(maxsize=64)  # agents that are opened one after the other have the same
-def _conversation(instructions: str, memory: bool) -> Signature:
-    return with_calls(_made(_fields(memory), CONVERSE, instructions))
-
-
-def _fields(memory: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = dict(_Converse.fields)
-    if not memory:
-        return fields
-    return {"history": fields["history"], MEMORY: memory_field(), **fields}
 
 
 def worker_signature(
@@ -276,7 +234,7 @@ def worker_signature(
         FunctionInvalid: A param has the name of an output.
     """
     inputs = _Work.input_fields if fields is None else _param_fields(name, fields)
-    outputs = _Work.output_fields if output is None else {RESULT: _json_output(output)}
+    outputs = _Work.output_fields if output is None else {RESULT: json_output(output)}
     made = _made({**_remembering(inputs, memory), **_declared_role(about_role), **outputs}, name, instructions)
     return with_calls(made) if tools else made
 
@@ -302,7 +260,7 @@ def skill_signature(
         FunctionInvalid: An input has the name of an output.
     """
     inputs = _Work.input_fields if fields is None else _param_fields(RUN_SKILL, fields)
-    reply = _Converse.output_fields[REPLY] if output is None else _json_output(output)
+    reply: Any = (str, dspy.OutputField()) if output is None else json_output(output)
     who = (identity or DEFAULT_IDENTITY).strip()
     fields = {**_remembering(inputs, memory), **_declared_role(about_role), REPLY: reply}
     return with_calls(_made(fields, RUN_SKILL, f"{who}\n\n{_FOLLOW}"))
@@ -319,7 +277,7 @@ def _remembering(inputs: Mapping[str, Any], memory: bool) -> dict[str, Any]:
 _FOLLOW: Final = "Do what the request says by following the skill below, and reply with the outcome."
 
 
-def _json_output(schema: Mapping[str, Any]) -> tuple[Any, Any]:
+def json_output(schema: Mapping[str, Any]) -> tuple[Any, Any]:
     """An output field with JSON of a schema: its type and its declaration."""
     wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
     output: Any = dspy.OutputField(desc=wanted)

@@ -318,8 +318,10 @@ class _Engine:
             ToolCallPart(f"call_{call.index}_{place}", each["tool"].replace(".", "_"), each.get("arguments") or {})
             for place, each in enumerate(outcome.get("calls", ()))
         )
-        rest = [value for name, value in outcome.items() if name != "calls"]
-        text = "\n\n".join(value if isinstance(value, str) else to_json(value).decode() for value in rest)
+        rest = {name: value for name, value in outcome.items() if name != "calls"}
+        if len(rest) > 1:  # each is told by its marker
+            return render(rest, "chat"), asked
+        text = "".join(value if isinstance(value, str) else to_json(value).decode() for value in rest.values())
         return text, asked
 
     def text(self, outcome: Any) -> str:

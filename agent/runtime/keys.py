@@ -59,7 +59,8 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             [last] = await parts.stores.log.of_turn(record.thread, record.id, limit=1)
             outcome = await parts.engine.ended(record.thread, work, head=last.id)
             text = outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json())
-            return Turn(status="done", text=text, result=outcome.result, **given)
+            outputs = parts.engine.converse.read_outputs(outcome.outputs)
+            return Turn(status="done", text=text, result=outcome.result, outputs=outputs, **given)
         case "paused":
             records = await parts.stores.journal.load(record.id)
             pauses = tuple(pause_of(entry) for entry in records.values() if entry.open)

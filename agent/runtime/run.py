@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from traceback import clear_frames
-from typing import Final
+from typing import Any, Final
 
 from ...core import Emitter, Tier
 from ...core.clock import uninterrupted
@@ -54,6 +54,7 @@ class TurnPath:
     emit: Emitter
     _stopped: bool = False  # interrupted by a drain, and recorded as stopped
     _kept_as: str = ""  # the thread that keeps the messages from before an edit
+    _outputs: Mapping[str, Any] | None = None  # of its answer, as JSON
     _new_pauses: tuple[Pause, ...] = ()  # the pauses that this run has notified a person of
 
     async def follow(self) -> Turn:
@@ -86,7 +87,7 @@ class TurnPath:
             self._end("failed", "internal")
             raise
         else:
-            self._end(turn.status, text=turn.text)
+            self._end(turn.status, text=turn.text, outputs=self._outputs if turn.outputs else None)
             return turn
         finally:
             self.parts.starts.leave(self.turn_id)
@@ -130,11 +131,13 @@ class TurnPath:
     def _thread(self) -> str:
         return self.work.scope.thread or ""
 
-    def _end(self, status: str, code: str | None = None, *, text: str = "") -> None:
+    def _end(
+        self, status: str, code: str | None = None, *, text: str = "", outputs: Mapping[str, Any] | None = None
+    ) -> None:
         """Emit how the run ended, unless the event log has that event already and hands it out from there."""
         recording = self.work.recording
         if recording is None or not recording.finish(self.emit):
-            emit_end(self.emit, status, code, text=text)
+            emit_end(self.emit, status, code, text=text, outputs=outputs)
 
     # --- own --------------------------------------------------------------------------------------------------------
 
@@ -301,9 +304,10 @@ class TurnPath:
             self._emit_pauses(emit, outcome)
         if counts and status == "done" and outcome.text and text and not emit.standing:
             emit(TextReplaced, text=text)  # an earlier run was interrupted after it had this text
-        emit_end(emit, status, text=text if counts else "")
+        emit_end(emit, status, text=text if counts else "", outputs=outcome.outputs if counts else None)
 
     def _turn(self, outcome: TurnOutcome, *, tiers: tuple[Tier, ...], skipped: tuple[Tier, ...] = ()) -> Turn:
+        self._outputs = outcome.outputs
         return Turn(
             id=self.turn_id,
             thread=self._thread,
@@ -311,6 +315,7 @@ class TurnPath:
             status=outcome.status,
             text=outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json()),
             result=outcome.result,
+            outputs=self.parts.engine.converse.read_outputs(outcome.outputs) if outcome.outputs else {},
             role_tiers=tiers,
             skipped_tiers=skipped,
             usage=TurnUsage.of(outcome.usage),
@@ -320,11 +325,18 @@ class TurnPath:
         )
 
 
-def emit_end(emit: Emitter, status: str, code: str | None = None, *, text: str = "") -> None:
+def emit_end(
+    emit: Emitter,
+    status: str,
+    code: str | None = None,
+    *,
+    text: str = "",
+    outputs: Mapping[str, Any] | None = None,
+) -> None:
     """Emit how a run ended; without an answer, the text that was streamed so far is withdrawn."""
     if status != "done" and emit.standing:
         emit(TextReplaced, text="")
-    emit(TurnEnded, status=status, code=code, text=text)
+    emit(TurnEnded, status=status, code=code, text=text, outputs=outputs or {})
 
 
 async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, emit: Emitter) -> Begun:

@@ -234,7 +234,8 @@ class Edit:
             branch(thread_key(kept), position.head, origin=key),
             branch(key, message.parent, origin=key, after=position.turn),
         )
-        return Start(rows, (lease, kept_lease), {**message.body, **request.body})
+        body = parts.engine.converse.kept_inputs({**message.body, **request.body})
+        return Start(rows, (lease, kept_lease), body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,8 @@ async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[T
 
     Raises:
         UnknownMessage: `at` is not one of the thread's.
-        InvalidArgument: No turn began with the message, or `skill` is missing, has another shape, or is not needed.
+        InvalidArgument: No turn began with the message, `skill` is missing, has another shape, or is not needed, or the
+            message lacks an input that the agent's class requires.
         UnknownShape, UnknownWorker, ParamsInvalid: Something that a task needs is gone or is declared differently.
     """
     to, skill = replay.to, replay.skill
@@ -278,6 +280,7 @@ async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[T
         problem = f"the turn that began with the message {message.id!r} did not run this skill"
         raise InvalidArgument(problem, remedy=_SKILL)
     work = parts.engine.work(body["shape"], body["params"]) if kind in ("task", "skill") else None
+    body = parts.engine.converse.kept_inputs(body) if work is None else body
     prompt = None if skill is None else skill.prompt
     request = TurnRequest(kind, scope, body, work, prompt, model=replay.model, example=replay.example)
     return request, Again(scope, message.parent, to)

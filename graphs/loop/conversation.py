@@ -51,10 +51,10 @@ class Checks:
             self._verdicts.append(verdict)
 
     @property
-    def accepted(self) -> str | None:
-        """The accepted answer, if the turn was interrupted before it was stored."""
+    def accepted(self) -> tuple[str, Mapping[str, Any]] | None:
+        """The accepted answer and its outputs, if the turn was interrupted before it was stored."""
         if self._verdicts and self._verdicts[-1]["satisfied"]:
-            return str(self._verdicts[-1]["answer"])
+            return str(self._verdicts[-1]["answer"]), self._verdicts[-1].get("outputs", {})
         return None
 
     @property
@@ -68,13 +68,16 @@ class Checks:
             f"{last['findings']}\n\nAnswer the message again, and correct this."
         )
 
-    async def passes(self, message: Mapping[str, Any], found: Sequence[str], answer: str) -> bool:
+    async def passes(
+        self, message: Mapping[str, Any], found: Sequence[str], answer: str, outputs: Mapping[str, Any]
+    ) -> bool:
         """Judge an answer; False if another one is needed.
 
         Args:
             message: The fields of the turn's message.
             found: The results of tools and helpers for it.
             answer: The answer.
+            outputs: Its further outputs, which are not judged.
 
         Raises:
             HostError: The model failed.
@@ -84,7 +87,7 @@ class Checks:
             return True
         texts = "\n\n".join(found)
         inputs = {"request": str(message["message"]), "found": texts[-_FOUND:], "answer": answer}
-        judged = {"answer": answer, **await self._judged(inputs)}
+        judged = {"answer": answer, **({"outputs": outputs} if outputs else {}), **await self._judged(inputs)}
 
         async def keep(_: Any) -> Any:  # a failure is not recorded, so that a resumed turn asks again
             return judged
@@ -185,8 +188,8 @@ class Conversation(Loop):
             interrupt(STOPPED)
         if self._checks.accepted is not None:  # the turn was interrupted between the verdict and its end
             if self.tools.result is TEXT:
-                turn.emit(TextReplaced, text=self._checks.accepted)
-            return await self._answered(state["head"], self._checks.accepted)
+                turn.emit(TextReplaced, text=self._checks.accepted[0])
+            return await self._answered(state["head"], *self._checks.accepted)
         final = (
             state["rejections"] > _MAX_REPORTS or self.round >= turn.services.options.max_rounds or self.limit_reached()
         )
@@ -208,10 +211,11 @@ class Conversation(Loop):
             self._place({*self._tasks, ACT})
             return Command(update=self._next(head), goto=list(self._places))
         answer = str(said["result"]) if self.tools.result is TEXT else canonical_json(said["result"])
-        if not await self._checks.passes(self._window.message, self._found, answer):
+        outputs = said.get("outputs", {})
+        if not await self._checks.passes(self._window.message, self._found, answer, outputs):
             turn.emit(StepEnded, step=self.step, interim=True)
             return Command(update=self._next(head), goto=THINK)
-        return await self._answered(head, answer)
+        return await self._answered(head, answer, outputs)
 
     async def act(self, node: str, state: Mapping[str, Any]) -> Command[str]:
         """Make the calls of a node. After those of the last node, append all results to the log in their order.
@@ -320,8 +324,8 @@ class Conversation(Loop):
         """The state after a step; a rejected step adds to it."""
         return {"head": head, "step": self.step + 1, "rejections": 0, "fault": None}
 
-    async def _answered(self, head: str, answer: str) -> Command[str]:
-        body: dict[str, Any] = {"text": answer}
+    async def _answered(self, head: str, answer: str, outputs: Mapping[str, Any]) -> Command[str]:
+        body: dict[str, Any] = {"text": answer, **({"outputs": outputs} if outputs else {})}
         if self.tools.result is not TEXT:
             self.turn.emit(TextDelta, text=answer, step=self.step)
             body["result"] = json.loads(answer)

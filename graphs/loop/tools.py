@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -18,6 +19,7 @@ from ...harness.gate import Policy, is_like
 from ...harness.registry import GLOB
 from ...harness.worker import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
 from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
+from ...signatures.converse import checked_outputs
 from ..shape import SUBAGENT
 
 MAX_CALLS: Final = 16
@@ -39,6 +41,7 @@ class Tools:
         offered: The same functions as models see them.
         result: The type that the answer must have.
         as_said: Whether the answer is stored as the model gave it, because not every type reads its own JSON.
+        outputs: The types of what an answer must have besides, by name.
     """
 
     signature: Signature
@@ -46,9 +49,16 @@ class Tools:
     offered: OfferedTools = field(default_factory=OfferedTools)
     result: TypeAdapter[Any] = field(default=TEXT)
     as_said: bool = False
+    outputs: Mapping[str, TypeAdapter[Any]] = field(default_factory=dict)
 
     @classmethod
-    def of_conversation(cls, signature: Signature, registry: Registry, policy: Policy) -> Tools:
+    def of_conversation(
+        cls,
+        signature: Signature,
+        registry: Registry,
+        policy: Policy,
+        outputs: Mapping[str, TypeAdapter[Any]] = MappingProxyType({}),
+    ) -> Tools:
         """All offered functions, in a fixed order, without those that the policy always refuses.
 
         A warning is logged if they are many.
@@ -66,7 +76,8 @@ class Tools:
                 len(functions),
                 f"{tokens:,}",
             )
-        return cls(signature=signature, functions={each.name: each for each in functions}, offered=offered)
+        callable_ = {each.name: each for each in functions}
+        return cls(signature=signature, functions=callable_, offered=offered, outputs=outputs)
 
     @classmethod
     def of_worker(cls, worker: Worker, functions: Sequence[Function], *, memory: bool = False) -> Tools:
@@ -101,9 +112,10 @@ class Tools:
         )
 
     def checked(self, thought: Thought) -> dict[str, Any]:
-        """The answer of a model in stored form: its calls with any text, its result, or a fault."""
+        """The answer of a model in stored form: its calls with any text, its result and outputs, or a fault."""
         if not thought.calls:
-            return self._result(thought.answer)
+            result = self._result(thought.answer)
+            return self._with_outputs(result, thought.outputs) if self.outputs and "fault" not in result else result
         fault = self._fault(thought.calls)
         if fault:
             return {"fault": fault}
@@ -111,6 +123,12 @@ class Tools:
         if isinstance(thought.answer, str) and thought.answer.strip():
             said["text"] = thought.answer.strip()
         return said
+
+    def _with_outputs(self, said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {**said, "outputs": checked_outputs(self.outputs, given)}
+        except ResultInvalid as error:
+            return {"fault": error.problem}
 
     def _fault(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
         if len(calls) > MAX_CALLS:
