@@ -294,6 +294,15 @@ class TurnEngine:
             known[Tail] = log.tail_of(transaction, head, self.services.options.history_limit)
         return known
 
+    def graph_of(self, kind: TurnKind) -> str:
+        """The graph that a turn begins in, with a digest of the further fields of the conversation, if it has any.
+
+        Args:
+            kind: The surface of the turn.
+        """
+        fields = "" if kind in ("task", "skill") else self.converse.digest
+        return f"{self.GRAPH}+{fields}" if fields else self.GRAPH
+
     def check_graph(self, kept: str, kind: TurnKind) -> None:
         """Compare the graph that a turn began in with this one (D15).
 
@@ -302,9 +311,9 @@ class TurnEngine:
             kind: The surface of the turn.
 
         Raises:
-            GraphChanged: The graph is another one.
+            GraphChanged: The graph is another one, or the conversation has other fields.
         """
-        if kept not in (self.GRAPH, *self.RETIRED):
+        if kept.partition("+")[0] not in (self.GRAPH, *self.RETIRED):
             raise GraphChanged(
                 f"the turn began in the graph {kept!r}, and this version runs {self.GRAPH!r}",
                 remedy="resume it with the version that began it, or cancel it and send the message again",
@@ -313,6 +322,11 @@ class TurnEngine:
             raise GraphChanged(
                 f"a paused conversation of the graph {kept!r} cannot resume in {self.GRAPH!r}",
                 remedy="send the message again; that ends this turn, and its messages are kept",
+            )
+        if kept not in self.RETIRED and kept != self.graph_of(kind):
+            raise GraphChanged(
+                f"the inputs or outputs of {self.converse.declared.__name__!r} have changed since the turn began",
+                remedy=_AS_BEFORE,
             )
 
     def resumes(self, kept: str, kind: TurnKind) -> bool:

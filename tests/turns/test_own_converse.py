@@ -1,6 +1,7 @@
 """`WorldAgent(converse=...)`: a subclass of `Converse` with instructions, inputs and outputs of its own."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -9,12 +10,13 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent, streamed
-from worldagent import Memory, Role, WorldAgent, tool
+from support.agents import open_pauses, scripted_agent, streamed
+from worldagent import Approve, Memory, Role, WorldAgent, tool
 from worldagent.agent import Trigger
 from worldagent.core import events as ev
 from worldagent.core.errors import (
     FunctionInvalid,
+    GraphChanged,
     InvalidArgument,
     KeyReused,
     ModelUnavailable,
@@ -55,6 +57,12 @@ AS_JSON: dict[str, Any] = {"mood": "glad", "signs": [{"text": "Hats", "size": 2}
 def look(what: str) -> str:
     """Look for something."""
     return f"there is one {what}"
+
+
+@tool(risk="write")
+def hang(sign: str) -> str:
+    """Hang a sign over the door."""
+    return f"{sign} hangs"
 
 
 def after_a_call(name: str, arguments: dict[str, Any], form: Any, **more: Any) -> ScriptedLM:
@@ -347,6 +355,47 @@ async def test_outputs_are_kept_with_the_verdict_on_their_answer(
     async with keeper(tmp_path, ScriptedLM([]), profile=CHECKED) as agent:
         turn = await agent.thread("t").resume()
     assert (turn.text, turn.outputs) == ("A hat, then.", OUTPUTS)
+
+
+class Moodier(Moody):
+    mood: Literal["glad", "sour", "calm"] = dspy.OutputField()  # type: ignore[assignment] # a change of the type
+
+
+class Described(Moody):
+    """Answer as the keeper of an inn would."""
+
+    weather: str = dspy.InputField(desc="rain, sun or snow")
+
+
+@T20
+@FORMS
+@pytest.mark.parametrize("changed", [None, Converse, Moodier])
+async def test_a_turn_resumes_only_with_the_fields_that_it_began_with(tmp_path: Path, form: Any, changed: Any) -> None:
+    tools = [replace(hang, approval=True)]
+    async with keeper(tmp_path, after_a_call("hang", {"sign": "Hats"}, form), tools=tools) as agent:
+        paused = await agent.thread("t").converse("A sign?", inputs=RAIN)
+    answers = {pause.id: Approve() for pause in paused.pauses}
+    async with keeper(tmp_path, ScriptedLM([]), tools=tools, converse=changed) as agent:
+        with pytest.raises(GraphChanged, match=r"the inputs or outputs of '\w+' have changed") as caught:
+            await agent.thread("t").resume(answers)
+        assert caught.value.turn_id == paused.id
+        assert len(await open_pauses(agent.thread("t"))) == 1  # the answer was not taken
+    async with keeper(tmp_path, ScriptedLM([SAID], form=form), tools=tools, converse=Described) as agent:
+        turn = await agent.thread("t").resume(answers)
+    assert (turn.id, turn.outputs) == (paused.id, OUTPUTS)
+
+
+@T20
+async def test_a_turn_from_before_the_class_does_not_resume_with_it(tmp_path: Path) -> None:
+    tools = [replace(hang, approval=True)]
+    async with scripted_agent(tmp_path, after_a_call("hang", {"sign": "Hats"}, "native"), tools=tools) as agent:
+        paused = await agent.thread("t").converse("A sign?")
+    answers = {pause.id: Approve() for pause in paused.pauses}
+    async with keeper(tmp_path, ScriptedLM([]), tools=tools) as agent:
+        with pytest.raises(GraphChanged):
+            await agent.thread("t").resume(answers)
+    async with keeper(tmp_path, ScriptedLM([SAID]), tools=tools, converse=Spanish) as agent:  # has no further fields
+        assert (await agent.thread("t").resume(answers)).text == "A hat, then."
 
 
 @T20
