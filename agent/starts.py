@@ -51,18 +51,23 @@ class StartMessage:
 
     Attributes:
         message: The message.
+        inputs: The further inputs of the agent's `Converse`, as JSON.
 
     Raises:
-        ScheduleInvalid: It is empty or not text.
+        ScheduleInvalid: The message is empty or not text, or the inputs are not a mapping of JSON values.
     """
 
     message: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __post_init__(self) -> None:
         if not is_text(self.message):
             raise ScheduleInvalid("`message` must be text that is not blank", remedy="give the message of the turn")
+        if not isinstance(self.inputs, Mapping):
+            raise ScheduleInvalid("the inputs of the message must be a mapping", remedy="pass each by its name")
+        object.__setattr__(self, "inputs", copied_json("the inputs of the message", dict(self.inputs)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def submitted(agent: WorldAgent, stored: Mapping[str, Any]) -> TurnStream:
 def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode | None, asked: str) -> dict[str, Any]:
     scope = thread.scope
     return {
-        "start": asdict(start),
+        "start": {name: value for name, value in asdict(start).items() if name != "inputs" or value},
         "thread": scope.thread,
         "account": scope.account,
         "channel": scope.channel,
@@ -222,8 +222,8 @@ def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode 
 
 def _request(thread: Thread, start: Start, unattended: UnattendedMode | None) -> TurnRequest:
     match start:
-        case StartMessage(message=text):
-            request = thread._message(text, (), None, None)
+        case StartMessage(message=text, inputs=inputs):
+            request = thread._message(text, (), None, None, inputs=inputs)
         case StartTask(task=shape, params=params):
             request = thread._task(shape, params, (), None)
         case StartSkill(skill=name, input=given):

@@ -384,9 +384,9 @@ class Schedules:
         slot = Slot.parse(run.slot)
         how: dict[str, Any] = {"key": schedule.key(slot), "detach": True, "unattended": schedule.unattended or True}
         match schedule.starts:
-            case StartMessage(message=message):
+            case StartMessage(message=message, inputs=inputs):
                 trigger = Trigger(schedule=schedule.id, fired_at=slot.at, payload={"message": message})
-                return thread.stream_scheduled(trigger, **how)
+                return thread.stream_scheduled(trigger, inputs=inputs, **how)
             case StartTask(task=shape, params=params):
                 return thread.stream_task(shape, params, **how)
             case StartSkill(skill=name, input=given):
