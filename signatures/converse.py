@@ -26,8 +26,10 @@ from .signature import (
     CONVERSE,
     DEFAULT_IDENTITY,
     REPLY,
+    ROLE_DESCRIPTION,
     brief_instructions,
     check_signature,
+    describe_role,
     json_output,
 )
 
@@ -37,6 +39,7 @@ class Converse(dspy.Signature):
 
     history: dspy.History = dspy.InputField(default=None)
     message: str = dspy.InputField()
+    role: str | None = dspy.InputField(default=None, desc=ROLE_DESCRIPTION)
     reply: str = dspy.OutputField()
 
 
@@ -85,7 +88,8 @@ class ConverseClass:
         name = declared.__name__
         for each, own in Converse.fields.items():
             found: Any = declared.fields.get(each)
-            if found is None or found.annotation != own.annotation or _side(found) != _side(own):
+            same = found is not None and (found.annotation == own.annotation or each == ROLE)
+            if not same or _side(found) != _side(own):
                 raise FunctionInvalid(
                     f"{name!r} must not change the field {each!r} of Converse",
                     remedy="leave it out, or change only its description",
@@ -194,6 +198,8 @@ def _conversation(declared: Signature, instructions: str, memory: bool) -> Signa
 
 def _fields(declared: Signature, memory: bool) -> dict[str, Any]:
     fields: dict[str, Any] = dict(declared.fields)
+    if describe_role(declared) == ROLE_DESCRIPTION:  # then the field is added as to any Signature (R18)
+        del fields[ROLE]
     if not memory:
         return fields
     return {"history": fields["history"], MEMORY: memory_field(), **fields}

@@ -212,6 +212,10 @@ class Runs(Converse):
     callback: type[Any] = dspy.InputField()
 
 
+class Numbered(Converse):
+    role: int = dspy.InputField()  # type: ignore[assignment] # what is refused
+
+
 class Configured(Converse):
     config: str = dspy.InputField()
 
@@ -228,6 +232,7 @@ class Configured(Converse):
         (Asks, "the Signature 'Asks' must have input and output fields"),
         (Sees, "the field 'photo' of 'Sees' is a type of dspy"),
         (Runs, "the field 'callback' of 'Runs' has no JSON Schema"),
+        (Numbered, "the field 'role' of the Signature 'Numbered'"),
         (Configured, "the Signature 'Configured' must not have a field with the reserved name 'config'"),
     ],
 )
@@ -262,6 +267,30 @@ async def test_a_class_without_further_fields_changes_instructions_and_descripti
     assert systems["plain"] == systems["none"]
     assert "Answer in Spanish." in systems["own"][0]
     assert "one short sentence" in systems["own"][0]
+
+
+class Guided(Converse):
+    role: str | None = dspy.InputField(default=None, desc="how the keeper behaves tonight")
+
+
+@T20
+@pytest.mark.requirement("R18")
+@FORMS
+@pytest.mark.parametrize("output", [None, Sign])
+async def test_a_class_can_describe_the_role_of_its_turns(tmp_path: Path, form: Any, output: Any) -> None:
+    reply = {"reply": "Hats." if output is None else {"text": "Hats"}}
+    prompts = {}
+    for name, given in (("own", Guided), ("none", None)):
+        for role in (None, Role("lamp", HOW)):
+            lm = ScriptedLM([reply], form=form)
+            async with scripted_agent(tmp_path / f"{name}{role is None}", lm, converse=given, tools=[look]) as agent:
+                await agent.thread("t").converse("Hello?", role=role, output=output)
+            prompts[name, role is None] = (lm.calls[0].system, lm.calls[0].messages)
+    assert prompts["own", True] == prompts["none", True]
+    system, messages = prompts["own", False]
+    assert "`role` (str): how the keeper behaves tonight" in system
+    assert messages == prompts["none", False][1]
+    assert f"[[ ## role ## ]]\n{HOW}" in messages[-1][1]
 
 
 # --- with what else a turn can do -------------------------------------------------------------------------------------
