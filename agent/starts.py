@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from ..core.errors import ScheduleInvalid
 from ..core.validation import is_line, is_text, storable_json
@@ -58,7 +58,7 @@ class StartMessage:
     """
 
     message: str
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Annotated[Mapping[str, Any], Field(exclude_if=lambda inputs: not inputs)] = field(default_factory=dict)
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 

@@ -81,8 +81,12 @@ class Turn:
     roleless: str | None = field(default=None, repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the turn as JSON, with the fields that the command line and the sidecar use."""
-        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as", "roleless"})
+        """Return the turn as JSON, with the fields that the command line and the sidecar use.
+
+        A turn without further outputs lacks the key `outputs`.
+        """
+        left_out = {"kept_as", "roleless"} if self.outputs else {"kept_as", "roleless", "outputs"}
+        found: dict[str, Any] = to_jsonable_python(self, exclude=left_out)
         return found
 
 

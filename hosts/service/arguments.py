@@ -154,7 +154,13 @@ class SurfaceArguments(_Followed, ThreadArguments):
     )
 
 
-class ConverseArguments(SurfaceArguments):
+class _Conversing(SurfaceArguments):
+    inputs: JsonObject | None = Field(
+        default=None, description="the further inputs that the agent's `Converse` declares, by name"
+    )
+
+
+class ConverseArguments(_Conversing):
     """Of `converse`."""
 
     text: Words = Field(description="what the person says", examples=["What do you think of the first chapter?"])
@@ -196,7 +202,7 @@ class SkillArguments(SurfaceArguments):
     )
 
 
-class ScheduledArguments(SurfaceArguments):
+class ScheduledArguments(_Conversing):
     """Of `run_scheduled`."""
 
     schedule: Label = Field(description="the schedule's id", examples=["nightly"])

@@ -270,6 +270,7 @@ def _record(read: EventsRead, state: ThreadState, pauses: tuple[Pause, ...]) -> 
             "status": state.status,
             "text": None if over is None else over.text,
             "result": json.loads(over.text) if typed and over is not None else None,
+            "outputs": {} if over is None else over.outputs,
             "role_tiers": None if read.started is None else [tier.value for tier in state.role_tiers],
             "pauses": [pause_record(pause) for pause in pauses],
         }

@@ -53,6 +53,11 @@ class TurnRecord(Wire):
     )
     text: str | None = Field(default=None, description="the answer")
     result: Any = Field(default=None, description="the result of a task or a skill, or of `converse` with `output`")
+    outputs: dict[str, Any] = Field(
+        default_factory=dict,
+        description="the further outputs of the answer; left out if there are none",
+        exclude_if=lambda outputs: not outputs,
+    )
     role_tiers: list[str] | None = Field(default=None, description="the tiers of the role, lowest precedence first")
     skipped_tiers: list[str] | None = Field(default=None, description="the tiers whose source was down")
     usage: TurnUsageRecord | None = None

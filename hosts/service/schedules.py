@@ -93,6 +93,9 @@ class StartsArgument(Wire):
     message: Words | None = Field(
         default=None, description="a message of the conversation", examples=["What is new since yesterday?"]
     )
+    inputs: JsonObject | None = Field(
+        default=None, description="with `message`: the further inputs that the agent's `Converse` declares"
+    )
     task: Annotated[str, _accepted(StartTask)] | None = Field(default=None, description="the key of a shape")
     params: JsonObject | None = Field(default=None, description="with `task`: its params, as the shape declares them")
     skill: Annotated[Label, Field(max_length=64)] | None = Field(default=None, description="the name of a skill")
@@ -103,6 +106,8 @@ class StartsArgument(Wire):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _one_of(self, ("message", "task", "skill"))
+        if self.message is None and self.inputs is not None:
+            raise PydanticCustomError("alone", "It can have `inputs` only with `message`")
         if self.task is None and self.params is not None:
             raise PydanticCustomError("alone", "It can have `params` only with `task`")
         if (self.skill is None) != (self.input is None):
@@ -161,7 +166,7 @@ class ScheduleRecord(Wire):
     id: str
     when: dict[str, Any] = Field(description="`cron`, `every` with `start`, or `at`")
     starts: dict[str, Any] = Field(
-        description="`message`; `task`, `params`; `skill`, `input`; `event`, `domain`, `payload`; or a `target`"
+        description="`message`, `inputs`; `task`, `params`; `skill`, `input`; `event`, `domain`, `payload`; or `target`"
     )
     account: str | None = Field(description="the account of its runs, and the only one that can change it")
     zone: str

@@ -48,7 +48,8 @@ def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[Attachm
     }
     match given:
         case ConverseArguments():
-            return thread.stream(given.text, output=given.output, attachments=attachments, **how)
+            more: dict[str, Any] = {"output": given.output, "attachments": attachments, "inputs": given.inputs}
+            return thread.stream(given.text, **more, **how)
         case TaskArguments():
             return thread.stream_task(given.shape, given.params, **how)
         case SkillArguments():
@@ -57,7 +58,7 @@ def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[Attachm
         case ScheduledArguments():
             fired = datetime.fromisoformat(given.fired_at)
             trigger = Trigger(schedule=given.schedule, fired_at=fired, payload=given.payload)
-            return thread.stream_scheduled(trigger, **how)
+            return thread.stream_scheduled(trigger, inputs=given.inputs, **how)
         case _:
             raise AssertionError(f"no surface has the arguments {type(given).__name__}")
 

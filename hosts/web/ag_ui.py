@@ -94,7 +94,8 @@ def _read(body: dict[str, Any]) -> RunAgentInput:
         )
     if not isinstance(given.forwarded_props, dict | None):
         raise InvalidArgument(
-            "`forwardedProps` must be an object", remedy="send one with `role`, `model` or `attachments`, or omit it"
+            "`forwardedProps` must be an object",
+            remedy="send one with `role`, `model`, `attachments` or `inputs`, or omit it",
         )
     if given.tools:
         raise InvalidArgument(
@@ -117,7 +118,7 @@ async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall
             raise InvalidArgument("`resume` answers an interrupt twice", remedy="send one answer for each interrupt")
         answers = {each.interrupt_id: _answer(kinds.get(each.interrupt_id), each) for each in given.resume}
         return await web.call(request, ResumeArguments, {**common, "answers": answers})
-    more = {name: props[name] for name in ("model", "attachments") if props.get(name) is not None}
+    more = {name: props[name] for name in ("model", "attachments", "inputs") if props.get(name) is not None}
     return await web.call(request, MessageArguments, {**common, **more, "text": _text(given), "key": given.run_id})
 
 
@@ -249,6 +250,8 @@ class _Translation:
             if call_id in self._called - open_:
                 yield self._result(call_id, "rejected")
         state = {"thread": self._thread, "turn": turn.id, "status": turn.status, "pauses": waiting}
+        if turn.outputs:
+            state["outputs"] = turn.outputs
         yield _made(StateSnapshotEvent, "STATE_SNAPSHOT", snapshot=state)
         outcome: dict[str, Any] = {"type": "success"}
         if turn.status == "paused" and waiting:

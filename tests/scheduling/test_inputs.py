@@ -34,6 +34,7 @@ async def test_a_schedule_stores_the_inputs_of_its_runs(tmp_path: Path) -> None:
     schedule = hourly(starts=ASKED)
     assert Schedule.from_json(schedule.to_json()) == schedule
     assert schedule.to_json()["starts"] == {"message": "What is the tide?", "inputs": {"harbour": "north"}}
+    assert hourly().to_json()["starts"] == {"message": "What is the tide?"}
     async with opened(tmp_path, lm, clock, converse=Tidal) as (agent, schedules):
         await schedules.add(schedule)
         await passes(schedules, clock, 1)
