@@ -125,6 +125,10 @@ class _Followed(Wire):
         default="elicit",
         description="whether a person is asked through the client, where it can, or the paused turn is the answer",
     )
+    subagents: bool = Field(
+        default=False,
+        description="whether the text, reasoning and calls' arguments of workers and skills are sent in parts, too",
+    )
 
 
 class SurfaceArguments(_Followed, ThreadArguments):

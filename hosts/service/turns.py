@@ -45,6 +45,7 @@ def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[Attachm
         "key": given.key,
         "detach": given.detach,
         "unattended": given.unattended,
+        "subagents": given.subagents,
     }
     match given:
         case ConverseArguments():
@@ -80,6 +81,7 @@ def resume(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: d
         on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",
         skill=_skill_of(skill) if isinstance(skill, SkillArgument) else None,  # a package is found by its name
         detach=bool(given.detach),
+        subagents=given.subagents,
     )
 
 

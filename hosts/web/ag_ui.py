@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 MAX_MESSAGES: Final = 200  # of the log, in a snapshot of the messages
 _REASONS: Final[Mapping[str, str]] = {"approval": "tool_call", "question": "input_required"}  # by the kind of the pause
+_OURS: Final = frozenset({"v", "turn_id", "at", "type"})  # fields of ours that a custom event does not have
 _APPROVAL: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -109,7 +110,7 @@ async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall
     # The component of assistant-ui for AG-UI cannot set other properties than this one.
     custom = props.get("runConfig")
     props = {**(custom if isinstance(custom, dict) else {}), **props}
-    named = {name: props[name] for name in ("workspace", "account", "role") if props.get(name) is not None}
+    named = {name: props[name] for name in ("workspace", "account", "role", "subagents") if props.get(name) is not None}
     common = {"thread": given.thread_id, **named}
     if given.resume:
         where: dict[str, Any] = {name: common[name] for name in ("thread", "workspace", "account") if name in common}
@@ -204,7 +205,13 @@ class _Translation:
         return _made(RunStartedEvent, "RUN_STARTED", thread_id=self._thread, run_id=self._run)
 
     def of(self, event: Event) -> Iterator[BaseEvent]:
-        """Return AG-UI's events for one of ours; none for those that AG-UI does not have."""
+        """Return AG-UI's events for one of ours; none for those that AG-UI does not have.
+
+        A client appends each text message to its conversation, also one of a subagent. So what a worker says is a
+        custom event.
+        """
+        from ag_ui.core import CustomEvent, EventType
+
         match event:
             case events.TextDelta():
                 yield from self._said("text", f"{event.turn_id}:{event.step}", event.text)
@@ -218,6 +225,9 @@ class _Translation:
                 yield from self._call(event.call_id, event.function, event.arguments)
             case events.CallEnded() if event.status != "paused":
                 yield self._result(event.call_id, event.code or event.status)
+            case events.TaskDelta():
+                value = event.model_dump(mode="json", exclude=set(_OURS))
+                yield CustomEvent(type=EventType.CUSTOM, name=event.type, value=value)
             case _:
                 pass
 

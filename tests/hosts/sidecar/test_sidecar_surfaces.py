@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from support.agents import paying
+from support.agents import paying, to
 from support.role_hosts import BOUND, Mode
 from support.services import FORMATS, Said, service
 from support.sidecar_served import Held, agents, as_json, caller_of, served
 from support.skill_turns import TEXT, asking, chosen, name_of, package
 from worldagent import Settings
-from worldagent.core.events import ReasoningDelta, TurnEnded
+from worldagent.core.events import ReasoningDelta, TaskTextDelta, TurnEnded
 from worldagent.harness import Worker
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -206,3 +206,26 @@ async def test_thoughts_are_unnumbered_progress(tmp_path: Path, mode: Mode, monk
     assert ask.progress == sorted(set(ask.progress))
     assert all(event.seq in (0, *others) for event in thoughts)
     assert "reasoning_delta" not in {event["type"] for event in again["events"]}
+
+
+@pytest.mark.requirement("T18")
+async def test_what_workers_say_is_unnumbered_progress_of_a_call_that_asks_for_it(tmp_path: Path, mode: Mode) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "You judge" in call.system:
+            return {"result": "Dull, and far too long."}
+        return {"reply": "It is dull."} if call.steps else to("critic")
+
+    async with (
+        served(sidecar_at(tmp_path, ScriptedLM(reply))) as url,
+        caller_of(url, mode) as ask,
+    ):
+        answer = await ask("converse", workspace="novel", thread="t1", text="Well?", subagents=True)
+        said = [event for event in ask.events if isinstance(event, TaskTextDelta)]
+        others = [event.seq for event in ask.events if not isinstance(event, TaskTextDelta)]
+        assert ask.progress == sorted(set(ask.progress))
+        ask.events.clear()
+        await ask("converse", workspace="novel", thread="t2", text="Well?")
+    assert answer["turn"]["text"] == "It is dull."
+    assert "".join(event.text for event in said) == "Dull, and far too long."
+    assert others == list(range(1, answer["seq"] + 1))
+    assert not [event for event in ask.events if isinstance(event, TaskTextDelta)]

@@ -11,12 +11,12 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from support.agents import answering
+from support.agents import answering, to
 from support.example_hosts import NODE
 from support.house import ROOT
 from support.processes import ending
 from support.web import BOUND, client_of, events_in, web
-from worldagent import tool
+from worldagent import Worker, tool
 from worldagent.harness import CallContext, Function
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -298,3 +298,67 @@ async def test_the_client_of_the_protocol_runs_is_interrupted_and_resumes(tmp_pa
     assert [found["said"][0]["role"], found["said"][-1]["role"]] == ["user", "assistant"]
     assert "A hat is on its way." in str(found["said"])
     assert ["buy"] in [each.get("calls") for each in found["said"]]
+
+
+def thinking_worker() -> dict[str, Any]:
+    """The model of a conversation that asks a worker, who looks and then says a line; and the agent's arguments."""
+
+    @tool(risk="read_only")
+    def look(where: str) -> str:
+        """Look somewhere."""
+        return "nothing there"
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "You write" not in call.system:
+            return {"reply": "There you are."} if call.steps else to("poet")
+        given = {"calls": [{"tool": "look", "arguments": {"where": "sea"}}]}
+        return {"result": "Nine herons stood there."} if call.steps else {"result": "", **given}
+
+    poet = Worker("poet", "You write a line.", tools=("look",))
+    return {"lm": ScriptedLM(reply, form="native"), "agent": {"workers": [poet], "tools": [look]}}
+
+
+@pytest.mark.requirement("T18")
+async def test_what_workers_say_is_a_custom_event_of_a_run_that_asks_for_it(tmp_path: Path) -> None:
+    found: list[list[dict[str, Any]]] = []
+    for props in ({}, {"subagents": True}, {"runConfig": {"subagents": True}}):
+        async with web(tmp_path / str(len(found)), **thinking_worker()) as client:
+            found.append(await ran(client, run("r1", "A line!", forwardedProps=props)))
+            wrong = await client.post("/ag-ui", json=run("r2", forwardedProps={"subagents": "all"}))
+            assert [wrong.status_code, "subagents" in wrong.json()["error"]["problem"]] == [400, True]
+    plain, asked, configured = found
+    customs = [each for each in asked if each["type"] == "CUSTOM"]
+    said = [each["value"] for each in customs if each["name"] == "task_text_delta"]
+    assert "".join(each["text"] for each in said) == "Nine herons stood there."
+    assert {each["step"] for each in said} == {1}
+    [task] = {each["value"]["task_id"] for each in customs}
+    assert task.endswith(":poet")
+    [arguments] = [each["value"] for each in customs if each["name"] == "task_arguments_delta"]
+    assert arguments == {
+        "task_id": task,
+        "step": 0,
+        "attempt": 0,
+        "text": '{"where":"sea"}',
+        "call": 0,
+        "tool": "look",
+    }
+    assert kinds(configured) == kinds(asked)
+    assert kinds(plain) == [kind for kind in kinds(asked) if kind != "CUSTOM"]
+    assert text_of(plain) == text_of(asked) == "There you are."
+
+
+@pytest.mark.requirement("T18")
+async def test_the_client_of_the_protocol_keeps_what_workers_say_apart(tmp_path: Path) -> None:
+    async with web(tmp_path, **thinking_worker()) as client:
+        process = await asyncio.create_subprocess_exec(
+            *(NODE, CLIENT, f"{client.base_url}/ag-ui", "subagents"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with ending(process):
+            out, errors = await asyncio.wait_for(process.communicate(), BOUND)
+    assert process.returncode == 0, errors.decode()
+    found = json.loads(out)
+    assert found["customs"]["task_text_delta"] == "Nine herons stood there."
+    assert "There you are." in [each.get("content") for each in found["said"]]
+    assert "herons" not in str(found["said"])

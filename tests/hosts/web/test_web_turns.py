@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering
+from support.agents import answering, calls, to
 from support.sidecar_served import Held
 from support.web import BOUND, STREAM, client_of, events_in, say, served, web
-from worldagent import WorldAgent, tool
+from worldagent import Worker, WorldAgent, tool
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.web import Grant, Limits, WebApp
-from worldagent.testing import ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T4", "T10")
 
@@ -196,3 +196,35 @@ async def test_a_query_beside_a_body_is_read_and_a_file_of_curl_has_the_type_of_
             "/attachments", params={"name": "notes.txt"}, content=b"The hat is red.", headers=typed
         )
         assert sent.json()["attachment"]["media_type"] == "text/plain"
+
+
+@pytest.mark.requirement("T18")
+async def test_what_workers_say_is_sent_without_a_number_where_the_body_asks_for_it(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "You write" in call.system:
+            return {"result": "Paid. Nine herons."} if call.steps else {"result": "", **calls(("buy", {"item": "pen"}))}
+        return {"reply": "There you are."} if call.steps else to("poet")
+
+    poet = Worker("poet", "You write a line.", tools=("buy",))
+    agent = {"workers": [poet], "tools": [buy]}
+    seen, ways = list[Any](), list[dict[str, Any]]([{}, {"subagents": True}])
+    for asked in ways:
+        async with web(tmp_path / str(bool(asked)), ScriptedLM(reply), agent=agent) as client:
+            *first, paused = await say(client, "A line!", key="k", **asked)
+            [pause] = paused["turn"]["pauses"]
+            answer = {"answers": {pause["id"]: {"approve": {}}}, **asked}
+            *rest, last = events_in((await client.post("/threads/main/resume", json=answer, headers=STREAM)).text)
+            replayed = events_in((await client.get(f"/turns/{last['turn']['id']}/events", headers=STREAM)).text)
+            task = {"shape": "subagent", "params": {"worker": "poet", "request": "Go."}, **asked}
+            *third, _ = events_in((await client.post("/threads/two/tasks", json=task, headers=STREAM)).text)
+        assert last["turn"]["text"] == "There you are."
+        assert not [each for each in replayed if each["type"].startswith("task_text")]
+        assert bool([each for each in third if each["type"] == "task_arguments_delta"]) == bool(asked)
+        seen.append([*first, *rest])
+    plain, more = seen
+    deltas = [each for each in more if each["type"] in ("task_text_delta", "task_arguments_delta")]
+    assert {(each["type"], each["step"]) for each in deltas} == {("task_arguments_delta", 0), ("task_text_delta", 1)}
+    assert "".join(each["text"] for each in deltas if each["step"] == 1) == "Paid. Nine herons."
+    assert not any("id" in each or "seq" in each for each in deltas)
+    numbered = [each for each in more if each not in deltas]
+    assert [(each["id"], each["type"]) for each in numbered] == [(each["id"], each["type"]) for each in plain]
