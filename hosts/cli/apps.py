@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import InvalidArgument, WorldAgentError
-from ...core.naming import named_object, raised_at
+from ...core.errors import InvalidArgument
+from ..service.apps import made_agent, named_app, takes_arguments
 from .options import WORKSPACE, AgentOptions
 from .sources import expanded, policy
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...agent import WorldAgent
     from ...role_resolution import RoleStore
 
-_REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
+_OPTION: Final = "--app"
 _POLICY: Final = "WORLDAGENT_POLICY"
 _HOME: Final = "WORLDAGENT_HOME"
 _MAKERS: Final = (
@@ -57,7 +57,7 @@ def app_agent(options: AgentOptions, spec: str) -> WorldAgent:
             neither the message nor the values of the failure, since they can hold anything.
         WorldAgentError: The app's code raised it; it is passed on unchanged.
     """
-    agent = _fitting(options, lambda: _agent(_found(spec), spec))
+    agent = _fitting(options, lambda: made_agent(named_app(spec, _OPTION), spec, _OPTION))
     if options.workspace not in (WORKSPACE, agent.workspace):
         raise InvalidArgument(
             f"--workspace is {options.workspace!r}, and the agent of --app belongs to {agent.workspace!r}",
@@ -84,10 +84,10 @@ def app_maker(
             workspace other than the requested one. The returned function raises them too.
     """
     with _deciding(options):  # for an agent that is made when its module is imported
-        found = _found(spec)
+        found = named_app(spec, _OPTION)
     if not _takes_workspace(found):
-        only = _fitting(options, lambda: _agent(found, spec)).workspace
-        return only, lambda workspace: _of(workspace, _fitting(options, lambda: _agent(found, spec)))
+        only = _fitting(options, lambda: made_agent(found, spec, _OPTION)).workspace
+        return only, lambda workspace: _of(workspace, _fitting(options, lambda: made_agent(found, spec, _OPTION)))
 
     def made(workspace: str) -> WorldAgent:
         from ...agent import Roles
@@ -96,7 +96,7 @@ def app_maker(
         if "roles" in _parameters(found):
             store = host()
             given["roles"] = None if store is None else Roles(host=store)
-        return _of(workspace, _fitting(options, lambda: _agent(partial(found, workspace, **given), spec)))
+        return _of(workspace, _fitting(options, lambda: made_agent(partial(found, workspace, **given), spec, _OPTION)))
 
     return None, made
 
@@ -113,16 +113,7 @@ def _takes_workspace(found: Any) -> bool:
 
     if isinstance(found, WorldAgent) or not callable(found):
         return False
-    return _takes_arguments(found) or "workspace" in _parameters(found)
-
-
-def _takes_arguments(maker: Callable[..., Any]) -> bool:
-    with suppress(ValueError):  # a function written in C has no signature; calling it shows what it takes
-        try:
-            inspect.signature(maker).bind()
-        except TypeError:
-            return True
-    return False
+    return takes_arguments(found) or "workspace" in _parameters(found)
 
 
 def _of(workspace: str, agent: WorldAgent) -> WorldAgent:
@@ -170,39 +161,3 @@ def _deciding(options: AgentOptions) -> Generator[None, None, None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _found(spec: str) -> Any:
-    return named_object(spec, option="--app", remedy=_REMEDY)
-
-
-def _agent(found: Any, spec: str) -> WorldAgent:
-    from ...agent import WorldAgent
-
-    made = found
-    if not isinstance(made, WorldAgent):
-        made = _made(found, spec)
-    if not isinstance(made, WorldAgent):
-        if inspect.iscoroutine(made):
-            made.close()
-        given = "returns" if callable(found) else "is"
-        raise InvalidArgument(f"--app: {spec!r} {given} a {type(made).__name__}", remedy=_REMEDY)
-    if made.is_open:
-        raise InvalidArgument(f"--app: the agent of {spec!r} is open already", remedy="name one that is not started")
-    return made
-
-
-def _made(maker: Any, spec: str) -> Any:
-    if not callable(maker):
-        return maker
-    problem = "takes arguments"
-    if not _takes_arguments(maker):
-        try:
-            return maker()
-        except WorldAgentError:
-            raise
-        except (Exception, SystemExit) as error:  # the app's code, as above
-            problem = f"fails with {raised_at(error)}"
-    raise InvalidArgument(
-        f"--app: {spec!r} {problem}", remedy="name a function that makes an agent and can be called without arguments"
-    )
