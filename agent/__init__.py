@@ -12,6 +12,7 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from ..graphs import Composed
     from .agent import WorldAgent
+    from .graph import GraphContext
     from .memory import Memory, WorkspaceMemory
     from .roles import Roles, StoredRoles
     from .settings import UNSET, Settings
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "UNSET",
     "Composed",
+    "GraphContext",
     "Memory",
     "Notifier",
     "Roles",
@@ -43,6 +45,7 @@ __getattr__ = lazy(
     {
         "..graphs": "Composed",
         ".agent": "WorldAgent",
+        ".graph": "GraphContext",
         ".memory": "WorkspaceMemory Memory",
         ".roles": "Roles StoredRoles",
         ".settings": "UNSET Settings",

@@ -88,8 +88,7 @@ from .unattended import AccountEvents, Notifier
 from .upkeep import Retention, Upkeep
 
 if TYPE_CHECKING:
-    from ..graphs import LoopGraph
-    from ..graphs.outer import LangChainTool
+    from ..graphs.outer import LangChainTool, MessagesGraph
     from ..memory.entries import Recall
     from ..signatures import LM, Converse, ModelCaller, Program, TurnExample
     from ..society import Society, WorkspaceConfig
@@ -797,16 +796,31 @@ class WorldAgent:
 
         return tool_of(self.thread, name=name, description=description, thread=thread)
 
-    def graph(self) -> LoopGraph:
-        """Return the LangGraph graph of a conversation's turn, for a drawing: `graph().get_graph().draw_mermaid()`.
+    def graph(self, *, checkpointer: Any = None, account: str | None = None) -> MessagesGraph:
+        """Return this agent as a LangGraph graph of messages, which runs by itself and can be drawn (T19).
 
-        It has a node for the model, one for plain tools, and one for each kind of task, as a subgraph. Only a turn of
-        an agent can run it: a run of the result raises `FunctionInvalid`.
+        `await graph.ainvoke({"messages": [("user", "Hi")]}, config, context=GraphContext(account="ana"))` runs a turn
+        on the thread with the `thread_id` of the config. Its node is `converse`, which behaves as `as_node` says, and
+        a turn is the subgraph of that node, with the tasks as subgraphs of the turn. The turn keeps its own
+        checkpoints. The context is a `GraphContext` or a mapping with its fields.
+
+        On a LangGraph server the account is the user that the server has authenticated, and a context with an account
+        or a role is refused, because the server stores it.
+
+        Args:
+            checkpointer: The graph's own checkpointer, which it needs to be interrupted while a turn waits for a
+                person. A LangGraph server brings one.
+            account: The account of runs that name none.
 
         Raises:
             AgentClosed: The agent is not open.
+            InvalidArgument: `account` is no valid id.
         """
-        return self._runner.parts.engine.graph
+        from .graph import graph_of
+
+        if account is not None:
+            check_id("account", account)
+        return graph_of(self, self._runner.parts.engine.graph, checkpointer=checkpointer, account=account)
 
     async def examples(
         self,

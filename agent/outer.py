@@ -32,7 +32,7 @@ from ..core.validation import is_text
 from ..role_resolution import Role
 from ..role_resolution.role import check_role
 from .settings import UNSET
-from .thread import Thread
+from .thread import Thread, within_node
 from .turns import Turn, TurnStream
 
 if TYPE_CHECKING:
@@ -77,8 +77,9 @@ def node_of(
         runtime = node_runtime()
         chosen = open_thread(outer_thread_id(runtime)) if thread is None else _thread_of(thread, runtime)
         text = message(state) if callable(message) else message_text(state, message)
-        turn = await _NodeTurn(chosen, text, task_key(runtime), runtime).run()
-        return answer(turn) if callable(answer) else answer_update(answer, turn.text, turn.id)
+        of_task = _NodeTurn(chosen, text, task_key(runtime), runtime)
+        turn = await of_task.run()
+        return answer(turn) if callable(answer) else answer_update(answer, turn.text, of_task.message_id or turn.id)
 
     return agent
 
@@ -174,10 +175,18 @@ def _read(pause_id: str, answer: object) -> PersonAnswer:
 
 
 class _NodeTurn:
-    """The turn of one task of the outer graph, whether this run of the node begins it or finds it."""
+    """The turn of one task of the outer graph, whether this run of the node begins it or finds it.
+
+    Attributes:
+        message_id: The id that the graph's stream knows the answer by; None if it was not streamed.
+    """
 
     def __init__(self, thread: Thread, text: str, key: str, runtime: OuterRuntime) -> None:
-        self._thread, self._text, self._key, self._runtime = thread, text, key, runtime
+        from ..graphs.outer import node_config
+
+        self._node = node_config()
+        self._thread, self._text, self._key, self._runtime = within_node(thread, self._node), text, key, runtime
+        self.message_id: str | None = None
 
     async def run(self) -> Turn:
         """Run the turn to its end, and interrupt the graph while it waits for a person.
@@ -245,13 +254,17 @@ class _NodeTurn:
         return await self._found(), None
 
     async def _streamed(self, stream: TurnStream) -> Turn:
-        from ..graphs.outer import apart
+        from ..graphs.outer import AnswerPieces, apart
 
         async with AsyncExitStack() as opened:
             with apart():  # the turn runs in a task of its own, which must not see the graph
                 await opened.enter_async_context(stream)
+            pieces = AnswerPieces(self._node, self._text)
+            opened.push_async_callback(pieces.end)
             async for event in stream:
                 self._runtime.stream_writer(event.model_dump(mode="json"))
+                await pieces.take(event)
+            self.message_id = pieces.message_id
         return stream.turn
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel
 
@@ -30,6 +30,9 @@ from .settings import UNSET, Unset
 from .threads import ThreadState
 from .turns import Trigger, Turn, TurnStream
 
+if TYPE_CHECKING:
+    from ..graphs.outer import OuterNode
+
 
 @dataclass(frozen=True, slots=True)
 class Thread:
@@ -48,6 +51,7 @@ class Thread:
     _on_behalf_of: str = field(default=ROOT, repr=False, kw_only=True)
     _sender: str | None = field(default=None, repr=False, kw_only=True)
     _marks: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
+    _node: OuterNode | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -374,7 +378,7 @@ class Thread:
         With `detach` the turn continues after the block is left, and is recorded from now on if it was not before.
         `subagents` is as for `stream`.
         """
-        how = _resumption(role, on_role_change, skill, output, context)
+        how = replace(_resumption(role, on_role_change, skill, output, context), node=self._node)
         return self._runner.resume(self.scope, answers or {}, how, deltas=_deltas(subagents), detach=detach)
 
     async def repeats(self, key: str) -> bool:
@@ -643,6 +647,7 @@ class Thread:
             example=self._kept(example),
             on_behalf_of=self._on_behalf_of,
             sender=self._sender,
+            node=self._node,
         )
 
     def _kept(self, example: bool) -> bool:
@@ -778,6 +783,11 @@ def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: 
     if sender is not None:
         marks = (*marks, f"message:{check_id('sender', sender)}")
     return replace(thread, _on_behalf_of=member, _sender=sender, _marks=tuple(sorted(set(marks))))
+
+
+def within_node(thread: Thread, node: OuterNode) -> Thread:
+    """Return a handle whose streamed turns the graph of `node` shows as subgraphs of that node."""
+    return replace(thread, _node=node)
 
 
 def _deltas(subagents: bool) -> Deltas:

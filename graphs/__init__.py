@@ -13,7 +13,6 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from .checkpoints import CheckpointSaver
     from .engine import TurnEngine
-    from .loop import LoopGraph, turn_graph
     from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
     from .shape import SKILL, SUBAGENT, Composed, Shape, ShapeRegistry
     from .tasks import TaskContext, task
@@ -24,7 +23,6 @@ __all__ = [
     "CheckpointSaver",
     "Composed",
     "GraphOptions",
-    "LoopGraph",
     "Shape",
     "ShapeRegistry",
     "TaskContext",
@@ -33,7 +31,6 @@ __all__ = [
     "TurnRequest",
     "TurnRun",
     "task",
-    "turn_graph",
 ]
 
 __getattr__ = lazy(
@@ -41,7 +38,6 @@ __getattr__ = lazy(
     {
         ".checkpoints": "CheckpointSaver",
         ".engine": "TurnEngine",
-        ".loop": "LoopGraph turn_graph",
         ".requests": "GraphOptions TurnOutcome TurnRequest TurnRun",
         ".shape": "SKILL SUBAGENT Composed Shape ShapeRegistry",
         ".tasks": "TaskContext task",

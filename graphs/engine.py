@@ -680,7 +680,7 @@ class TurnEngine:
                     given, nodes = _continued(graph, found, otherwise=node)
                     if isinstance(run, Conversation):
                         await run.find(int(found["round"]), nodes)
-                values = await run_graph(graph, given, turn=turn, context=run)
+                values = await run_graph(graph, given, turn=turn, context=run, shown_by=request.node)
             finally:
                 del self._running[turn.turn_id]
             recalled = run.recalled if self.services.recall is not None and isinstance(run, Conversation) else ()

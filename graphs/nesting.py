@@ -8,14 +8,16 @@ from typing import Any, Final
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
-from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from langgraph.config import get_config
+from langgraph.pregel.protocol import StreamChunk, StreamProtocol
 from langgraph.runtime import Runtime
 
 # Keys in `configurable` of the config of a node. `tests/house/test_langgraph_keys.py` fails if LangGraph renames one.
 CHECKPOINTER: Final = "__pregel_checkpointer"
 DURABILITY: Final = "__pregel_durability"
 RUNTIME: Final = "__pregel_runtime"
+STREAM: Final = "__pregel_stream"
 NAMESPACE: Final = "checkpoint_ns"
 
 LEASE: Final = "__worldagent_lease"
@@ -54,6 +56,33 @@ def nested(within: RunnableConfig) -> RunnableConfig:
     own: Runtime[Any] = Runtime(stream_writer=given[RUNTIME].stream_writer)
     # With "sync", LangGraph would wait for a checkpoint that nobody writes.
     return {**within, "configurable": {**given, RUNTIME: own, CHECKPOINTER: None, DURABILITY: "async"}}
+
+
+def shown(config: RunnableConfig, by: RunnableConfig) -> RunnableConfig:
+    """The config of a turn whose graph another graph shows as the subgraph of its node.
+
+    The turn has its own thread, checkpoints, context and metadata. It gets the callbacks of the node, and its stream if
+    a client asked for subgraphs.
+
+    Args:
+        config: The config of the turn alone.
+        by: The config of the node.
+    """
+    added: RunnableConfig = {"callbacks": by.get("callbacks")}
+    given = by.get("configurable", {})
+    outer: Any = given.get(STREAM)
+    if outer is not None:
+        place = namespace_of(by)
+
+        def show(chunk: StreamChunk) -> None:
+            where, mode, payload = chunk
+            # The other graph cannot read the turn's checkpoints, and their config has the lease of the thread.
+            if mode != "checkpoints" and not (mode == "debug" and payload["type"] == "checkpoint"):
+                outer((place + where, mode, payload))
+
+        own: Runtime[Any] = Runtime(stream_writer=given[RUNTIME].stream_writer)
+        added["configurable"] = {STREAM: StreamProtocol(show, outer.modes), RUNTIME: own}
+    return merge_configs(added, config)
 
 
 def namespace_of(config: RunnableConfig) -> tuple[str, ...]:

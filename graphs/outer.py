@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from langchain_core.messages import AIMessage, HumanMessage, convert_to_messages
+from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerForLLMRun
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, convert_to_messages
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, ToolException
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
 from ..core import digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
-from .nesting import apart, has_checkpointer
+from ..core.events import Event, StepEnded, TextDelta, TextReplaced
+from .loop import LoopGraph
+from .nesting import apart, has_checkpointer, node_config
 
 OuterRuntime: TypeAlias = Runtime[Any]
+OuterNode: TypeAlias = RunnableConfig
 LangChainTool: TypeAlias = StructuredTool
+MessagesGraph: TypeAlias = CompiledStateGraph[MessagesState, Any, Any, Any]  # the input is what turns into messages
 
 MESSAGES: Final = "messages"
 """The key of the state whose value is a list of messages."""
@@ -67,10 +76,102 @@ def outer_thread_id(runtime: OuterRuntime) -> str:
     info = runtime.execution_info
     if info is None or info.thread_id is None:
         raise InvalidArgument(
-            "the graph runs without a thread_id, so the node has no thread for its turn",
-            remedy="run it with config={'configurable': {'thread_id': ...}}, or pass as_node(thread=...)",
+            "the graph runs without a thread_id, so there is no thread for the turn",
+            remedy="run it with config={'configurable': {'thread_id': ...}}, or pass as_node(thread=...) in a graph of "
+            "your own",
         )
     return str(info.thread_id)
+
+
+def server_user(runtime: OuterRuntime) -> str | None:
+    """Return the id of the user that a LangGraph server has authenticated; None if it authenticates nobody."""
+    user = None if runtime.server_info is None else runtime.server_info.user
+    return None if user is None else str(user.identity) or None
+
+
+def messages_graph(
+    node: str, run: Callable[[Any], Awaitable[Any]], turn: LoopGraph, context: type, *, name: str, checkpointer: Any
+) -> MessagesGraph:
+    """Compile a graph of messages with one node.
+
+    Args:
+        node: The node's name.
+        run: Its function.
+        turn: The graph of a turn, which is shown as the node's subgraph; `run` makes turns run in it.
+        context: The type of the graph's context.
+        name: The graph's name in drawings and traces.
+        checkpointer: The graph's checkpointer.
+    """
+    shown: LoopGraph = turn.copy({"checkpointer": None})  # nobody reads the agent's checkpoints through it
+
+    async def converse(state: MessagesState) -> Any:
+        assert shown is not None, "LangGraph finds the subgraph of a node in the closure of its function"
+        return await run(state)
+
+    builder = StateGraph[MessagesState, Any, Any, Any](MessagesState, context_schema=context)
+    builder.add_node(node, converse)
+    builder.add_edge(START, node)
+    builder.add_edge(node, END)
+    return builder.compile(checkpointer=checkpointer, name=name)
+
+
+class AnswerPieces:
+    """Tells the callbacks of a node what its turn answers, piece by piece, as a chat model does.
+
+    `stream_mode="messages"` and traces are made of these callbacks. Each step of the conversation is a message of its
+    own, because the text of a step that ends in calls is not the answer.
+
+    Args:
+        node: The node.
+        asked: The person's message.
+
+    Attributes:
+        message_id: The id of the last message; None if there is none.
+    """
+
+    def __init__(self, node: OuterNode, asked: str) -> None:
+        manager = node.get("callbacks")
+        self._manager = manager if isinstance(manager, AsyncCallbackManager) and manager.handlers else None
+        self._asked = asked
+        self._run: AsyncCallbackManagerForLLMRun | None = None
+        self._text = ""
+        self._replaced = 0
+        self.message_id: str | None = None
+
+    async def take(self, event: Event) -> None:
+        """Tell the callbacks of one event of the turn."""
+        match event:
+            case TextDelta(text=text, step=step):
+                await self._add(event.turn_id, text, step)
+            case TextReplaced(text=text, step=step):  # pieces cannot be taken back, so another message begins
+                self._text = text
+                await self.end()
+                self._replaced += 1
+                if text:
+                    await self._add(event.turn_id, text, step or 0)
+            case StepEnded():
+                await self.end()
+            case _:
+                pass
+
+    async def _add(self, turn_id: str, text: str, step: int) -> None:
+        if self._manager is None:
+            return
+        if self._run is None:
+            asked: list[list[BaseMessage]] = [[HumanMessage(self._asked)]]
+            [self._run] = await self._manager.on_chat_model_start({"name": "answer"}, asked, name="answer")
+            self._text = ""
+            self.message_id = ".".join([turn_id, *map(str, filter(None, (step, self._replaced)))])
+        self._text += text
+        chunk = ChatGenerationChunk(message=AIMessageChunk(content=text, id=self.message_id))
+        await self._run.on_llm_new_token(text, chunk=chunk)
+
+    async def end(self) -> None:
+        """Tell the callbacks that the current message is complete."""
+        run, self._run = self._run, None
+        if run is not None:
+            message = AIMessage(content=self._text, id=self.message_id)
+            await run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]))
 
 
 def ask(payload: Mapping[str, Any]) -> Any:
@@ -113,15 +214,15 @@ def _messages(value: Any) -> list[Any]:
         return []
 
 
-def answer_update(key: str, text: str, turn_id: str) -> dict[str, Any]:
+def answer_update(key: str, text: str, message_id: str) -> dict[str, Any]:
     """Return an update of the state: a message of the agent for `messages`, the text for another key.
 
     Args:
         key: The key.
         text: The answer.
-        turn_id: The id of the message, so that the same turn never adds a second one.
+        message_id: The id of the message, so that the same turn never adds a second one.
     """
-    return {key: [AIMessage(content=text, id=turn_id)] if key == MESSAGES else text}
+    return {key: [AIMessage(content=text, id=message_id)] if key == MESSAGES else text}
 
 
 class ToolWaits(ThreadPaused, ToolException):
@@ -145,7 +246,10 @@ def langchain_tool(name: str, description: str, run: Callable[[str], Awaitable[s
 
 __all__ = [
     "MESSAGES",
+    "AnswerPieces",
     "LangChainTool",
+    "MessagesGraph",
+    "OuterNode",
     "OuterRuntime",
     "ToolWaits",
     "answer_update",
@@ -154,8 +258,11 @@ __all__ = [
     "has_checkpointer",
     "langchain_tool",
     "message_text",
+    "messages_graph",
+    "node_config",
     "node_runtime",
     "outer_runtime",
     "outer_thread_id",
+    "server_user",
     "task_key",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -20,6 +20,9 @@ from ..memory.attachments import AttachmentSource
 from ..role_resolution import ResolvedRole
 from ..storage import Lease, Transaction
 from .shape import SUBAGENT, Work
+
+if TYPE_CHECKING:
+    from .outer import OuterNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,7 @@ class TurnRequest:
         tiers: The tiers whose stored roles it has; None is all of them.
         on_behalf_of: The member that the turn runs for; `root` if it is a turn of no member.
         sender: The member whose message begins the turn; None if no member's message does.
+        node: The node of a graph that shows the turn as its subgraph, if one runs it. It is not stored.
     """
 
     kind: TurnKind
@@ -87,6 +91,7 @@ class TurnRequest:
     tiers: tuple[Tier, ...] | None = None
     on_behalf_of: str = ROOT
     sender: str | None = None
+    node: OuterNode | None = field(default=None, repr=False, compare=False)
 
     @property
     def author(self) -> str:

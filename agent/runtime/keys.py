@@ -257,7 +257,10 @@ class KeyedStarts:
                     continue  # all pauses were answered since the record was read
                 return outcome
             how = Resumption(
-                UNSET if work.role is None else work.role, prompt=work.request.prompt, output=work.request.output
+                UNSET if work.role is None else work.role,
+                prompt=work.request.prompt,
+                output=work.request.output,
+                node=work.request.node,
             )
             recording = Recording(parts.recorder, found, again=True)
             resumed = ResumedTurn(

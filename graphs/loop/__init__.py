@@ -8,7 +8,6 @@ from .graph import (
     conversation_graph,
     node_of,
     task_graph,
-    turn_graph,
 )
 from .loop import HostTask, LoopState, first_state, run_graph
 from .subagents import ComposedTasks, SubagentParams, SubagentResult, Subagents, WorkerLoop, WorkerTasks
@@ -33,5 +32,4 @@ __all__ = [
     "node_of",
     "run_graph",
     "task_graph",
-    "turn_graph",
 ]

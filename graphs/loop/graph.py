@@ -15,7 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from ..shape import SKILL, SUBAGENT
+from ..shape import SKILL
 from .loop import LoopState, compose, run_of, think
 
 THINK: Final = "think"
@@ -34,11 +34,6 @@ def node_of(shape: str) -> str:
     """The name of the node of a shape's tasks: its key, as far as LangGraph and this graph leave it free."""
     taken = shape in (THINK, ACT, COMPOSER) or shape in LoopState.__annotations__  # a node and a channel share no name
     return COMPOSER if shape == SKILL else ACT if taken else shape
-
-
-def turn_graph() -> LoopGraph:
-    """The graph of a conversation's turn with workers alone: `turn_graph().get_graph().draw_mermaid()` draws it."""
-    return conversation_graph(None, {SUBAGENT: worker_graph()})
 
 
 def conversation_graph(saver: Any, tasks: Subgraphs) -> LoopGraph:

@@ -42,7 +42,7 @@ from ...signatures.calling import memory_fields
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
 from ..history import result_text
-from ..nesting import LEASE, apart, chain_callbacks, nested, node_config
+from ..nesting import LEASE, apart, chain_callbacks, nested, node_config, shown
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched, raise_first
 from .tools import Tools
@@ -435,6 +435,7 @@ async def run_graph(
     context: Any,
     steps: int | None = None,
     within: RunnableConfig | None = None,
+    shown_by: RunnableConfig | None = None,
 ) -> dict[str, Any]:
     """Run a compiled graph to its end. Start and recovery both use this function (D8).
 
@@ -445,6 +446,7 @@ async def run_graph(
         context: The context that its nodes get.
         steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
         within: The config of the node that runs it as its subgraph; None runs it on its own.
+        shown_by: The config of the node of another graph that shows a turn, which runs on its own.
     """
     options = turn.services.options
     config: RunnableConfig = {
@@ -453,6 +455,8 @@ async def run_graph(
     }
     if within is not None:
         config = nested(within)
+    elif shown_by is not None:
+        config = shown(config, by=shown_by)
     config["recursion_limit"] = 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps
     mode = DURABILITY.get()
     extra: dict[str, Any] = {"durability": mode} if graph.checkpointer else {}
@@ -539,7 +543,7 @@ def run_of(runtime: Runtime[Any]) -> Run:
     run: Run | None = runtime.context
     if run is None:
         raise FunctionInvalid(
-            "the graph of a turn runs only in a turn of an agent, and is here for a drawing",
-            remedy="begin a turn with agent.thread(...).converse(...)",
+            "the graph of a turn runs only in a turn of an agent",
+            remedy="run agent.graph(), or begin a turn with agent.thread(...).converse(...)",
         )
     return run

@@ -2,9 +2,10 @@
 
 The files in `tests/golden` hold it, and a test compares. `PYTHONPATH=.dev:tests python -P tests/support/golden.py`
 writes them: a change of what others rely on is then a change of these files, which a reviewer sees. It also writes the
-tables of errors, events, settings and services into the pages, and the page of commands.
+tables of errors, events, settings and services into the pages, the page of commands, and the drawing in the README.
 """
 
+import asyncio
 import dataclasses
 import enum
 import importlib
@@ -20,6 +21,7 @@ import typer
 from pydantic import BaseModel
 
 import worldagent
+from support import drawing
 from support.house import ROOT
 from support.pages import DOCS, TABLES, pages, write_rows
 from worldagent import Settings
@@ -256,3 +258,4 @@ if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
     for (name, first), made in TABLES.items():
         write_rows(DOCS / name, first, made())
+    drawing.write(asyncio.run(drawing.drawing()))

@@ -29,7 +29,7 @@ ALL_PAIRS = [(waits, fails) for waits in KINDS for fails in KINDS if waits != fa
 
 async def test_each_kind_of_task_is_a_node_with_its_subgraph(tmp_path: Path) -> None:
     async with step_agent(tmp_path / "home", Counted()) as agent:
-        graph = agent.graph()
+        graph: Any = dict(agent.graph().get_subgraphs())["converse"]
         subgraphs = dict(graph.get_subgraphs(recurse=True))
         drawn = graph.get_graph(xray=True)
     assert {node for node in graph.nodes if not node.startswith("__")} == {
@@ -252,6 +252,6 @@ async def test_two_workers_at_once_have_namespaces_of_their_own(tmp_path: Path) 
 
 def test_the_keys_of_langgraph_are_those_that_it_uses() -> None:
     names = {"CHECKPOINTER": "CONFIG_KEY_CHECKPOINTER", "DURABILITY": "CONFIG_KEY_DURABILITY"}
-    names |= {"RUNTIME": "CONFIG_KEY_RUNTIME", "NAMESPACE": "CONFIG_KEY_CHECKPOINT_NS"}
+    names |= {"RUNTIME": "CONFIG_KEY_RUNTIME", "STREAM": "CONFIG_KEY_STREAM", "NAMESPACE": "CONFIG_KEY_CHECKPOINT_NS"}
     for ours, theirs in names.items():
         assert getattr(nesting, ours) == getattr(constants, theirs)
