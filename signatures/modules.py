@@ -134,10 +134,12 @@ def check_inputs(module: dspy.Module, names: Collection[str], *, what: str) -> N
         problems = [f"it lacks {missing}"] if missing else []
         problems += [f"the module has no input for {unknown}"] if unknown else []
         known = needed if taken is None else taken
-        raise FunctionInvalid(
-            f"the model `params` does not fit {what}: {' and '.join(problems)}",
-            remedy=f"name its fields as the inputs of the module, which are {list(known)}",
-        )
+        remedy = f"name its fields as the inputs of the module, which are {list(known)}"
+        if ROLE in missing:
+            remedy = (
+                "write role=None there, and pass it to no predictor: the agent adds the role where the model is called"
+            )
+        raise FunctionInvalid(f"the model `params` does not fit {what}: {' and '.join(problems)}", remedy=remedy)
 
 
 def _inputs_of(module: dspy.Module, method: Callable[..., Any]) -> tuple[list[str], list[str] | None]:

@@ -209,6 +209,11 @@ class NotAwaited(Twice):
         return self.forward(question)
 
 
+class NeedsRole(Twice):
+    def forward(self, question: str, role: str) -> dspy.Prediction:
+        return super().forward(question)
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "no module": (lambda: 3, "must be a dspy.Module, got 'int'; pass an instance"),
     "None": (lambda: None, "must be a dspy.Module, got 'NoneType'; pass an instance"),
@@ -220,6 +225,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a function": (lambda: price, "must be a dspy.Module, got 'function'; pass an instance"),
     "no forward": (dspy.Module, r"has neither `forward` nor `aforward`; write one of them"),
     "a model of its own": (with_own_model, "has a model of its own"),
+    "a role that it needs": (NeedsRole, r"it lacks \['role'\]; write role=None there"),
     "a role that is no text": (lambda: dspy.Predict("question, role: int -> answer"), "'role' of .* is not a text"),
     "no fitting predictor": (lambda: dspy.Predict("question -> reply"), "has the fields of 'Answer'"),
 }

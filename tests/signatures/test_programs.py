@@ -395,7 +395,10 @@ OWN_CODE: dict[str, tuple[Any, str]] = {
     ),
     "patched": (patched, "a 'Program', .*such as module.predict, or"),
     "predictor": (lambda program: Shouting(program.signature), "a 'Shouting', .*one predictor; run the module itself"),
-    "no predictor": (lambda program: dspy.ReAct("message -> reply", tools=[]), "a 'ReAct', .*; run the module itself"),
+    "no predictor": (
+        lambda program: dspy.ReAct(converse_signature(None), tools=[]),
+        "a 'ReAct', .*; run the module itself",
+    ),
 }
 
 
