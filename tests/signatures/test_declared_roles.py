@@ -18,6 +18,7 @@ from worldagent.autonomy import agent_node, llm_node
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import module_shape
+from worldagent.signatures import Converse
 from worldagent.signatures.signature import ROLE_DESCRIPTION
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
@@ -115,6 +116,33 @@ async def test_plain_prompts_are_those_of_a_signature_without_the_field(
 async def test_a_role_without_a_description_has_the_usual_one(tmp_path: Path) -> None:
     expected = await prompts(tmp_path / "undeclared", judging(), KEEPER)
     assert await prompts(tmp_path / "declared", judging(str, about=None), KEEPER) == expected
+
+
+def scene(annotation: Any, doc: str | None) -> Any:
+    """A class of the conversation that describes the role, if it has an annotation."""
+    kinds, fields = {"weather": str}, {"weather": dspy.InputField()}
+    if annotation is not None:
+        kinds, fields = {"role": annotation, **kinds}, {"role": dspy.InputField(desc=ABOUT), **fields}
+    own = {"__annotations__": kinds, "__module__": __name__, **({} if doc is None else {"__doc__": doc}), **fields}
+    return type(Converse)("Scene", (Converse,), own)
+
+
+@pytest.mark.parametrize("doc", [DOC, None], ids=["docstring", "no docstring"])
+@pytest.mark.parametrize("annotation", ANNOTATIONS)
+async def test_plain_prompts_of_a_conversation_are_those_of_a_class_that_does_not_describe_the_role(
+    tmp_path: Path, annotation: str, doc: str | None
+) -> None:
+    seen: list[list[str]] = []
+    for name, kind in (("undeclared", None), ("declared", ANNOTATIONS[annotation])):
+        lm = ScriptedLM([{"reply": "Good."}] * 2)
+        async with scripted_agent(tmp_path / name, lm, converse=scene(kind, doc)) as agent:
+            for role in (None, KEEPER):
+                await agent.thread(str(role)).converse("Hi", inputs={"weather": "rain"}, role=role)
+        seen.append([json.dumps([call.system, call.messages]) for call in lm.calls])
+        assert [call.role for call in lm.calls] == [None, SECRET]
+    (plain, roled), declared = seen
+    assert declared == [plain, roled.replace(ROLE_DESCRIPTION, ABOUT)]
+    assert_no_role_leak([tmp_path], SECRET)
 
 
 class Text(BaseModel):
