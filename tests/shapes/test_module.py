@@ -209,9 +209,14 @@ class NotAwaited(Twice):
         return self.forward(question)
 
 
-class NeedsRole(Twice):
+class NeedsRole(dspy.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = dspy.Predict(Answer)
+
     def forward(self, question: str, role: str) -> dspy.Prediction:
-        return super().forward(question)
+        made: dspy.Prediction = self.answer(question=question, role=role)
+        return made
 
 
 REFUSED: dict[str, tuple[Any, str]] = {

@@ -1,6 +1,7 @@
 """R18: a Signature declares `role`. Without a role its prompt is that of a Signature that never declared it."""
 
 import json
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def scene(annotation: Any, doc: str | None) -> Any:
     if annotation is not None:
         kinds, fields = {"role": annotation, **kinds}, {"role": dspy.InputField(desc=ABOUT), **fields}
     own = {"__annotations__": kinds, "__module__": __name__, **({} if doc is None else {"__doc__": doc}), **fields}
-    return type(Converse)("Scene", (Converse,), own)
+    return types.new_class("Scene", (Converse,), exec_body=lambda namespace: namespace.update(own))
 
 
 @pytest.mark.parametrize("doc", [DOC, None], ids=["docstring", "no docstring"])
