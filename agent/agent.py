@@ -805,7 +805,7 @@ class WorldAgent:
         checkpoints. The context is a `GraphContext` or a mapping with its fields.
 
         On a LangGraph server the account is the user that the server has authenticated, and a context with an account
-        or a role is refused, because the server stores it.
+        or a role is refused, because the server stores it. `worldagent.hosts.langgraph:graph` is the graph for one.
 
         Args:
             checkpointer: The graph's own checkpointer, which it needs to be interrupted while a turn waits for a
