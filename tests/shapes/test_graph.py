@@ -114,7 +114,7 @@ async def test_graph_sees_no_role_and_writes_no_checkpoint_of_ours(tmp_path: Pat
         around = {variable.name: value for variable, value in contextvars.copy_context().items()}
         seen.extend([state, dict(config), runtime.context, get_runtime().context, around])
         assert runtime.context is None
-        assert "novel/t" not in str(config), "it is taken for a part of the turn's own graph"
+        assert "novel/t" not in str(config["configurable"]), "it could use the checkpoints of the turn"
         return await two_lines(state)
 
     async with agent(tmp_path, compiled(look)) as poet:
