@@ -30,6 +30,7 @@ from dspy.adapters.utils import (
 from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.lm15 import (
     CacheConfig,
+    DataPart,
     Message,
     Reasoning,
     RefusalPart,
@@ -396,7 +397,7 @@ class RoleAdapter(dspy.ChatAdapter):
         shown = self._form(signature)
         if self._final and CALLS in shown.output_fields:  # no call is made, so none can invalidate the answer
             shown = shown.delete(CALLS)
-        text = "".join(part.text for part in response.message.parts if isinstance(part, TextPart | RefusalPart))
+        text = "".join(map(_text_of, response.message.parts))
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []
             fields = self._read_text(shown, text, calls)
@@ -649,6 +650,13 @@ def _with_summary(request: Request, summary: Any) -> Request:
 def _refuse(adapter: str, signature: Any, cause: BaseException | None = None) -> NoReturn:
     # The answer itself is left out, because a model can make it very long.
     raise AdapterParseError(adapter_name=adapter, signature=signature, lm_response="") from cause
+
+
+def _text_of(part: Any) -> str:
+    if isinstance(part, TextPart | RefusalPart):
+        return part.text
+    # For a schema with a choice, the engine replaces the JSON of an answer by its value.
+    return json.dumps(part.value) if isinstance(part, DataPart) else ""
 
 
 def _check_length(text: str) -> None:

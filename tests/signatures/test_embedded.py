@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 import pytest
@@ -15,6 +15,7 @@ from support.processes import run_script
 from worldagent import Role, WorldAgent
 from worldagent.core import events as ev
 from worldagent.harness import tool
+from worldagent.signatures import Converse
 from worldagent.signatures.engines.connect import ModelConnection, connect_model
 from worldagent.signatures.engines.grammars import GrammarUnfit, bounded
 from worldagent.signatures.engines.local import LocalModel, find_weights
@@ -182,6 +183,7 @@ async def test_control_tokens_of_tools_reach_engine_as_text(tmp_path: Path, bodi
 
 OPEN_AND_CLOSE = """
 import asyncio
+from worldagent.signatures import Converse
 from worldagent.signatures.engines.connect import connect_model
 
 async def main():
@@ -195,3 +197,28 @@ asyncio.run(main())
 async def test_a_model_that_was_asked_nothing_is_freed() -> None:
     # In a process of its own, because a model that is freed too early freezes its process.
     await run_script(OPEN_AND_CLOSE)
+
+
+class Moody(Converse):
+    """Answer as the keeper of a tavern would, in one short sentence."""
+
+    weather: str = dspy.InputField()
+    mood: Literal["glad", "sour"] = dspy.OutputField()
+
+
+@tool(risk="read_only")
+def seen(what: str) -> str:
+    """Tell where a thing was seen."""
+    return f"{what} hangs on the hook"
+
+
+@pytest.mark.requirement("T20")
+@pytest.mark.parametrize("tools", [(), (seen,)])
+async def test_further_outputs_are_in_the_json_of_an_answer(tmp_path: Path, tools: Any) -> None:
+    """For a schema with a choice, the engine gives the value of the JSON in place of its text."""
+    async with local_agent(tmp_path, tools=tools, converse=Moody) as agent:
+        stream = agent.thread("t").stream("Say hello.", inputs={"weather": "rain"}, role=Role("polite", "Be polite."))
+        turn, events = await streamed(stream)
+        again = await agent.thread("t").converse("Say goodbye.", inputs={"weather": "sun"})
+    assert turn.text == "".join(event.text for event in events if isinstance(event, ev.TextDelta))
+    assert {turn.outputs["mood"], again.outputs["mood"]} <= {"glad", "sour"}
