@@ -12,20 +12,17 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, get_type_hints, overload
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
-
 from ..core.errors import FunctionInvalid
+from ..graphs.shapes.signature import signature_worker, worker_of
 from ..harness import Function, Worker, tool
 from ..harness.worker import gives_text
 
 if TYPE_CHECKING:
     from ..signatures import Signature
 
-_CLOSED: Final = ConfigDict(extra="forbid", hide_input_in_errors=True)
 _ROLE: Final = "role"
 _ROLE_ARGUMENT: Final = re.compile(r"(?m)^( +)role(?: \([^)]*\))?:[ \t]*(.*(?:\n\1[ \t]+\S.*)*)\n?")
 _NO_ARGUMENTS: Final = re.compile(r"(?m)^Args:\n*(?=^\S|\Z)")
-_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @overload
@@ -33,20 +30,18 @@ def llm_node(signature: Signature, /, **options: Any) -> Worker: ...
 @overload
 def llm_node(**options: Any) -> Callable[[Signature], Worker]: ...
 def llm_node(signature: Signature | None = None, /, **options: Any) -> Any:
-    """Make an operator of a Signature of dspy: one call of a model, without tools.
-
-    Its instructions, its inputs and its outputs are those of the Signature. One output is the result; several are an
-    object with these fields. A declared `role` is not an input of the operator but the role of a task (R18).
+    """Make an operator of a Signature of dspy: a `worldagent.graphs.shapes.signature_worker` with memory.
 
     Args:
         signature: The class, when used as `@llm_node` without parentheses.
-        options: Fields of `Worker`, such as `name`, `description`, `model` or `limits`. The name is that of the class
-            in lower case with underscores, by default.
+        options: Fields of `Worker`, such as `name`, `description`, `model` or `limits`.
 
     Raises:
-        FunctionInvalid: It is no Signature, its field `role` is not an input for a text, or an option does not fit.
+        FunctionInvalid: As for `signature_worker`.
     """
-    return _of_signature(signature, options) if signature is not None else lambda given: _of_signature(given, options)
+    if signature is None:
+        return lambda given: llm_node(given, **options)
+    return signature_worker(signature, **{"memory": True, **options})
 
 
 def agent_node(
@@ -75,31 +70,6 @@ def agent_node(
     return lambda body: _of_function(body, named, options)
 
 
-def _of_signature(signature: Any, options: dict[str, Any]) -> Worker:
-    if not hasattr(signature, "input_fields") or not hasattr(signature, "output_fields"):
-        raise FunctionInvalid(
-            f"`llm_node` takes a Signature, got a {type(signature).__name__!r}",
-            remedy="decorate a subclass of dspy.Signature",
-        )
-    name = options.get("name") or _CAPITAL.sub("_", signature.__name__).lower()
-    about_role = ""
-    if _ROLE in signature.fields:
-        from ..signatures.signature import without_role  # this loads dspy, which a Signature has loaded already
-
-        declared, signature = signature, without_role(signature)
-        about_role = _field(declared.input_fields[_ROLE])[1].description or ""
-    outputs = {field: _field(info) for field, info in signature.output_fields.items()}
-    [first, *others] = outputs.values()
-    given: dict[str, Any] = {
-        "description": _first_paragraph(signature.instructions),
-        "input": _model(f"{name}_input", {field: _field(info) for field, info in signature.input_fields.items()}),
-        "output": _model(f"{name}_output", outputs) if others else first[0],
-        "about_role": about_role,
-        "memory": True,
-    }
-    return _worker(name, signature.instructions, given | options)
-
-
 def _of_function(body: Callable[..., Any], tools: list[str], options: dict[str, Any]) -> Worker:
     body, about_role = _without_role(body)
     made = tool(body, risk="read_only")  # reads its type hints and its docstring
@@ -117,7 +87,7 @@ def _of_function(body: Callable[..., Any], tools: list[str], options: dict[str, 
         "about_role": about_role,
         "memory": True,
     }
-    return _worker(options.get("name") or made.name, instructions, given | options)
+    return worker_of(options.get("name") or made.name, instructions, given | options)
 
 
 def _without_role(body: Any) -> tuple[Any, str]:
@@ -143,33 +113,6 @@ def _without_role(body: Any) -> tuple[Any, str]:
     found = _ROLE_ARGUMENT.search(documented)
     own.__doc__ = _NO_ARGUMENTS.sub("", _ROLE_ARGUMENT.sub("", documented)).rstrip()
     return own, "" if found is None else " ".join(found[2].split())
-
-
-def _worker(name: str, instructions: str, given: dict[str, Any]) -> Worker:
-    unknown = sorted(given.keys() - set(inspect.signature(Worker).parameters))
-    if unknown:
-        raise FunctionInvalid(
-            f"the operator {name!r} has the option {unknown[0]!r}, which no worker has",
-            remedy="see Worker for its fields",
-        )
-    made: dict[str, Any] = {**given, "name": name, "instructions": instructions}
-    return Worker(**made)
-
-
-def _model(name: str, fields: dict[str, tuple[Any, Any]]) -> type[BaseModel]:
-    made: type[BaseModel] = create_model(name, __config__=_CLOSED, **fields)  # type: ignore[call-overload] # by name
-    return made
-
-
-def _field(info: Any) -> tuple[Any, Any]:
-    """The type of a field of a Signature, and its declaration with the description that a person wrote."""
-    about = (info.json_schema_extra or {}).get("desc", "")
-    description = None if about.startswith("${") else about or None  # dspy's own is the name in braces
-    return info.annotation, Field(default=... if info.is_required() else info.default, description=description)
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.strip().split("\n\n", 1)[0].split())
 
 
 __all__ = ["agent_node", "llm_node"]

@@ -317,7 +317,7 @@ def shape_call(given: object, *, place: str = "shapes") -> str | None:
 
     Args:
         given: What was passed.
-        place: The argument; a module in `workers` becomes a worker.
+        place: The argument; a module or a Signature in `workers` becomes a worker.
 
     Returns:
         The remedy of an error; None for anything else.
@@ -332,6 +332,10 @@ def shape_call(given: object, *, place: str = "shapes") -> str | None:
                 f"write {where}=[{call}], with `from worldagent.graphs.shapes import {function}`, a name for KEY, "
                 "and pydantic models of what goes in and what comes out for PARAMS and RESULT"
             )
+    signature = getattr(sys.modules.get("dspy"), "Signature", None)
+    if place == "workers" and signature is not None and isinstance(given, type) and issubclass(given, signature):
+        name = given.__name__
+        return f"write workers=[signature_worker({name})], with `from worldagent.graphs.shapes import signature_worker`"
     return None
 
 

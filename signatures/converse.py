@@ -29,7 +29,7 @@ from .signature import (
     ROLE_DESCRIPTION,
     brief_instructions,
     check_signature,
-    describe_role,
+    describe_own_role,
     json_output,
 )
 
@@ -198,7 +198,7 @@ def _conversation(declared: Signature, instructions: str, memory: bool) -> Signa
 
 def _fields(declared: Signature, memory: bool) -> dict[str, Any]:
     fields: dict[str, Any] = dict(declared.fields)
-    if describe_role(declared) == ROLE_DESCRIPTION:  # then the field is added as to any Signature (R18)
+    if not describe_own_role(declared):  # then the field is added as to any Signature (R18)
         del fields[ROLE]
     if not memory:
         return fields

@@ -110,6 +110,12 @@ def describe_role(signature: Signature) -> str:
     return ROLE_DESCRIPTION if own in (None, "", f"${{{ROLE}}}") else str(own)  # dspy's own is the name in braces
 
 
+def describe_own_role(signature: Signature) -> str:
+    """The description of the field `role` that a Signature declares; empty if it declares none, or without one."""
+    found = describe_role(signature)
+    return "" if found == ROLE_DESCRIPTION else found
+
+
 def with_role(signature: Signature, description: str | None = None) -> Signature:
     """The form with a role: `role` is the last input field (D2). The instructions are those of the plain form.
 

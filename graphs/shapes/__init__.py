@@ -7,6 +7,7 @@ from .langchain import langchain_tools
 from .map import MapParams, MapResult, map_shape
 from .module import module_shape, module_worker
 from .sandbox import SandboxLimits
+from .signature import signature_worker
 
 __all__ = [
     "CompactionParams",
@@ -23,4 +24,5 @@ __all__ = [
     "map_shape",
     "module_shape",
     "module_worker",
+    "signature_worker",
 ]

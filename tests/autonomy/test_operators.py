@@ -133,7 +133,7 @@ def test_what_makes_no_operator_is_refused() -> None:
 
     with pytest.raises(FunctionInvalid, match=r"'bare' has no docstring; say in it"):
         agent_node()(bare)
-    with pytest.raises(FunctionInvalid, match=r"takes a Signature, got a 'function'"):
+    with pytest.raises(FunctionInvalid, match=r"must be a subclass of dspy.Signature, got a 'function'"):
         llm_node(bare)  # type: ignore[call-overload] # what is refused
     with pytest.raises(FunctionInvalid, match=r"'company' has the option 'colour', which no worker has"):
         agent_node(colour="red")(company)
