@@ -1,5 +1,6 @@
 """`WorldAgent(converse=...)`: a subclass of `Converse` with instructions, inputs and outputs of its own."""
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from support.agents import open_pauses, scripted_agent, streamed
 from worldagent import Approve, Memory, Role, WorldAgent, tool
 from worldagent.agent import Trigger
+from worldagent.agent.optimising import Training, optimise_program
 from worldagent.core import events as ev
 from worldagent.core.errors import (
     FunctionInvalid,
@@ -536,3 +538,34 @@ async def test_long_threads_with_inputs_are_cut_to_their_bounds(tmp_path: Path) 
         for number in range(6):
             await agent.thread("t").converse(f"{number}", inputs={"weather": "rain " * 50, "guests": number})
     assert len(lm.calls[-1].messages) < 7
+
+
+class Sized(Converse):
+    """Say something about the number."""
+
+    unit: str = dspy.InputField()
+    size: Literal["small", "large"] = dspy.OutputField()
+
+
+@T20
+async def test_an_optimised_program_of_a_class_can_score_its_outputs(tmp_path: Path) -> None:
+    """The model gives the right size once an answer of an example shows how."""
+
+    def reply(call: ScriptedCall) -> Any:
+        shown = any(speaker == "assistant" for speaker, _ in call.messages)
+        is_easy = call.fields["message"] == "1"
+        return {"reply": "A number.", "size": "small" if is_easy or shown else "large"}
+
+    lines = [{"message": str(number), "unit": "feet", "reply": "", "size": "small"} for number in range(1, 9)]
+    file = tmp_path / "examples.jsonl"
+    file.write_text("\n".join(map(json.dumps, [lines[0], *lines])))
+
+    def metric(example: Any, found: Any, trace: Any = None) -> float:
+        return float(example.size == found.size)
+
+    training = Training(examples=file, metric=metric, optimizer="bootstrap")
+    async with scripted_agent(tmp_path / "home", ScriptedLM(reply), converse=Sized) as agent:
+        optimised = await asyncio.wait_for(optimise_program(agent, "Converse", training), 60)
+        await agent.use_program("Converse", optimised.program)
+        turn = await agent.thread("t").converse("12", inputs={"unit": "feet"})
+    assert turn.outputs == {"size": "small"}
