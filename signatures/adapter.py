@@ -654,7 +654,7 @@ def _refuse(adapter: str, signature: Any, cause: BaseException | None = None) ->
 
 def _text_of(part: Any) -> str:
     if isinstance(part, TextPart | RefusalPart):
-        return part.text
+        return str(part.text)
     # For a schema with a choice, the engine replaces the JSON of an answer by its value.
     return json.dumps(part.value) if isinstance(part, DataPart) else ""
 
@@ -783,12 +783,15 @@ def answer_field(signature: Signature) -> str | None:
     return names[0] if len(names) == 1 else next((name for name in names if _is_marked(outputs[name])), None)
 
 
-@lru_cache(maxsize=256)  # every message of a prompt asks for them
-def further_fields(signature: Signature) -> frozenset[str]:
-    """The names of the output fields next to the one that is marked as the answer."""
+def _further_fields(signature: Signature) -> frozenset[str]:
     names, outputs = answer_fields(signature), signature.output_fields
     further = frozenset(name for name in names if not _is_marked(outputs[name]))
     return further if len(further) < len(names) else frozenset()
+
+
+_cached: Any = lru_cache(maxsize=256)  # mypy takes no class for a key
+further_fields: Callable[[Signature], frozenset[str]] = _cached(_further_fields)
+"""The names of the output fields next to the one that is marked as the answer. Every message of a prompt needs them."""
 
 
 def _is_marked(info: Any) -> bool:

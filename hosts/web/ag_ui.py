@@ -259,7 +259,7 @@ class _Translation:
         for call_id in self._answered:
             if call_id in self._called - open_:
                 yield self._result(call_id, "rejected")
-        state = {"thread": self._thread, "turn": turn.id, "status": turn.status, "pauses": waiting}
+        state: dict[str, Any] = {"thread": self._thread, "turn": turn.id, "status": turn.status, "pauses": waiting}
         if turn.outputs:
             state["outputs"] = turn.outputs
         yield _made(StateSnapshotEvent, "STATE_SNAPSHOT", snapshot=state)

@@ -35,7 +35,7 @@ async def test_the_sidecars_tools_take_inputs_and_answer_with_outputs(tmp_path: 
     sidecar = Sidecar(agents(tmp_path, lm=lm, converse=Tidal), tokens=known)
     async with served(sidecar) as url, caller_of(url, "auto", "ana") as ana:
         said = (await ana("converse", thread="t", text="Tide?", inputs=NORTH))["turn"]
-        fired = {"schedule": "s", "fired_at": "2030-01-01T00:00:00Z"}
+        fired: dict[str, Any] = {"schedule": "s", "fired_at": "2030-01-01T00:00:00Z"}
         ran = (await ana("run_scheduled", thread="u", **fired, inputs=NORTH))["turn"]
         read = await ana("events", turn_id=said["id"])
         [asked, answer] = (await ana("history", thread="t"))["messages"]

@@ -53,9 +53,9 @@ async def test_a_submitted_message_has_its_inputs(tmp_path: Path) -> None:
     async with working(tmp_path, lm, converse=Tidal) as (agent, _):
         submission = await agent.submit(ASKED, thread=agent.thread("t"), key="1")
         turn = await asyncio.wait_for(submission.wait(), 20)
-        [*_, last] = [event async for event in submission.events()]
+        events: list[Any] = [event async for event in submission.events()]
     assert (turn.text, turn.outputs) == ("It rises.", {"level": 3})
-    assert last.outputs == {"level": 3}
+    assert events[-1].outputs == {"level": 3}
     assert lm.calls[0].fields["harbour"] == "north"
 
 

@@ -74,7 +74,8 @@ def after_a_call(name: str, arguments: dict[str, Any], form: Any, **more: Any) -
 
 
 def keeper(home: Path, lm: Any, **more: Any) -> WorldAgent:
-    return scripted_agent(home, lm, **{"converse": Moody, "identity": "You are Bo.", **more})
+    given: dict[str, Any] = {"converse": Moody, "identity": "You are Bo.", **more}
+    return scripted_agent(home, lm, **given)
 
 
 # --- inputs and outputs -----------------------------------------------------------------------------------------------
