@@ -36,7 +36,7 @@ _TEXT_EVENTS: Final = frozenset(
 _TEXT_FIELDS: Final[Mapping[type, Mapping[str, Any]]] = {
     ev.CallStarted: {"arguments": None},  # captured separately, if capture is on
     ev.TaskStarted: {"arguments": None},
-    ev.TurnEnded: {"text": ""},
+    ev.TurnEnded: {"text": "", "outputs": {}},
     ev.AnswerChecked: {"findings": ""},
     ev.PlanRejected: {"reason": ""},
     ev.PauseOpened: {"arguments": {}, "question": None, "options": None, "answer_schema": None, "reason": ""},

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import open_pauses, scripted_agent, streamed
+from support.leaks import Kept
 from worldagent import Approve, Memory, Role, WorldAgent, tool
 from worldagent.agent import Trigger
 from worldagent.agent.optimising import Training, optimise_program
@@ -516,6 +517,19 @@ async def test_examples_and_programs_have_the_further_fields(tmp_path: Path, for
             assert (await agent.thread("u").converse("A hat?", inputs=RAIN)).outputs == OUTPUTS
         assert "[[ ## weather ## ]]\nfog" in lm.calls[0].text
         assert "[[ ## mood ## ]]\nsour" in lm.calls[0].text
+
+
+@T20
+async def test_traces_hold_neither_inputs_nor_outputs(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"reply": "A hat, then.", "mood": "glad", "signs": [{"text": "CEDAR-SIGN"}]}])
+    sink = Kept()
+    async with keeper(tmp_path, lm, trace=sink) as agent:
+        turn = await agent.thread("t").converse("A hat?", inputs={"weather": "COPPER-RAIN"})
+    home = b"".join(file.read_bytes() for file in tmp_path.rglob("*trace*") if file.is_file())
+    kept = repr(sink.items) + home.decode(errors="replace")
+    assert turn.id in kept
+    assert "CEDAR-SIGN" not in kept
+    assert "COPPER-RAIN" not in kept
 
 
 @T20
