@@ -7,6 +7,7 @@ import pytest
 from support.databases import rows_of
 from support.make_home import restore
 from support.make_waiting_home import PAID, ROLE, WAITING, opened
+from worldagent import Role
 from worldagent.agent import UNSET
 from worldagent.autonomy import Gateway
 from worldagent.core.pauses import Approve
@@ -14,7 +15,7 @@ from worldagent.scheduling import Schedules
 
 pytestmark = pytest.mark.requirement("T4")
 
-ROLED = dict.fromkeys(("skill", "mixed", "host skill"), ROLE)
+ROLED: dict[str, Role] = dict.fromkeys(("skill", "mixed", "host skill"), ROLE)
 """The threads whose turn began with a call role."""
 
 TEXTS = {
