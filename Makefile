@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup link demo test coverage check docs pictures bench soak format lock clean
+.PHONY: help setup link demo test coverage check docs pictures bench soak lowest format lock clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -100,6 +100,15 @@ bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
 soak: $(READY) ## The long tests: every leak case, kills, cancelling at every step, property tests with more examples
 	$(RUN) pytest -m soak -n $(JOBS) --dist worksteal --timeout 3600
 	HYPOTHESIS_PROFILE=soak $(RUN) pytest $$(grep -rl --include='*.py' '^@given' tests) -n $(JOBS) --dist worksteal --timeout 3600
+	$(MAKE) lowest
+
+# Turns and what they are made of, on LangGraph and dspy as old as pyproject.toml allows.
+LOWEST := .venv/lowest
+lowest: $(READY) ## The tests of turns on the oldest versions that pyproject.toml allows, in an environment of their own
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -P -m pip install -qq uv
+	$(LOWEST)/bin/uv pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[all,dev]'
+	$(LOWEST)/bin/python -P -m pytest -n $(JOBS) --dist worksteal -m 'not soak and not local' tests/signatures tests/turns tests/shapes tests/workers tests/leaks
 
 format: $(READY) ## Put the code into its standard form
 	$(RUN) ruff check --fix

@@ -13,7 +13,7 @@ from langgraph.config import get_config
 from langgraph.pregel.protocol import StreamChunk, StreamProtocol
 from langgraph.runtime import Runtime
 
-# Keys in `configurable` of the config of a node. `tests/house/test_langgraph_keys.py` fails if LangGraph renames one.
+# Keys in `configurable` of the config of a node. `tests/turns/test_subgraphs.py` fails if LangGraph renames one.
 CHECKPOINTER: Final = "__pregel_checkpointer"
 DURABILITY: Final = "__pregel_durability"
 RUNTIME: Final = "__pregel_runtime"
