@@ -814,7 +814,7 @@ class WorldAgent:
 
         Raises:
             AgentClosed: The agent is not open.
-            InvalidArgument: `account` is no valid id.
+            InvalidArgument: `account` is not a valid id.
         """
         from .graph import graph_of
 

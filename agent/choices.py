@@ -324,7 +324,7 @@ def converse_class(given: object) -> ConverseClass | None:
     """Return the class of an agent's conversation; None if it has none of its own.
 
     Raises:
-        FunctionInvalid: It is no subclass of `Converse`, or has a field that cannot be one.
+        FunctionInvalid: It is not a subclass of `Converse`, or one of its fields is not possible.
     """
     if given is None:
         return None

@@ -182,10 +182,10 @@ class _NodeTurn:
     """
 
     def __init__(self, thread: Thread, text: str, key: str, runtime: OuterRuntime) -> None:
-        from ..graphs.outer import node_config
+        from ..graphs.outer import view_of_node
 
-        self._node = node_config()
-        self._thread, self._text, self._key, self._runtime = within_node(thread, self._node), text, key, runtime
+        self._view = view_of_node()
+        self._thread, self._text, self._key, self._runtime = within_node(thread, self._view), text, key, runtime
         self.message_id: str | None = None
 
     async def run(self) -> Turn:
@@ -259,8 +259,7 @@ class _NodeTurn:
         async with AsyncExitStack() as opened:
             with apart():  # the turn runs in a task of its own, which must not see the graph
                 await opened.enter_async_context(stream)
-            pieces = AnswerPieces(self._node, self._text)
-            opened.push_async_callback(pieces.end)
+            pieces = await opened.enter_async_context(AnswerPieces(self._view, self._text))
             async for event in stream:
                 self._runtime.stream_writer(event.model_dump(mode="json"))
                 await pieces.take(event)

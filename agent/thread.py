@@ -31,7 +31,7 @@ from .threads import ThreadState
 from .turns import Trigger, Turn, TurnStream
 
 if TYPE_CHECKING:
-    from ..graphs.outer import OuterNode
+    from ..graphs.outer import NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Thread:
     _on_behalf_of: str = field(default=ROOT, repr=False, kw_only=True)
     _sender: str | None = field(default=None, repr=False, kw_only=True)
     _marks: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
-    _node: OuterNode | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _view: NodeView | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -378,7 +378,7 @@ class Thread:
         With `detach` the turn continues after the block is left, and is recorded from now on if it was not before.
         `subagents` is as for `stream`.
         """
-        how = replace(_resumption(role, on_role_change, skill, output, context), node=self._node)
+        how = replace(_resumption(role, on_role_change, skill, output, context), view=self._view)
         return self._runner.resume(self.scope, answers or {}, how, deltas=_deltas(subagents), detach=detach)
 
     async def repeats(self, key: str) -> bool:
@@ -647,7 +647,7 @@ class Thread:
             example=self._kept(example),
             on_behalf_of=self._on_behalf_of,
             sender=self._sender,
-            node=self._node,
+            view=self._view,
         )
 
     def _kept(self, example: bool) -> bool:
@@ -785,9 +785,9 @@ def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: 
     return replace(thread, _on_behalf_of=member, _sender=sender, _marks=tuple(sorted(set(marks))))
 
 
-def within_node(thread: Thread, node: OuterNode) -> Thread:
-    """Return a handle whose streamed turns the graph of `node` shows as subgraphs of that node."""
-    return replace(thread, _node=node)
+def within_node(thread: Thread, view: NodeView) -> Thread:
+    """Return a handle whose streamed turns are shown as subgraphs of a node; see `graphs.nesting.view_of`."""
+    return replace(thread, _view=view)
 
 
 def _deltas(subagents: bool) -> Deltas:

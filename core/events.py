@@ -178,9 +178,10 @@ class TaskEnded(_Event):
 class TaskDelta(UnnumberedEvent):
     """More of what the model of a worker or a skill says, if the stream asks for it with `subagents`.
 
-    Append it to the text of this kind, task and step. A higher `attempt` replaces all that the step has sent, of all
-    kinds: the model is asked again, or the text was withdrawn, which an empty text says. The text of the last step of a
-    task that is `done` is what it gives; that of earlier steps came before calls, or could not be used.
+    Append it to the text of this kind, task and step. A higher `attempt` replaces everything that the step has sent,
+    whatever its kind. The attempt rises when the model is asked again, and when text is withdrawn; then the text is
+    empty. The text of the last step of a task that is `done` is its result. Text of earlier steps came before calls, or
+    could not be used.
     """
 
     task_id: str
@@ -190,19 +191,19 @@ class TaskDelta(UnnumberedEvent):
 
 
 class TaskTextDelta(TaskDelta):
-    """More of the text of a worker or a skill, if the stream asks for it with `subagents`; see `TaskDelta`."""
+    """More of the text of a worker or a skill, if the stream asks for it with `subagents`."""
 
     type: Literal["task_text_delta"] = "task_text_delta"
 
 
 class TaskReasoningDelta(TaskDelta):
-    """More of the reasoning of the model of a worker or a skill, if its service shows it; see `TaskDelta`."""
+    """More of the reasoning of the model of a worker or a skill, if its service shows it."""
 
     type: Literal["task_reasoning_delta"] = "task_reasoning_delta"
 
 
 class TaskArgumentsDelta(TaskDelta):
-    """More of the arguments, as JSON, of a call that a worker or a skill asks for; see `TaskDelta`.
+    """More of the arguments, as JSON, of a call that a worker or a skill asks for.
 
     `call` is the place of the call in its step, from 0, and `tool` the name of the function. The call is made only if
     the gate allows it; then `CallStarted` or `TaskStarted` follows.

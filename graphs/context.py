@@ -319,7 +319,7 @@ class _TaskStep:
         self._attempt, self._begun = 0, False
 
     def listening(self, silent: Listener, field: str | None) -> Listener:
-        """A listener that emits them besides."""
+        """A listener that also emits the deltas of the task."""
 
         def before() -> None:
             silent.before()

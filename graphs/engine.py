@@ -406,7 +406,8 @@ class TurnEngine:
 
     def _offered_tools(self, signature: Signature) -> Tools:
         services = self.services
-        return Tools.of_conversation(signature, services.registry, services.policy, self.converse.outputs)
+        tools = Tools.of_conversation(signature, services.registry, services.policy)
+        return replace(tools, outputs=self.converse.outputs)
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
         """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""
@@ -680,7 +681,7 @@ class TurnEngine:
                     given, nodes = _continued(graph, found, otherwise=node)
                     if isinstance(run, Conversation):
                         await run.find(int(found["round"]), nodes)
-                values = await run_graph(graph, given, turn=turn, context=run, shown_by=request.node)
+                values = await run_graph(graph, given, turn=turn, context=run, view=request.view)
             finally:
                 del self._running[turn.turn_id]
             recalled = run.recalled if self.services.recall is not None and isinstance(run, Conversation) else ()

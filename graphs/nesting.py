@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
-from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.config import get_config
 from langgraph.pregel.protocol import StreamChunk, StreamProtocol
 from langgraph.runtime import Runtime
@@ -37,11 +37,6 @@ def apart() -> Generator[None]:
         var_child_runnable_config.reset(outer)
 
 
-def node_config() -> RunnableConfig:
-    """The config of the node that runs this code."""
-    return get_config()
-
-
 def nested(within: RunnableConfig) -> RunnableConfig:
     """The config with which a node runs a graph as its subgraph.
 
@@ -58,21 +53,20 @@ def nested(within: RunnableConfig) -> RunnableConfig:
     return {**within, "configurable": {**given, RUNTIME: own, CHECKPOINTER: None, DURABILITY: "async"}}
 
 
-def shown(config: RunnableConfig, by: RunnableConfig) -> RunnableConfig:
-    """The config of a turn whose graph another graph shows as the subgraph of its node.
+def view_of(node: RunnableConfig) -> RunnableConfig:
+    """What a turn gets of the node whose graph shows it as a subgraph: its callbacks, and its stream if it has one.
 
-    The turn has its own thread, checkpoints, context and metadata. It gets the callbacks of the node, and its stream if
-    a client asked for subgraphs.
+    LangGraph has a stream there if a client asked for subgraphs. The turn keeps its own thread, checkpoints, context
+    and metadata. The context of the node is left out: it can have the role, and the turn can outlive it (R7).
 
     Args:
-        config: The config of the turn alone.
-        by: The config of the node.
+        node: The config of the node.
     """
-    added: RunnableConfig = {"callbacks": by.get("callbacks")}
-    given = by.get("configurable", {})
+    view: RunnableConfig = {"callbacks": node.get("callbacks")}
+    given = node.get("configurable", {})
     outer: Any = given.get(STREAM)
     if outer is not None:
-        place = namespace_of(by)
+        place = namespace_of(node)
 
         def show(chunk: StreamChunk) -> None:
             where, mode, payload = chunk
@@ -81,8 +75,8 @@ def shown(config: RunnableConfig, by: RunnableConfig) -> RunnableConfig:
                 outer((place + where, mode, payload))
 
         own: Runtime[Any] = Runtime(stream_writer=given[RUNTIME].stream_writer)
-        added["configurable"] = {STREAM: StreamProtocol(show, outer.modes), RUNTIME: own}
-    return merge_configs(added, config)
+        view["configurable"] = {STREAM: StreamProtocol(show, outer.modes), RUNTIME: own}
+    return view
 
 
 def namespace_of(config: RunnableConfig) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerForLLMRun
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, ToolException
+from langgraph.config import get_config
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime, get_runtime
@@ -20,10 +21,10 @@ from ..core import digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
 from ..core.events import Event, StepEnded, TextDelta, TextReplaced
 from .loop import LoopGraph
-from .nesting import apart, has_checkpointer, node_config
+from .nesting import apart, has_checkpointer, view_of
 
 OuterRuntime: TypeAlias = Runtime[Any]
-OuterNode: TypeAlias = RunnableConfig
+NodeView: TypeAlias = RunnableConfig
 LangChainTool: TypeAlias = StructuredTool
 MessagesGraph: TypeAlias = CompiledStateGraph[MessagesState, Any, Any, Any]  # the input is what turns into messages
 
@@ -116,62 +117,78 @@ def messages_graph(
 
 
 class AnswerPieces:
-    """Tells the callbacks of a node what its turn answers, piece by piece, as a chat model does.
+    """Reports the answer of a turn to the callbacks of a node in pieces, as a chat model does.
 
     `stream_mode="messages"` and traces are made of these callbacks. Each step of the conversation is a message of its
-    own, because the text of a step that ends in calls is not the answer.
+    own, because the text of a step that ends in calls is not the answer. Use it as a context manager: a message that is
+    not complete at its end has failed.
 
     Args:
-        node: The node.
+        view: What the turn gets of the node.
         asked: The person's message.
 
     Attributes:
-        message_id: The id of the last message; None if there is none.
+        message_id: The id of the answer; None if no piece of it was reported.
     """
 
-    def __init__(self, node: OuterNode, asked: str) -> None:
-        manager = node.get("callbacks")
+    def __init__(self, view: NodeView, asked: str) -> None:
+        manager = view.get("callbacks")
         self._manager = manager if isinstance(manager, AsyncCallbackManager) and manager.handlers else None
         self._asked = asked
         self._run: AsyncCallbackManagerForLLMRun | None = None
         self._text = ""
-        self._replaced = 0
+        self._step = self._replaced = 0
         self.message_id: str | None = None
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and self._run is not None:
+            await self._run.on_llm_error(error)
+        else:
+            await self._end()
+
     async def take(self, event: Event) -> None:
-        """Tell the callbacks of one event of the turn."""
+        """Report one event of the turn."""
         match event:
             case TextDelta(text=text, step=step):
-                await self._add(event.turn_id, text, step)
+                self._step = step
+                await self._add(event.turn_id, text)
             case TextReplaced(text=text, step=step):  # pieces cannot be taken back, so another message begins
                 self._text = text
-                await self.end()
-                self._replaced += 1
+                await self._end()
+                self._step, self._replaced = self._step if step is None else step, self._replaced + 1
                 if text:
-                    await self._add(event.turn_id, text, step or 0)
-            case StepEnded():
-                await self.end()
+                    await self._add(event.turn_id, text)
+            case StepEnded(interim=interim):
+                await self._end()
+                self.message_id = None if interim else self.message_id
             case _:
                 pass
 
-    async def _add(self, turn_id: str, text: str, step: int) -> None:
+    async def _add(self, turn_id: str, text: str) -> None:
         if self._manager is None:
             return
         if self._run is None:
             asked: list[list[BaseMessage]] = [[HumanMessage(self._asked)]]
             [self._run] = await self._manager.on_chat_model_start({"name": "answer"}, asked, name="answer")
             self._text = ""
-            self.message_id = ".".join([turn_id, *map(str, filter(None, (step, self._replaced)))])
+            self.message_id = f"{turn_id}.{self._step}.{self._replaced}"
         self._text += text
         chunk = ChatGenerationChunk(message=AIMessageChunk(content=text, id=self.message_id))
         await self._run.on_llm_new_token(text, chunk=chunk)
 
-    async def end(self) -> None:
-        """Tell the callbacks that the current message is complete."""
+    async def _end(self) -> None:
         run, self._run = self._run, None
         if run is not None:
             message = AIMessage(content=self._text, id=self.message_id)
             await run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]))
+
+
+def view_of_node() -> NodeView:
+    """What a turn gets of the node that runs this code, whose graph shows it as a subgraph."""
+    return view_of(get_config())
 
 
 def ask(payload: Mapping[str, Any]) -> Any:
@@ -249,7 +266,7 @@ __all__ = [
     "AnswerPieces",
     "LangChainTool",
     "MessagesGraph",
-    "OuterNode",
+    "NodeView",
     "OuterRuntime",
     "ToolWaits",
     "answer_update",
@@ -259,10 +276,10 @@ __all__ = [
     "langchain_tool",
     "message_text",
     "messages_graph",
-    "node_config",
     "node_runtime",
     "outer_runtime",
     "outer_thread_id",
     "server_user",
     "task_key",
+    "view_of_node",
 ]

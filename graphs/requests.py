@@ -22,7 +22,7 @@ from ..storage import Lease, Transaction
 from .shape import SUBAGENT, Work
 
 if TYPE_CHECKING:
-    from .outer import OuterNode
+    from .outer import NodeView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class TurnRequest:
         tiers: The tiers whose stored roles it has; None is all of them.
         on_behalf_of: The member that the turn runs for; `root` if it is a turn of no member.
         sender: The member whose message begins the turn; None if no member's message does.
-        node: The node of a graph that shows the turn as its subgraph, if one runs it. It is not stored.
+        view: What the turn gets of the node whose graph shows it as a subgraph. It is not stored.
     """
 
     kind: TurnKind
@@ -91,7 +91,7 @@ class TurnRequest:
     tiers: tuple[Tier, ...] | None = None
     on_behalf_of: str = ROOT
     sender: str | None = None
-    node: OuterNode | None = field(default=None, repr=False, compare=False)
+    view: NodeView | None = field(default=None, repr=False, compare=False)
 
     @property
     def author(self) -> str:

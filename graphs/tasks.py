@@ -6,12 +6,11 @@ runs again gets the recorded answers of its model calls and other calls.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -242,20 +241,6 @@ async def dispatched(
         return value
     result = {"worker": function.name, "text": text_of(function, value)}
     return result if how.raw else shape.check_result(result)
-
-
-async def gather_all(running: Iterable[Awaitable[T]]) -> list[T]:
-    """Run several at once. If one fails, its failure is raised after the others have finished."""
-    outcomes = await asyncio.gather(*running, return_exceptions=True)
-    raise_first(outcomes)
-    return cast("list[T]", outcomes)
-
-
-def raise_first(outcomes: Iterable[object]) -> None:
-    """Raise the first exception among the outcomes of work that ran at once, if there is one."""
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
 
 
 def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:

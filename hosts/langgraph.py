@@ -4,8 +4,6 @@ In `langgraph.json` it is `"graphs": {"shop": "worldagent.hosts.langgraph:graph"
 
 The server calls `graph` for each request. The agent opens at the first one and stays open until the server ends. With
 `"http": {"app": "worldagent.hosts.langgraph:app"}` the server drains it, so that running turns can resume later.
-
-`ServerRuntime` is imported here and not for type checkers alone, because the server reads the annotations of `graph`.
 """
 
 from __future__ import annotations
@@ -15,10 +13,9 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from langgraph_sdk.runtime import ServerRuntime
+from langgraph_sdk.runtime import ServerRuntime  # at run time: the server reads the annotations of `graph`
 
 from ..agent.graph import refuse_sent
 from ..core.errors import InvalidArgument
@@ -55,7 +52,7 @@ async def graph(runtime: ServerRuntime[Any]) -> Any:
 class _Held:
     """The agent of one event loop, which a task of its own holds open until that loop ends."""
 
-    _all: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Held]] = WeakKeyDictionary()
+    _all: ClassVar[dict[asyncio.AbstractEventLoop, _Held]] = {}
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -68,15 +65,14 @@ class _Held:
     def here(cls) -> _Held:
         """Return the agent of this event loop; it opens if no earlier request has opened it."""
         loop = asyncio.get_running_loop()
-        held = cls._all.get(loop)
-        if held is None or held._task.done():
-            held = cls._all[loop] = cls()
-        return held
+        if loop not in cls._all:
+            cls._all[loop] = cls()
+        return cls._all[loop]
 
     @classmethod
     async def drain(cls) -> None:
         """Close the agent of this event loop, if it is open; running turns can resume later."""
-        held = cls._all.pop(asyncio.get_running_loop(), None)
+        held = cls._all.get(asyncio.get_running_loop())
         if held is not None:
             held._end.set()
             await asyncio.wait({held._task})
@@ -100,6 +96,8 @@ class _Held:
             if self._opened.done():
                 raise
             self._opened.set_exception(error)
+        finally:
+            del self._all[asyncio.get_running_loop()]
 
 
 def _app() -> WorldAgent:

@@ -218,15 +218,14 @@ def checked_outputs(outputs: Mapping[str, TypeAdapter[Any]], given: Mapping[str,
     made = {}
     for name, kind in outputs.items():
         what, value = f"the output {name!r}", given.get(name)
+        missing = None
         try:
             checked = validate_value(kind, value, what=what, error=ResultInvalid)
-        except ResultInvalid:
-            if value is not None:
-                raise
-        else:
-            made[name] = json_of_value(kind, checked, what=what, error=ResultInvalid)
-            continue
-        raise ResultInvalid(f"{what} is missing", remedy="give each output")
+        except ResultInvalid as error:
+            missing = ResultInvalid(f"{what} is missing", remedy="give each output") if value is None else error
+        if missing is not None:
+            raise missing
+        made[name] = json_of_value(kind, checked, what=what, error=ResultInvalid)
     return made
 
 

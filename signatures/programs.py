@@ -248,7 +248,7 @@ def _fitting(given: object, signature: Signature) -> dspy.Predict:
     if len(fitting) > 1:
         raise FunctionInvalid(
             f"the program for {name!r} has {len(fitting)} predictors with the fields {fields}",
-            remedy=f"pass the one that is meant, such as module.{next(iter(fitting))}",
+            remedy=f"pass one of them, such as module.{next(iter(fitting))}",
         )
     if not fitting:
         found = "; ".join(str(list(predict.signature.fields)) for _, predict in every)

@@ -103,17 +103,22 @@ def unlisted_role(instructions: str) -> str:
     return _LISTED_FIELDS.sub(unlisted, instructions)
 
 
-def describe_role(signature: Signature) -> str:
-    """The description of the field `role`: the Signature's own if it declares one, otherwise `ROLE_DESCRIPTION`."""
-    info: Any = signature.input_fields.get(ROLE)
-    own = None if info is None else info.json_schema_extra.get("desc")
-    return ROLE_DESCRIPTION if own in (None, "", f"${{{ROLE}}}") else str(own)  # dspy's own is the name in braces
+def own_description(name: str, info: Any) -> str:
+    """The description that a person wrote for a field; empty if nobody did."""
+    found = (info.json_schema_extra or {}).get("desc") or ""
+    return "" if found == f"${{{name}}}" else str(found)  # dspy's own is the name in braces
 
 
 def describe_own_role(signature: Signature) -> str:
     """The description of the field `role` that a Signature declares; empty if it declares none, or without one."""
-    found = describe_role(signature)
+    info: Any = signature.input_fields.get(ROLE)
+    found = "" if info is None else own_description(ROLE, info)
     return "" if found == ROLE_DESCRIPTION else found
+
+
+def describe_role(signature: Signature) -> str:
+    """The description of the field `role`: the Signature's own if it declares one, otherwise `ROLE_DESCRIPTION`."""
+    return describe_own_role(signature) or ROLE_DESCRIPTION
 
 
 def with_role(signature: Signature, description: str | None = None) -> Signature:

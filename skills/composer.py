@@ -107,7 +107,7 @@ class SkillComposer(ComposedTasks):
         memory: Whether the agent has memory, so that skills are shown entries that fit their request.
     """
 
-    LIKE = Worker(RUN_SKILL, "A skill.", max_steps=MAX_STEPS)
+    LIMITS = Worker(RUN_SKILL, "A skill.", max_steps=MAX_STEPS)
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class SkillComposer(ComposedTasks):
         functions += _own(package, scripts=package.scripts and SHELL in offered and allowed.allows(SHELL))
         fields, reply = _schema(package, INPUT), _schema(package, OUTPUT)
         worker = replace(
-            self.LIKE,
+            self.LIMITS,
             tools=tuple(each.name for each in functions),
             input=WorkerRequest if fields is None else fields,
             output=str if reply is None else reply,

@@ -260,7 +260,7 @@ class KeyedStarts:
                 UNSET if work.role is None else work.role,
                 prompt=work.request.prompt,
                 output=work.request.output,
-                node=work.request.node,
+                view=work.request.view,
             )
             recording = Recording(parts.recorder, found, again=True)
             resumed = ResumedTurn(

@@ -289,7 +289,7 @@ async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emit
         origin=origin,
         unattended=record.unattended,
         output=how.output,
-        node=how.node,
+        view=how.view,
         example=record.example and parts.settings.examples != "off",
         on_behalf_of=record.on_behalf_of,
     )

@@ -35,7 +35,7 @@ from ..upkeep import Retention
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
-    from ...graphs.outer import OuterNode
+    from ...graphs.outer import NodeView
     from ...skills import SkillCatalogue
     from ...society.notices import Notice
     from ..submitting import Submissions
@@ -265,14 +265,14 @@ class Resumption:
         on_role_change: What happens if the role differs from the one that the turn began with (R13).
         prompt: The skill's prompt, or the message's context as JSON, again.
         output: Reads the turn's result, again.
-        node: The node of a graph that shows this run of the turn as its subgraph, if one resumes it.
+        view: What this run gets of the node whose graph shows it as a subgraph, if one resumes it.
     """
 
     role: Role | Unset | None = field(default=UNSET, repr=False)
     on_role_change: OnRoleChange = "fail"
     prompt: str | None = field(default=None, repr=False)
     output: TypeAdapter[Any] | None = None
-    node: OuterNode | None = field(default=None, repr=False)
+    view: NodeView | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, cast
 
+from langgraph.config import get_config
 from langgraph.graph import END
 from langgraph.types import Command, interrupt
 
@@ -25,7 +26,6 @@ from ...signatures.signature import CHECK
 from ..attached import ATTACHED, Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext
 from ..history import is_plain_result, result_text
-from ..nesting import node_config
 from ..shape import SUBAGENT
 from ..tasks import calls_of
 from ..window import Window
@@ -220,13 +220,17 @@ class Conversation(Loop):
     async def act(self, node: str, state: Mapping[str, Any]) -> Command[str]:
         """Make the calls of a node. After those of the last node, append all results to the log in their order.
 
-        A failure is raised after all nodes have ended: LangGraph would cancel the others amid their effects.
+        A failure is raised after all nodes have ended. Otherwise LangGraph would cancel them in the middle of effects.
         """
         places = self._places.get(node, ())
-        self._outcomes.update(zip(places, await self.make(places, node_config()), strict=True))
+        own = await self.make(places, get_config())
+        self._outcomes.update(zip(places, own, strict=True))
         self._running.discard(node)
-        done = not self._running and await self.made([self._outcomes[place] for place in sorted(self._outcomes)])
-        if any(self._outcomes[place] is SUSPENDED for place in places):
+        done = False
+        if not self._running:
+            outcomes, self._outcomes = self._outcomes, {}
+            done = await self.made([outcomes[place] for place in sorted(outcomes)])
+        if SUSPENDED in own:
             interrupt(WAITING)  # nothing below can stop the node; answers are in the journal, never in this value
         if not done:
             return Command(goto=())

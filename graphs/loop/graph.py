@@ -97,13 +97,10 @@ def _task_node(name: str, subgraph: Any) -> Any:
     """The function of a node for calls. LangGraph finds the subgraph of a node in the closure of its function."""
 
     async def act(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
+        _ = subgraph  # the handler of the task runs it
         return await run_of(runtime).act(name, state)
 
-    async def task(state: LoopState, runtime: Runtime[Any]) -> Command[str]:
-        assert subgraph is not None, "the handler of the task runs it"
-        return await run_of(runtime).act(name, state)
-
-    return act if subgraph is None else task
+    return act
 
 
 # A plain function would cost two thread hops.

@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs
+from langgraph.config import get_config
 from langgraph.errors import NodeCancelledError
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
@@ -42,9 +44,9 @@ from ...signatures.calling import memory_fields
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
 from ..history import result_text
-from ..nesting import LEASE, apart, chain_callbacks, nested, node_config, shown
+from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
-from ..tasks import Dispatched, calls_of, dispatched, raise_first
+from ..tasks import Dispatched, calls_of, dispatched
 from .tools import Tools
 
 CONTEXT: Final = "context"
@@ -298,7 +300,9 @@ class Loop:
         Raises:
             BaseException: The failure of the first call that failed.
         """
-        raise_first(outcomes)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
         await self.calls.frame.drive.settle(self.calls.path)
         done = [outcome for outcome in outcomes if isinstance(outcome, Mapping)]
         if len(done) < len(outcomes):
@@ -435,7 +439,7 @@ async def run_graph(
     context: Any,
     steps: int | None = None,
     within: RunnableConfig | None = None,
-    shown_by: RunnableConfig | None = None,
+    view: RunnableConfig | None = None,
 ) -> dict[str, Any]:
     """Run a compiled graph to its end. Start and recovery both use this function (D8).
 
@@ -446,7 +450,7 @@ async def run_graph(
         context: The context that its nodes get.
         steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
         within: The config of the node that runs it as its subgraph; None runs it on its own.
-        shown_by: The config of the node of another graph that shows a turn, which runs on its own.
+        view: What it gets of a node of another graph that shows it as a subgraph; see `view_of`.
     """
     options = turn.services.options
     config: RunnableConfig = {
@@ -455,8 +459,8 @@ async def run_graph(
     }
     if within is not None:
         config = nested(within)
-    elif shown_by is not None:
-        config = shown(config, by=shown_by)
+    elif view is not None:
+        config = merge_configs(view, config)
     config["recursion_limit"] = 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps
     mode = DURABILITY.get()
     extra: dict[str, Any] = {"durability": mode} if graph.checkpointer else {}
@@ -509,7 +513,7 @@ class HostTask:
         ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
         path = f"{turn.turn_id}/task:{item['shape']}"
-        turn.nodes[path] = node_config()
+        turn.nodes[path] = get_config()
         try:
             with apart():
                 result = await dispatched(how, params, ctx, path=path, waits=False)

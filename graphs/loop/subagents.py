@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config
 from langgraph.graph import END
 from langgraph.types import Command
 from pydantic import Field, field_validator
@@ -27,7 +28,6 @@ from ...signatures import ModelCaller, Predictor, PredictorPool, Signature, Thou
 from ...signatures.adapter import answer_field
 from ...signatures.models import Models
 from ..context import TurnContext
-from ..nesting import node_config
 from ..shape import OPERATOR, SUBAGENT, Shape, ShapeRegistry
 from ..tasks import TaskContext
 from .graph import ACT, THINK, composer_graph, worker_graph
@@ -87,7 +87,7 @@ class WorkerLoop(Loop):
 
     async def act(self, node: str, state: LoopState) -> Command[str]:
         """Make the calls that the model requested."""
-        return self._goto(await self._act(node_config()))
+        return self._goto(await self._act(get_config()))
 
     async def asked(self, final: bool) -> Thought:
         inputs = {REQUEST: self._worker.message(self._inputs)} if self._worker.prompt else self._inputs
@@ -186,12 +186,12 @@ class WorkerTasks(ABC):
 class ComposedTasks(WorkerTasks):
     """The same, with a graph that has one more node, `compose`: there the loop is made ready."""
 
-    LIKE: ClassVar[Worker]
-    """A worker with the limits that all its loops have."""
+    LIMITS: ClassVar[Worker]
+    """A worker whose limits all its loops have: the graph needs them before it composes one."""
 
     async def handle(self, params: Any, ctx: TaskContext) -> Any:
         run, within = _Composing(partial(self.begin, params, ctx)), ctx.turn.node_above(ctx.id)
-        most = _supersteps(self.LIKE)
+        most = _supersteps(self.LIMITS)
         values = await run_graph(composer_graph(), {}, turn=ctx.turn, context=run, steps=most, within=within)
         return run.result if values["status"] == "done" else SUSPENDED
 
@@ -205,6 +205,8 @@ class _Composing:
 
     def __init__(self, begin: Callable[[], tuple[WorkerLoop, Worker, Callable[[Any], Any]]]) -> None:
         self._begin = begin
+        self._run: WorkerLoop  # both are there once `compose` has run
+        self._read: Callable[[Any], Any]
 
     async def compose(self, state: LoopState) -> Command[str]:
         """Make the loop ready, and continue at its place."""

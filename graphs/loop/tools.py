@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -41,7 +40,7 @@ class Tools:
         offered: The same functions as models see them.
         result: The type that the answer must have.
         as_said: Whether the answer is stored as the model gave it, because not every type reads its own JSON.
-        outputs: The types of what an answer must have besides, by name.
+        outputs: The types of an answer's further outputs, by name.
     """
 
     signature: Signature
@@ -57,7 +56,6 @@ class Tools:
         signature: Signature,
         registry: Registry,
         policy: Policy,
-        outputs: Mapping[str, TypeAdapter[Any]] = MappingProxyType({}),
     ) -> Tools:
         """All offered functions, in a fixed order, without those that the policy always refuses.
 
@@ -76,8 +74,7 @@ class Tools:
                 len(functions),
                 f"{tokens:,}",
             )
-        callable_ = {each.name: each for each in functions}
-        return cls(signature=signature, functions=callable_, offered=offered, outputs=outputs)
+        return cls(signature=signature, functions={each.name: each for each in functions}, offered=offered)
 
     @classmethod
     def of_worker(cls, worker: Worker, functions: Sequence[Function], *, memory: bool = False) -> Tools:

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field, create_model
 
 from ...core.errors import FunctionInvalid
+from ...core.validation import ClosedModel
 from ...harness import Worker
 
 if TYPE_CHECKING:
     from ...signatures import Signature
 
-_CLOSED: Final = ConfigDict(extra="forbid", hide_input_in_errors=True)
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -32,19 +32,19 @@ def signature_worker(signature: Signature, **options: Any) -> Worker:
             instructions.
 
     Raises:
-        FunctionInvalid: It is no Signature, its field `role` is not an input for a text, a field has a name that no
-            param can have, or an option does not fit.
+        FunctionInvalid: It is not a Signature, its field `role` is not a text input, a field has a reserved name, or an
+            option does not fit.
     """
     from ...signatures.signature import check_signature, describe_own_role, without_role
 
     check_signature(signature)
     about_role, plain = describe_own_role(signature), without_role(signature)
     name = options.get("name") or _CAPITAL.sub("_", signature.__name__).lower()
-    outputs = {field: _field(info) for field, info in plain.output_fields.items()}
+    outputs = {field: _field(field, info) for field, info in plain.output_fields.items()}
     [first, *others] = outputs.values()
     given: dict[str, Any] = {
         "description": _first_paragraph(plain.instructions),
-        "input": _model(f"{name}_input", {field: _field(info) for field, info in plain.input_fields.items()}),
+        "input": _model(f"{name}_input", {field: _field(field, info) for field, info in plain.input_fields.items()}),
         "output": _model(f"{name}_output", outputs) if others else first[0],
         "about_role": about_role,
     }
@@ -69,17 +69,19 @@ def worker_of(name: str, instructions: str, options: Mapping[str, Any]) -> Worke
 
 
 def _model(name: str, fields: dict[str, tuple[Any, Any]]) -> type[BaseModel]:
-    made: type[BaseModel] = create_model(name, __config__=_CLOSED, **fields)  # type: ignore[call-overload] # by name
+    made: type[BaseModel] = create_model(name, __base__=ClosedModel, **fields)  # type: ignore[call-overload] # by name
     return made
 
 
-def _field(info: Any) -> tuple[Any, Any]:
+def _field(name: str, info: Any) -> tuple[Any, Any]:
     """The type of a field with its limits, and its declaration with the description that a person wrote."""
-    about = (info.json_schema_extra or {}).get("desc", "")
+    from ...signatures.signature import own_description
+
+    about = own_description(name, info)
     more: dict[str, Any] = {"default": ... if info.is_required() else info.default}
     if info.default_factory is not None:
         more = {"default_factory": info.default_factory}
-    if about and not about.startswith("${"):  # dspy's own is the name in braces
+    if about:
         more["description"] = about
     kind = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
     return kind, Field(**more)

@@ -27,12 +27,7 @@ from .records import Captured, Dropped, Traced, TraceSink
 
 LIMIT: Final = 10_000
 _FLUSH_SECONDS: Final = 60.0
-_TEXT_EVENTS: Final = frozenset(
-    {
-        *(ev.TextDelta, ev.TextReplaced, ev.ReasoningDelta, ev.CallProgress),
-        *(ev.TaskTextDelta, ev.TaskReasoningDelta, ev.TaskArgumentsDelta),
-    }
-)
+_TEXT_EVENTS: Final = (ev.UnnumberedEvent, ev.TextDelta, ev.TextReplaced, ev.CallProgress)
 _TEXT_FIELDS: Final[Mapping[type, Mapping[str, Any]]] = {
     ev.CallStarted: {"arguments": None},  # captured separately, if capture is on
     ev.TaskStarted: {"arguments": None},

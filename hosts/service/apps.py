@@ -40,7 +40,7 @@ def made_agent(found: Any, spec: str, option: str) -> WorldAgent:
         option: The option or variable that names it, for errors.
 
     Raises:
-        InvalidArgument: It is no agent, makes none, fails, or is open already.
+        InvalidArgument: It is not an agent, does not make one, fails, or is open already.
         WorldAgentError: Its code raised it; it is passed on unchanged.
     """
     from ...agent import WorldAgent  # slow to load, and the command line reads its options first
@@ -77,7 +77,7 @@ def _made(maker: Any, spec: str, option: str) -> Any:
             return maker()
         except WorldAgentError:
             raise
-        except (Exception, SystemExit) as error:  # the app's code, as above
+        except (Exception, SystemExit) as error:  # the message of the app's error can hold anything
             problem = f"fails with {raised_at(error)}"
     raise InvalidArgument(
         f"{option}: {spec!r} {problem}",

@@ -231,7 +231,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no forward": (dspy.Module, r"has neither `forward` nor `aforward`; write one of them"),
     "a model of its own": (with_own_model, "has a model of its own"),
     "a role that it needs": (NeedsRole, r"it lacks \['role'\]; write role=None there"),
-    "a role that is no text": (lambda: dspy.Predict("question, role: int -> answer"), "'role' of .* is not a text"),
+    "a role that is not a text": (lambda: dspy.Predict("question, role: int -> answer"), "'role' of .* is not a text"),
     "no fitting predictor": (lambda: dspy.Predict("question -> reply"), "has the fields of 'Answer'"),
 }
 

@@ -1,6 +1,9 @@
 """`agent.graph()`: an agent as a LangGraph graph that runs by itself."""
 
+import asyncio
+import gc
 import itertools
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from support import drawing
-from support.agents import answering, scripted_agent
+from support.agents import Thinking, answering, scripted_agent
 from support.databases import contents_of
 from support.leaks import canary
 from support.subgraphs import STEP, Counted, Tree, step_agent
@@ -308,3 +311,28 @@ async def test_on_a_server_the_account_is_the_authenticated_user(tmp_path: Path)
 async def test_the_drawing_of_the_readme_is_that_of_the_graph() -> None:
     hint = "run PYTHONPATH=.dev:tests .venv/bin/python -P tests/support/golden.py"
     assert drawing.shown() == await drawing.drawing(), hint
+
+
+@pytest.mark.requirement("R3", "R7")
+async def test_a_turn_does_not_hold_the_context_of_the_graph_that_it_outlives(tmp_path: Path) -> None:
+    class Context(GraphContext):
+        """It can be referred to weakly."""
+
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        context = Context(account="ana", role=Role("r", "Be harsh."))
+        held = weakref.ref(context)
+        given: Any = {"messages": [("user", "Go.")]}
+        stream = agent.graph().astream(given, CONFIG, context=context, stream_mode="messages", subgraphs=True)
+        running = asyncio.ensure_future(anext(stream))
+        del context
+        await asyncio.wait_for(model.asked.wait(), 20)
+        running.cancel()
+        await asyncio.wait({running}, timeout=20)
+        del stream, running
+        for _ in range(5):  # frames of what was cancelled are freed at the next steps of the loop
+            await asyncio.sleep(0.01)
+            gc.collect()
+        assert held() is None
+        model.may.set()
+        assert (await agent.thread("t").converse("And now?")).text == "Fine."  # it waits for the end of that turn
