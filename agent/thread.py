@@ -657,12 +657,16 @@ class Thread:
         self, text: str, model: TurnModel, example: bool, inputs: Mapping[str, Any] | None = None
     ) -> TurnRequest:
         request = self._message_request(text, model)
-        body = request.body if inputs is None else {**request.body, "inputs": self._checked_inputs(inputs)}
-        return replace(request, body=body, example=self._kept(example))
+        request = replace(request, example=self._kept(example))
+        return request if inputs is None else self._with_inputs(request, inputs)
 
-    def _checked_inputs(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _with_inputs(self, request: TurnRequest, inputs: Mapping[str, Any] | None) -> TurnRequest:
         converse = self._runner.parts.engine.converse
-        return converse.checked_inputs(inputs) if converse.inputs or inputs is not None else {}
+        if not converse.inputs and inputs is None:
+            return request
+        checked = converse.checked_inputs(inputs)
+        body = {**request.body, "inputs": checked} if checked or inputs else request.body
+        return replace(request, body=body, filled=converse.changing - (inputs or {}).keys())
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Add the speaker's display name to the body of a message or task."""
@@ -702,9 +706,8 @@ class Thread:
         request, wanted = self._message_request(text, model), output_type(output)
         passages = self._passages(context) if context else None
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
-        if given := self._checked_inputs(inputs):
-            body = {**body, "inputs": given}
-        return replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
+        request = replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
+        return self._with_inputs(request, inputs)
 
     def _passages(self, context: Sequence[str | Passage]) -> str:
         """The passages of a message or a task, as JSON."""
@@ -755,9 +758,8 @@ class Thread:
             "fired_at": trigger.fired_at.isoformat(),
             "payload": dict(trigger.payload),
         }
-        if given := self._checked_inputs(inputs):
-            body["inputs"] = given
-        return TurnRequest("schedule", self.scope, body, model=turn_models(model))
+        request = TurnRequest("schedule", self.scope, body, model=turn_models(model))
+        return self._with_inputs(request, inputs)
 
 
 def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: Sequence[str] = ()) -> Thread:

@@ -609,13 +609,14 @@ class TurnEngine:
 
         Raises:
             HostError: A function comes from a source, such as an MCP server, that cannot be reached.
-            GraphChanged: One is gone, or takes other params.
+            GraphChanged: One is gone, takes other params, or has begun and is not offered any more.
         """
         for item in state["work"]:
             self._work_again(item["shape"], item["params"])
         record = records.get(f"{turn_id}/think.{state['round']}")
         said = {} if record is None or record.result is None else json.loads(record.result)
-        for call in said.get("calls", ()):
+        for place, call in enumerate(said.get("calls", ())):
+            begun = records.get(f"{turn_id}/{Conversation.ACT}.{state['round']}.{place}:{call['tool']}")
             try:
                 function = self.services.registry.function(call["tool"])
                 read_model(
@@ -624,7 +625,9 @@ class TurnEngine:
             except (ModelFacing, UsageError) as error:
                 problem = error.problem
             else:
-                continue
+                if function.offered or begun is None or begun.over:
+                    continue
+                problem = f"{function.name!r} is not offered any more"
             raise GraphChanged(f"a call of the turn cannot be made as requested: {problem}", remedy=_AS_BEFORE)
 
     def _work_again(self, shape: str, params: Mapping[str, Any]) -> Work:

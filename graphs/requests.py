@@ -74,6 +74,8 @@ class TurnRequest:
         tiers: The tiers whose stored roles it has; None is all of them.
         on_behalf_of: The member that the turn runs for; `root` if it is a turn of no member.
         sender: The member whose message begins the turn; None if no member's message does.
+        filled: The names of the inputs whose value was made for this turn, because the caller left them out. A repeated
+            start is recognised without them.
         view: What the turn gets of the node whose graph shows it as a subgraph. It is not stored.
     """
 
@@ -91,6 +93,7 @@ class TurnRequest:
     tiers: tuple[Tier, ...] | None = None
     on_behalf_of: str = ROOT
     sender: str | None = None
+    filled: frozenset[str] = frozenset()
     view: NodeView | None = field(default=None, repr=False, compare=False)
 
     @property

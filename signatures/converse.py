@@ -99,6 +99,12 @@ class ConverseClass:
         fields = digest(schemas, length=16) if inputs or outputs else ""
         return cls(declared=declared, inputs=inputs, outputs=outputs, digest=fields)
 
+    @property
+    def changing(self) -> frozenset[str]:
+        """The inputs whose default is made anew for each turn."""
+        fields: Any = self.declared.input_fields
+        return frozenset(name for name in self.inputs if fields[name].default_factory is not None)
+
     def checked_inputs(self, given: object) -> dict[str, Any]:
         """Return the inputs of a turn as JSON, with the defaults of those that were left out.
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import dspy
 from dspy.signatures import make_signature
@@ -63,7 +63,7 @@ _MEDIA_TYPES: dict[str, Any] = {"attachments": str, "images": list[dspy.Image], 
 _RESERVED = ("completed",)
 _TAKEN: Final = (RESULT, CALLS, TOOLS)
 # dspy takes inputs and its own options from the same keywords, so it would read such an input as an option.
-_DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
+_DSPY_KEYWORDS = ("completions", "config", "demos", "lm", "new_signature", "prediction", "self", "signature")
 
 
 # --- the two forms of a Signature -------------------------------------------------------------------------------------
@@ -193,7 +193,8 @@ def _check_role(signature: Signature) -> None:
 
 def takes_role(annotation: Any) -> bool:
     """Whether a field of this type can hold the role of a call: `str`, `Role`, or a union of these, also with None."""
-    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    union = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    kinds = [kind.__origin__ if get_origin(kind) is Annotated else kind for kind in union]
     return all(kind in (str, Role, NoneType) for kind in kinds) and any(kind is not NoneType for kind in kinds)
 
 

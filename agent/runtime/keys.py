@@ -331,6 +331,8 @@ async def _is_resumable(parts: RunnerParts, record: TurnRecord) -> bool:
 def request_digest(request: TurnRequest) -> str:
     """Return a digest of the request. It covers neither a role, a skill's prompt, a display name, nor marks."""
     body = {name: value for name, value in request.body.items() if name not in ("name", "untrusted")}
+    if "inputs" in body:
+        body["inputs"] = {name: value for name, value in body["inputs"].items() if name not in request.filled}
     attached = [_source(source) for source in request.attached]
     given: list[Any] = [request.kind, request.scope.account, request.scope.channel, body, list(request.model), attached]
     if request.on_behalf_of != ROOT:

@@ -32,7 +32,8 @@ Subgraphs: TypeAlias = Mapping[str, Any]
 
 def node_of(shape: str) -> str:
     """The name of the node of a shape's tasks: its key, as far as LangGraph and this graph leave it free."""
-    taken = shape in (THINK, ACT, COMPOSER) or shape in LoopState.__annotations__  # a node and a channel share no name
+    # LangGraph keeps names with `__` to itself, and a node and a channel share no name.
+    taken = shape in (THINK, ACT, COMPOSER) or shape.startswith("__") or shape in LoopState.__annotations__
     return COMPOSER if shape == SKILL else ACT if taken else shape
 
 

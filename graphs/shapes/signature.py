@@ -64,7 +64,7 @@ def worker_of(name: str, instructions: str, options: Mapping[str, Any]) -> Worke
             f"the worker {name!r} has the option {unknown[0]!r}, which no worker has",
             remedy="see Worker for its fields",
         )
-    made: dict[str, Any] = {**options, "name": name, "instructions": instructions}
+    made: dict[str, Any] = {"instructions": instructions, **options, "name": name}
     return Worker(**made)
 
 

@@ -1,6 +1,7 @@
 """`WorldAgent(converse=...)`: a subclass of `Converse` with instructions, inputs and outputs of its own."""
 
 import asyncio
+import itertools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -584,3 +585,28 @@ async def test_an_optimised_program_of_a_class_can_score_its_outputs(tmp_path: P
         await agent.use_program("Converse", optimised.program)
         turn = await agent.thread("t").converse("12", inputs={"unit": "feet"})
     assert turn.outputs == {"size": "small"}
+
+
+@T20
+@pytest.mark.requirement("T10")
+async def test_a_repeated_start_is_the_same_turn_though_a_default_has_changed(tmp_path: Path) -> None:
+    class Dated(Converse):
+        """Answer as of now."""
+
+        number: int = dspy.InputField(default_factory=itertools.count().__next__)
+
+    lm = ScriptedLM(lambda _: {"reply": "Now."})
+    async with scripted_agent(tmp_path, lm, converse=Dated) as agent:
+        first = await agent.thread("t").converse("When?", key="k")
+        assert (await agent.thread("t").converse("When?", key="k")).id == first.id
+        with pytest.raises(KeyReused):
+            await agent.thread("t").converse("When?", key="k", inputs={"number": 7})
+    assert [call.fields["number"] for call in lm.calls] == ["0"]
+
+
+@T20
+@pytest.mark.parametrize("name", ["self", "completions"])
+async def test_a_name_that_dspy_takes_is_refused_where_the_class_is_declared(name: str, tmp_path: Path) -> None:
+    taken: Any = type("Taken", (Converse,), {"__annotations__": {name: str}, name: dspy.InputField()})
+    with pytest.raises(FunctionInvalid, match=f"reserved name '{name}'"):
+        scripted_agent(tmp_path, ScriptedLM([]), converse=taken)
