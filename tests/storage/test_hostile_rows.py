@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import Nothing, Said, answering, scripted_agent
+from support.databases import rows_of
 from worldagent import WorldAgent
 from worldagent.core.errors import Diverged, RoleChanged, StorageInvalid, UnknownMessage
 from worldagent.core.pauses import Approve
@@ -219,8 +220,8 @@ async def test_a_checkpoint_that_no_graph_wrote_is_refused_and_nothing_of_it_is_
 
 def test_each_channel_of_the_graphs_is_checked() -> None:
     turn, worker = checkpoints.TurnChannels.model_fields, checkpoints.WorkerChannels.model_fields
-    older = {"request", "text"}
-    assert set(turn) | (set(worker) - older) == set(LoopState.__annotations__)
+    older = {"request", "text", "role"}
+    assert (set(turn) | set(worker)) - older == set(LoopState.__annotations__)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -325,10 +326,12 @@ async def test_answered_call_that_is_not_made_again_is_named(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("R13")
-async def test_state_of_another_role_is_refused(tmp_path: Path, pause: str) -> None:
-    valued(tmp_path, role="key:digest")
+async def test_a_row_of_another_role_is_refused(tmp_path: Path, pause: str) -> None:
+    [(stored,)] = rows_of(tmp_path, "SELECT role FROM wa_turn WHERE name='t'")
+    changed = {**json.loads(stored), "digest": f"{json.loads(stored)['key']}:digest"}
+    assert run(tmp_path, f"UPDATE {TURN.replace(' WHERE', ' SET role=? WHERE')}", json.dumps(changed)) == 1
     async with agent_of(tmp_path, []) as agent:
-        with pytest.raises(RoleChanged, match=r"'turn_\w+' cannot resume under another role; restore the role"):
+        with pytest.raises(RoleChanged):
             await agent.thread("t").resume({pause: Approve()})
 
 
