@@ -181,7 +181,15 @@ class ResultInvalid(ModelFacing):
 
 
 class OutputInvalid(ModelFacing):
-    """A model's output could not be read as its Signature's output fields."""
+    """A model's output could not be read as its Signature's output fields.
+
+    Attributes:
+        fault: Which field is wrong and why, without anything that the model said; empty if that is not known.
+    """
+
+    def __init__(self, problem: str, *, remedy: str, fault: str = "") -> None:
+        super().__init__(problem, remedy=remedy)
+        self.fault = fault
 
 
 class TaskFailed(ModelFacing):

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -338,18 +338,27 @@ def check_integer(name: str, value: object, most: int, *, remedy: str) -> None:
         raise InvalidArgument(f"`{name}` must be an integer from 1 to {most}, got {value!r}", remedy=remedy)
 
 
-def describe_failure(failure: ValidationError) -> str:
-    """Say which fields are invalid and why, without any input value."""
+def describe_failure(failure: ValidationError, *, names: Container[str] | None = None) -> str:
+    """Say which fields are invalid and why, without any input value.
+
+    Args:
+        failure: The failure.
+        names: The keys that can be shown; None shows each one that could name a field.
+    """
     parts = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
         why = item["type"].replace("_", " ") if item["type"] in _LEAKING_KINDS else item["msg"]
-        parts.append(f"{_path(item['loc'])}: {why}")
+        parts.append(f"{_path(item['loc'], names)}: {why}")
     return "; ".join(parts)
 
 
-def _path(steps: Sequence[object]) -> str:
+def _path(steps: Sequence[object], names: Container[str] | None = None) -> str:
     """The path of a field as text. A step can be a key from the input, so it is shown only if it could name a field."""
-    return ".".join(str(step) if _FIELD.fullmatch(str(step)) else "..." for step in steps) or "value"
+    known = [names is None or isinstance(step, int) or str(step) in names for step in steps]
+    texts = [
+        str(step) if fine and _FIELD.fullmatch(str(step)) else "..." for step, fine in zip(steps, known, strict=True)
+    ]
+    return ".".join(texts) or "value"
 
 
 def _where_in(model: BaseModel) -> str:

@@ -41,8 +41,9 @@ from dspy.lm15 import (
     request_from_openai_chat,
 )
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError, create_model
 
+from ..core.validation import describe_failure
 from .calling import (
     ANSWER,
     CALLS,
@@ -53,6 +54,7 @@ from .calling import (
     TOOLS,
     JsonReader,
     ToolCall,
+    Unfit,
     Unreadable,
     in_words,
 )
@@ -450,11 +452,8 @@ class RoleAdapter(dspy.ChatAdapter):
                 ends = found and not (native and headers.isdisjoint({CALLS, "completed"}))
                 return _defaulted(signature, {only: completion[: found[0].start() if ends else None].strip()})
             if only is not None and (native or not found):
-                return _value_in(signature, only, completion, reader)
-        fields = _fields_in(_sections(completion, found, signature), signature, reader)
-        if fields is None:
-            _refuse("ChatAdapter", signature)
-        return fields
+                return _fields_in({only: _unfenced(completion)}, signature, reader)
+        return _fields_in(_sections(completion, found, signature), signature, reader)
 
     def _form(self, signature: Signature) -> Signature:
         """The Signature as it appears in the prompt, without its history and tools as fields."""
@@ -633,10 +632,7 @@ class PlainAdapter(RoleAdapter):
             return {only: completion.strip()}
         reader = JsonReader(repairs=not self._truncated)
         read = reader.read(completion)
-        fields = _fields_in(read if isinstance(read, dict) else {}, signature, reader)
-        if fields is None:
-            _refuse("PlainAdapter", signature)
-        return fields
+        return _fields_in(read if isinstance(read, dict) else {}, signature, reader)
 
 
 def _with_summary(request: Request, summary: Any) -> Request:
@@ -684,14 +680,6 @@ def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
         return reader.read(text, repair=False)  # truncated arguments would be another call
     reader.count(given)
     return dict(given)
-
-
-def _value_in(signature: Signature, name: str, completion: str, reader: JsonReader) -> dict[str, Any]:
-    """Read the only output field, which is not a text, from a completion that is its value."""
-    fields = _fields_in({name: _unfenced(completion)}, signature, reader)
-    if fields is None:
-        _refuse("ChatAdapter", signature)
-    return fields
 
 
 def _unfenced(completion: str) -> str:
@@ -841,35 +829,72 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
         signature: The Signature with the fields.
         completion: The completion.
         alone: Whether other keys are forbidden, because the completion can be the answer itself.
+
+    Raises:
+        Unfit: It is the object, and a field is missing or has another type.
     """
     text = _unfenced(completion)
     if not (text.startswith("{") and text.endswith("}")):
         return None
     reader = JsonReader()
+    given: Any = None
     try:
         given = reader.read(text, repair=False)
         if not isinstance(given, dict) or not signature.output_fields.keys() & given.keys():
             return None
         if _declares_one_of(signature, given) or (alone and given.keys() - signature.output_fields.keys()):
             return None  # the object is the answer itself
-        texts = [name for name, info in signature.output_fields.items() if info.annotation is str]
-        sound = all(isinstance(given.get(name, ""), str) for name in texts)
-        return _fields_in(given, signature, reader) if sound else None
+        for name, info in signature.output_fields.items():
+            if info.annotation is str and not isinstance(given.get(name, ""), str):
+                raise Unfit(f"the output {name!r} does not fit: Input should be a valid string")
+        return _fields_in(given, signature, reader)
+    except Unfit:
+        if answer_field(signature) is None or further_fields(signature) & given.keys():
+            raise
+        return None  # the object can be the answer itself
     except ValueError:
         return None
 
 
-def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader) -> dict[str, Any] | None:
-    """The output fields from the values of a completion; None if one is missing or has another type."""
+def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader) -> dict[str, Any]:
+    """The output fields from the values of a completion.
+
+    Raises:
+        Unfit: One is missing or has another type.
+    """
     fields: dict[str, Any] = {}
     for name, info in signature.output_fields.items():
         if name in given:
             try:
                 fields[name] = parse_value(_sound(given[name], info.annotation, reader), info.annotation)
-            except (ValueError, ValidationError):
-                return None
+            except ValueError as error:
+                problem = _misfit(info.annotation, error)
+            else:
+                continue
+            raise Unfit(f"the output {name!r} does not fit: {problem}")
     fields = apply_output_field_defaults(signature, fields)
-    return fields if fields.keys() == signature.output_fields.keys() else None
+    for name in signature.output_fields:
+        if name not in fields:
+            raise Unfit(f"the output {name!r} is missing")
+    return fields
+
+
+def _misfit(annotation: Any, error: ValueError) -> str:
+    """Why a value is not of a type. Keys are shown if the type declares them, because a role can be in any other."""
+    if isinstance(error, Unreadable):
+        return "it is not JSON"
+    kind: TypeAdapter[Any] = TypeAdapter(annotation)
+    names: set[str] = set()
+    with suppress(PydanticUserError):
+        names.update(re.findall(r"\w+", json.dumps(kind.json_schema(), ensure_ascii=False)))
+    if not isinstance(error, ValidationError):  # dspy's own for an enum, which has the value in its text
+        try:
+            kind.validate_python(None)
+        except ValidationError as failure:
+            error = failure
+        else:
+            return "it has another type"
+    return describe_failure(error, names=names).removeprefix("value: ")
 
 
 def _declares_one_of(signature: Signature, names: Iterable[str]) -> bool:

@@ -36,6 +36,10 @@ class Unreadable(ValueError):
     """A text is not JSON, or exceeds a limit."""
 
 
+class Unfit(Unreadable):
+    """An output field is missing or has another type. The text names it, and has nothing that the model said."""
+
+
 class JsonReader:
     """Reads the JSON texts of one answer. The limits of repairs and values apply to all of them in sum.
 

@@ -6,6 +6,7 @@ subclasses are possible, and checks their inputs and outputs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,7 +38,7 @@ from .signature import (
 class Converse(dspy.Signature):
     """Reply to the message."""
 
-    history: dspy.History = dspy.InputField(default=None)
+    history: dspy.History = dspy.InputField(default=dspy.History(messages=[]))  # so that dspy alone can run it, too
     message: str = dspy.InputField()
     role: str | None = dspy.InputField(default=None, desc=ROLE_DESCRIPTION)
     reply: str = dspy.OutputField()
@@ -206,6 +207,8 @@ def _fields(declared: Signature, memory: bool) -> dict[str, Any]:
     fields: dict[str, Any] = dict(declared.fields)
     if not describe_own_role(declared):  # then the field is added as to any Signature (R18)
         del fields[ROLE]
+    fields["history"] = copy.copy(fields["history"])
+    fields["history"].default = None  # it is what examples and traces of a turn have without one
     if not memory:
         return fields
     return {"history": fields["history"], MEMORY: memory_field(), **fields}

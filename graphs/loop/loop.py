@@ -120,8 +120,8 @@ class Loop:
         self._own = self._asked = None
         try:
             thought = await self.asked(final)
-        except OutputInvalid:
-            return {"fault": _UNREAD}
+        except OutputInvalid as error:
+            return {"fault": error.fault or _UNREAD}
         return self.tools.checked(thought)
 
     async def asked(self, final: bool) -> Thought:

@@ -26,6 +26,7 @@ from ...core.errors import (
     OutputInvalid,
     WorldAgentError,
 )
+from ..calling import Unfit
 
 
 class PromptTooLong(lm15.ContextLengthError):
@@ -110,10 +111,16 @@ def _answer(error: BaseException) -> str:
 
 
 def _own(error: Exception, model: str) -> WorldAgentError | None:
-    """The errors of our own engines; dspy wraps them and keeps them as the cause."""
+    """The errors of our own engines and adapters, which are the cause of another one."""
     cause = error if isinstance(error, AnswerTooLong | EngineClosed | PromptTooLong) else error.__cause__
     if isinstance(cause, EngineClosed):
         return AgentClosed(f"the connection to the model {model!r} is closed", remedy="start the agent again")
+    if isinstance(cause, Unfit):
+        return OutputInvalid(
+            f"the model {model!r} did not answer with the requested fields: {cause}",
+            remedy="try again, or use a larger model",
+            fault=str(cause),
+        )
     if isinstance(cause, AnswerTooLong):
         return OutputInvalid(
             f"the model {model!r} gave an answer that is too long to read", remedy="request less, or set max_tokens"

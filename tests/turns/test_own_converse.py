@@ -5,6 +5,7 @@ import itertools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -127,6 +128,44 @@ async def test_a_missing_or_wrong_output_is_reported_once_and_then_the_turn_must
     assert "the output 'mood' is missing" in lm.calls[1].text
     assert turn.outputs == OUTPUTS
     assert len(lm.calls) == 5
+
+
+MISFITS = {
+    "mood": ("SECRET", "the output 'mood' does not fit: Input should be 'glad' or 'sour'"),
+    "signs": (
+        [{"text": "Hats", "size": "SECRET"}],
+        "the output 'signs' does not fit: 0.size: Input should be a valid integer",
+    ),
+    "kind": ("SECRET", "the output 'kind' does not fit: Input should be 'wood' or 'iron'"),
+    "prices": ({"SECRET": "x"}, "the output 'prices' does not fit: ...: Input should be a valid integer"),
+}
+
+
+class Kind(Enum):
+    WOOD = "wood"
+    IRON = "iron"
+
+
+class Priced(Moody):
+    weather: str = dspy.InputField(default="rain")
+    kind: Kind = dspy.OutputField(default=Kind.WOOD)
+    prices: dict[str, int] = dspy.OutputField(default={})
+
+
+@T20
+@pytest.mark.parametrize("form", ["native", "chat", "json"])
+@pytest.mark.parametrize("name", MISFITS)
+async def test_a_wrong_output_is_named_with_what_it_must_be(tmp_path: Path, form: Any, name: str) -> None:
+    value, problem = MISFITS[name]
+    lm = ScriptedLM(lambda _: {**SAID, name: value}, form=form)
+    async with keeper(tmp_path, lm, converse=Priced, tools=[look]) as agent:
+        with pytest.raises(OutputInvalid) as caught:
+            await agent.thread("t").converse("A hat?")
+    assert f"gave no answer: {problem}" in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+    [report] = [text for _, text in lm.calls[1].messages if "last answer" in text]
+    assert f"Your last answer could not be used: {problem}" in report
+    assert "SECRET" not in report
 
 
 @T20
@@ -610,3 +649,10 @@ async def test_a_name_that_dspy_takes_is_refused_where_the_class_is_declared(nam
     taken: Any = type("Taken", (Converse,), {"__annotations__": {name: str}, name: dspy.InputField()})
     with pytest.raises(FunctionInvalid, match=f"reserved name '{name}'"):
         scripted_agent(tmp_path, ScriptedLM([]), converse=taken)
+
+
+@T20
+def test_dspy_alone_runs_a_class_without_a_history() -> None:
+    with dspy.context(lm=ScriptedLM([SAID]), adapter=dspy.ChatAdapter()):
+        made = dspy.Predict(Moody)(message="A hat?", weather="rain")
+    assert (made.reply, made.mood) == ("A hat, then.", "glad")
