@@ -88,13 +88,18 @@ class TaskContext:
             inputs: Its input fields, without a role. Pass `Media`, or a list of it, for an image or a file.
 
         Returns:
-            Its output fields.
+            Its output fields, a mapping by name.
 
         Raises:
-            FunctionInvalid: The shape does not declare this Signature.
+            FunctionInvalid: It is not a Signature, such as a worker, or the shape does not declare it.
             InvalidArgument: The inputs do not match the Signature, or one is a role.
             OutputInvalid, RoleEchoed, HostError: The model failed.
         """
+        if not isinstance(signature, type):
+            raise FunctionInvalid(
+                f"predict takes a Signature of dspy, got a {type(signature).__name__!r}",
+                remedy="pass the class; call a worker, such as what @llm_node makes of a class, with call(NAME, {...})",
+            )
         if signature is not self.entry and signature not in self.signatures:
             raise FunctionInvalid(
                 f"the Signature {signature.__name__!r} is not declared by the shape",

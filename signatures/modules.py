@@ -220,6 +220,23 @@ class _TurnAdapter(RoleAdapter):
         return [run.ask_from_thread(lm, lm_kwargs, signature, demos, inputs)]
 
 
+class Predict(dspy.Predict):
+    """A predictor in a run. A module can pass `role=None` on, as it does to a Signature that declares the field."""
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        """Call the model of the turn."""
+        return super().__call__(*args, **_without_none(inputs))
+
+    async def acall(self, *args: Any, **inputs: Any) -> Any:
+        """Call the model of the turn."""
+        return await super().acall(*args, **_without_none(inputs))
+
+
+def _without_none(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs without a role that is None. Any other one is refused where the turn is asked."""
+    return {name: value for name, value in inputs.items() if name != ROLE or value is not None}
+
+
 class ModuleRun:
     """One run of a module.
 
@@ -241,6 +258,8 @@ class ModuleRun:
             named_one: Any = predict
             named_one.name_in_turn = predictor_name(self._prefix, path)  # copies of it have it too
             named_one.about_role = describe_role(named_one.signature)
+            if type(predict) is dspy.Predict:
+                named_one.__class__ = Predict
         _undeclare_roles(self.module)
         self._loop = asyncio.get_running_loop()
         self._key = secrets.token_hex(8)

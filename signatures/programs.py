@@ -251,7 +251,7 @@ def _fitting(given: object, signature: Signature) -> dspy.Predict:
             remedy=f"pass one of them, such as module.{next(iter(fitting))}",
         )
     if not fitting:
-        found = "; ".join(str(list(predict.signature.fields)) for _, predict in every)
+        found = "; ".join(str([name for name, *_ in _shape(predict.signature)]) for _, predict in every)
         raise FunctionInvalid(
             f"the program for {name!r} has other fields: {found or 'it has no predictor'}",
             remedy=f"optimise the role-free program, whose fields are {fields}, or {_RUN_MODULE}",

@@ -1,6 +1,7 @@
 """T14: how modules of dspy run: the kinds that there are, what they are given, where their tools ask, how they end."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,35 @@ class Checked(dspy.ChainOfThought):
 async def test_a_forward_that_is_overridden_runs_and_not_the_aforward_of_the_base(tmp_path: Path) -> None:
     turn, _ = await run(tmp_path, Checked(Answer))
     assert turn.result == Said(answer="A thing. Checked.")
+
+
+class PassesRole(dspy.Module):
+    """Its forward has a role, as outside of an agent, and passes it on."""
+
+    def __init__(self, *, is_async: bool) -> None:
+        super().__init__()
+        self.answer = dspy.Predict(Answer.insert(0, "role", dspy.InputField(default=None), str))
+        if is_async:
+            self.aforward = self._asked
+
+    def forward(self, question: str, role: str | None = None) -> dspy.Prediction:
+        made: dspy.Prediction = self.answer(question=question, role=role)
+        return made
+
+    async def _asked(self, question: str, role: str | None = None) -> dspy.Prediction:
+        made: dspy.Prediction = await self.answer.acall(question=question, role=role)
+        return made
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_module_can_pass_on_that_it_has_no_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(logging.getLogger("dspy.predict.predict"), "warning", lambda text, *_: warned.append(text))
+    _, [call] = await run(tmp_path, PassesRole(is_async=is_async))
+    assert call.role == SECRET
+    assert warned == []
 
 
 class AroundCompiled(dspy.Module):

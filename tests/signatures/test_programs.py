@@ -220,7 +220,7 @@ WRONG: dict[str, tuple[Any, str]] = {
         dspy.ChainOfThought("message -> reply"),
         r"'Converse' has other fields: \['message', 'reasoning', 'reply'\].*, or run the module itself",
     ),
-    "a role": (dspy.Predict("message, role -> reply"), "'role'"),
+    "a role": (dspy.Predict("message, role -> reply"), r"other fields: \['message', 'reply'\];"),
     "two that fit": (Twice(), "2 predictors with the fields"),
     "no module": (3, "must be a dspy.Module or a file, got 'int'"),
     "another type": (dspy.Predict("message: list[str] -> reply"), "other fields"),

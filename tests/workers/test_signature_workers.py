@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 import dspy
 import pytest
+from pydantic import BaseModel
 
 from support.agents import scripted_agent
-from worldagent import Role, tool
+from worldagent import Role, Shape, tool
 from worldagent.core.errors import FunctionInvalid, OutputInvalid, ParamsInvalid
+from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import signature_worker
 from worldagent.signatures import Converse
 from worldagent.testing import ScriptedLM, assert_no_role_leak
@@ -98,3 +100,29 @@ def test_what_makes_no_worker_is_refused(make: Any, problem: str) -> None:
 def test_a_signature_among_the_workers_is_refused_with_what_to_write(tmp_path: Path, given: Any) -> None:
     with pytest.raises(FunctionInvalid, match=rf"write workers=\[signature_worker\({given.__name__}\)\]"):
         scripted_agent(tmp_path, ScriptedLM([]), workers=[given])
+
+
+async def test_a_program_of_the_signature_is_refused_with_both_lists_of_fields_without_the_role(tmp_path: Path) -> None:
+    worker = signature_worker(JudgeSign)
+    with pytest.raises(
+        FunctionInvalid,
+        match=r"fields: \['text', 'height', 'verdict', 'reasons'\]; .* fields are \['text', 'height', 'result'\]",
+    ):
+        async with scripted_agent(
+            tmp_path, ScriptedLM([]), workers=[worker], programs={"judge_sign": dspy.Predict(JudgeSign)}
+        ):
+            pass
+
+
+async def test_predict_refuses_a_worker_with_what_to_write(tmp_path: Path) -> None:
+    worker: Any = signature_worker(JudgeSign)
+
+    class Text(BaseModel):
+        text: str
+
+    async def judge(params: Text, ctx: TaskContext) -> Any:
+        return await ctx.predict(worker, text=params.text)
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[Shape("look", Text, Text, judge)]) as agent:
+        with pytest.raises(FunctionInvalid, match=r"takes a Signature of dspy, got a 'Worker'; .*call\(NAME"):
+            await agent.thread("t").task("look", {"text": "Hats"})
