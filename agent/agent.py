@@ -748,8 +748,10 @@ class WorldAgent:
         Each task of the node is one turn, also if the graph retries it or resumes it in another process. While the turn
         waits for a person, the graph is interrupted with `{"turn", "thread", "pauses"}` as JSON, and
         `Command(resume={pause_id: {"approve": {}}})` answers. An answer that is refused interrupts it again, with a
-        `problem`. The turn's events go to the graph's stream `custom`. The role is that of the graph's `context`: a
-        `Role`, or an object or mapping with `role`. Run the graph with `ainvoke` or `astream`, in this agent's loop.
+        `problem`. While an earlier turn of the thread waits, the graph is interrupted for that one, and the message is
+        sent after it. The turn's events go to the graph's stream `custom`. The role is that of the graph's `context`: a
+        `Role`, or an object or mapping with `role`. A `GraphContext` also has account, channel and inputs. Run the
+        graph with `ainvoke` or `astream`, in this agent's loop.
 
         Args:
             message: Where the message is: a key of the state with a text or with messages, whose last human one is
@@ -757,13 +759,13 @@ class WorldAgent:
             answer: The key of the state that gets the answer: a message for `messages`, else the text. Or a function of
                 the `Turn` that returns the node's update.
             thread: The thread, or a function of the graph's `Runtime` that returns one. Default: the thread with the id
-                of the graph's `thread_id`, without an account.
+                of the graph's `thread_id`, with the account and the channel of a `GraphContext`.
 
         Returns:
             The node's function. It raises the errors of `converse` and `resume`, `FunctionInvalid` outside of a graph
             and if the turn waits for a person in a graph without a checkpointer, `InvalidArgument` without a message or
-            a `thread_id`, `AgentClosed` if the agent is not open or the turn was stopped, and `NothingToResume` if the
-            turn was cancelled.
+            a `thread_id` and if the graph is resumed under another account, channel or inputs, `AgentClosed` if the
+            agent is not open or the turn was stopped, and `NothingToResume` if the turn was cancelled.
 
         Raises:
             InvalidArgument: An argument has the wrong type.
@@ -802,7 +804,8 @@ class WorldAgent:
         `await graph.ainvoke({"messages": [("user", "Hi")]}, config, context=GraphContext(account="ana"))` runs a turn
         on the thread with the `thread_id` of the config. Its node is `converse`, which behaves as `as_node` says, and
         a turn is the subgraph of that node, with the tasks as subgraphs of the turn. The turn keeps its own
-        checkpoints. The context is a `GraphContext` or a mapping with its fields.
+        checkpoints. The context is a `GraphContext` or a mapping with its fields. As a subgraph it takes `account`,
+        `channel` and `role` from the context of the graph around it, if they are there.
 
         On a LangGraph server the account is the user that the server has authenticated, and a context with an account
         or a role is refused, because the server stores it. `worldagent.hosts.langgraph:graph` is the graph for one.
@@ -816,7 +819,7 @@ class WorldAgent:
             AgentClosed: The agent is not open.
             InvalidArgument: `account` is not a valid id.
         """
-        from .graph import graph_of
+        from .outer import graph_of
 
         if account is not None:
             check_id("account", account)

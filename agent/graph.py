@@ -1,67 +1,83 @@
-"""`agent.graph()`: the agent as a LangGraph graph of messages that runs by itself, in a process or on a server.
+"""The context of a graph that runs the agent: whose turn it is.
 
-The graph has one node, which is that of `outer`. A turn keeps its own thread, lease and journal.
+`agent.graph()` reads the contexts of all graphs that it is a part of; a node of `agent.as_node()` takes only the role
+from one that is no `GraphContext`, because `account` can mean something else there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import SkipJsonSchema
 
 from ..core.errors import InvalidArgument, RoleInvalid
 from ..role_resolution import Role
-from .outer import node_of
-from .thread import Thread
+from ..role_resolution.role import check_role
 
 if TYPE_CHECKING:
-    from ..graphs.outer import MessagesGraph, OuterRuntime
-    from .agent import WorldAgent
-
-NODE: Final = "converse"
-"""The name of the graph's node."""
+    from ..graphs.outer import OuterRuntime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphContext:
     """The context of a run of `agent.graph()`: `graph.ainvoke(state, config, context=GraphContext(account="ana"))`.
 
-    LangGraph does not store it. A LangGraph server does, so there only `channel` counts, and only that is in the schema
-    that it shows.
+    LangGraph does not store it. A LangGraph server does, so there only `channel` and `inputs` count, and only these are
+    in the schema that it shows.
 
     Attributes:
         account: The account that speaks. On a server it is the authenticated user.
         channel: Where the conversation takes place.
         role: The role of this one turn. A server refuses it.
+        inputs: The further inputs of the class in `WorldAgent(converse=...)`, by name (T20).
     """
 
     account: SkipJsonSchema[str | None] = None
     channel: str | None = None
     role: SkipJsonSchema[Role | None] = field(default=None, repr=False)
+    inputs: Mapping[str, Any] | None = None
 
 
-def graph_of(agent: WorldAgent, turn: Any, *, checkpointer: Any, account: str | None) -> MessagesGraph:
-    """Return the graph; see `WorldAgent.graph`.
+def context_of(runtime: OuterRuntime, *, own: bool = False, account: str | None = None) -> GraphContext:
+    """Read the context of the graph whose node runs the agent.
 
     Args:
-        agent: The agent.
-        turn: The graph of a turn, which is shown as the node's subgraph.
-        checkpointer: The checkpointer of the graph.
+        runtime: The graph's runtime.
+        own: Whether the node is that of `agent.graph()`.
         account: The account of runs that name none.
+
+    Raises:
+        RoleInvalid, InvalidArgument: The role is of another type, or a client of a server sent a role or an account.
     """
-    from ..graphs.outer import messages_graph, outer_thread_id, server_user
+    from ..graphs.outer import server_user
 
-    def chosen(runtime: OuterRuntime) -> Thread:
-        given = runtime.context or GraphContext()
-        speaks = given.account
-        if runtime.server_info is not None:
-            refuse_sent(given.account, given.role)
-            speaks = server_user(runtime)
-        return agent.thread(outer_thread_id(runtime), account=speaks or account, channel=given.channel)
+    given = runtime.context
+    if not own and not isinstance(given, GraphContext):
+        return GraphContext(role=role_in(given))
+    speaks = _field(given, "account")
+    if runtime.server_info is not None:
+        refuse_sent(speaks, _field(given, "role"))
+        speaks = server_user(runtime)
+    inputs = given.inputs if isinstance(given, GraphContext) else None
+    return GraphContext(account=speaks or account, channel=_field(given, "channel"), role=role_in(given), inputs=inputs)
 
-    node = node_of(agent.thread, message="messages", answer="messages", thread=chosen)
-    return messages_graph(NODE, node, turn, GraphContext, name=agent.workspace, checkpointer=checkpointer)
+
+def role_in(context: object) -> Role | None:
+    """Return the role in the context of a graph: a role, or an object or mapping with `role`.
+
+    Raises:
+        RoleInvalid: What it has as `role` is of another type.
+    """
+    if isinstance(context, Role):
+        return context
+    found = _field(context, "role")
+    return None if found is None else check_role(found)
+
+
+def _field(context: object, name: str) -> Any:
+    return context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
 
 
 def refuse_sent(account: object, role: object) -> None:

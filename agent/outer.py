@@ -1,4 +1,4 @@
-"""An agent as a node of a LangGraph graph, and as a tool of LangChain. The role comes from the graph's context alone.
+"""An agent as a LangGraph graph, as a node of one, and as a tool of LangChain. The role comes from the context alone.
 
 A node runs again from its start when its graph retries it or resumes it. Its turn has the key of the graph's task, so
 each run finds the same turn, and what the graph was resumed with answers its pauses.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ..core import new_id
@@ -19,6 +20,7 @@ from ..core.errors import (
     AnswerInvalid,
     FunctionInvalid,
     InvalidArgument,
+    KeyReused,
     NotAnApprover,
     NothingToResume,
     RoleChanged,
@@ -29,14 +31,14 @@ from ..core.errors import (
 )
 from ..core.pauses import Answer, Approve, Happened, NotHappened, PersonAnswer, Reject, RunAgain
 from ..core.validation import is_text
-from ..role_resolution import Role
-from ..role_resolution.role import check_role
+from .graph import GraphContext, context_of, role_in
 from .settings import UNSET
 from .thread import Thread, within_node
 from .turns import Turn, TurnStream
 
 if TYPE_CHECKING:
-    from ..graphs.outer import LangChainTool, OuterRuntime
+    from ..graphs.outer import LangChainTool, MessagesGraph, OuterRuntime
+    from .agent import WorldAgent
 
 NodeMessage: TypeAlias = str | Callable[[Any], str]
 NodeAnswer: TypeAlias = str | Callable[[Turn], Any]
@@ -51,14 +53,46 @@ _FORMS: Final[Mapping[str, type[Any]]] = {
     "run_again": RunAgain,
 }
 
+NODE: Final = "converse"
+"""The name of the node of `agent.graph()`."""
+
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The names of tools that all model services accept."""
 
 
+def graph_of(agent: WorldAgent, turn: Any, *, checkpointer: Any, account: str | None) -> MessagesGraph:
+    """Return the agent as a graph of messages; see `WorldAgent.graph`.
+
+    It has one node. A turn keeps its own thread, lease and journal.
+
+    Args:
+        agent: The agent.
+        turn: The graph of a turn, which is shown as the node's subgraph.
+        checkpointer: The checkpointer of the graph.
+        account: The account of runs that name none.
+    """
+    from ..graphs.outer import messages_graph
+
+    node = node_of(agent.thread, context=partial(context_of, own=True, account=account))
+    return messages_graph(NODE, node, turn, GraphContext, name=agent.workspace, checkpointer=checkpointer)
+
+
 def node_of(
-    open_thread: Callable[[str], Thread], *, message: NodeMessage, answer: NodeAnswer, thread: NodeThread
+    open_thread: Callable[..., Thread],
+    *,
+    message: NodeMessage = "messages",
+    answer: NodeAnswer = "messages",
+    thread: NodeThread = None,
+    context: Callable[[OuterRuntime], GraphContext] = context_of,
 ) -> Node:
     """Return the function of a node; see `WorldAgent.as_node`.
+
+    Args:
+        open_thread: Makes a thread, as `WorldAgent.thread` does.
+        message: Where the message is.
+        answer: Where the answer goes.
+        thread: The thread.
+        context: Reads the graph's context.
 
     Raises:
         InvalidArgument: An argument has the wrong type.
@@ -72,14 +106,18 @@ def node_of(
         )
 
     async def agent(state: Any) -> Any:
-        from ..graphs.outer import answer_update, message_text, node_runtime, outer_thread_id, task_key
+        from ..graphs.outer import message_text, node_runtime, outer_thread_id, task_key
 
         runtime = node_runtime()
-        chosen = open_thread(outer_thread_id(runtime)) if thread is None else _thread_of(thread, runtime)
+        given = context(runtime)
+        if thread is None:
+            chosen = open_thread(outer_thread_id(runtime), account=given.account, channel=given.channel)
+        else:
+            chosen = _thread_of(thread, runtime)
         text = message(state) if callable(message) else message_text(state, message)
-        of_task = _NodeTurn(chosen, text, task_key(runtime), runtime)
+        of_task = _NodeTurn(chosen, text, task_key(runtime), runtime, given)
         turn = await of_task.run()
-        return answer(turn) if callable(answer) else answer_update(answer, turn.text, of_task.message_id or turn.id)
+        return answer(turn) if callable(answer) else of_task.update(answer, turn)
 
     return agent
 
@@ -127,18 +165,6 @@ def tool_of(open_thread: Callable[[str], Thread], *, name: str, description: str
     return langchain_tool(name, description, run)
 
 
-def role_in(context: object) -> Role | None:
-    """Return the role in the context of an outer graph: a role, or an object or mapping with `role`.
-
-    Raises:
-        RoleInvalid: What it has as `role` is of another type.
-    """
-    if isinstance(context, Role):
-        return context
-    found = context.get("role") if isinstance(context, Mapping) else getattr(context, "role", None)
-    return None if found is None else check_role(found)
-
-
 def read_answers(given: object) -> dict[str, PersonAnswer]:
     """Read the answers that a graph was resumed with, as JSON: forms such as `{"approve": {}}` by the ids of pauses.
 
@@ -177,41 +203,71 @@ def _read(pause_id: str, answer: object) -> PersonAnswer:
 class _NodeTurn:
     """The turn of one task of the outer graph, whether this run of the node begins it or finds it.
 
-    Attributes:
-        message_id: The id that the graph's stream knows the answer by; None if it was not streamed.
+    While an earlier turn of the thread waits for a person, the graph is interrupted for that one first: the message of
+    the task is sent once it is over.
     """
 
-    def __init__(self, thread: Thread, text: str, key: str, runtime: OuterRuntime) -> None:
-        from ..graphs.outer import view_of_node
+    def __init__(self, thread: Thread, text: str, key: str, runtime: OuterRuntime, given: GraphContext) -> None:
+        from ..graphs.outer import shows_tasks, view_of_node
 
         self._view = view_of_node()
         self._thread, self._text, self._key, self._runtime = within_node(thread, self._view), text, key, runtime
-        self.message_id: str | None = None
+        self._given, self._subagents = given, shows_tasks(self._view)
+        self._before: dict[str, Turn] = {}  # earlier turns of the thread that this run of the node has resumed
+        self._message_ids: dict[str, str] = {}  # by turn, of the answers that the graph's stream has shown
 
     async def run(self) -> Turn:
         """Run the turn to its end, and interrupt the graph while it waits for a person.
 
         Raises:
             RoleRequired, RoleChanged: The graph was resumed without the role, or with another one.
+            InvalidArgument: It was resumed with another account, channel, inputs or message.
             FunctionInvalid: The turn waits for a person, and the graph has no checkpointer.
         """
-        failure: RoleRequired | RoleChanged
+        failure: WorldAgentError
         try:
             return await self._run()
         except (RoleRequired, RoleChanged) as error:
-            failure = error
-        made = type(failure)(failure.problem, remedy=_restore_role(self._thread.scope.thread))
-        made.turn_id = failure.turn_id
-        raise made
+            failure = type(error)(error.problem, remedy=_restore_role(self._thread.scope.thread))
+            failure.turn_id = error.turn_id
+        except KeyReused:  # the key is the task's; whoever asks may be another account, so this does not name the turn
+            failure = InvalidArgument(
+                "the graph was run again with another account, channel, inputs or message than those that the turn of "
+                "its task began with",
+                remedy="run it again with None as its input and the context that the turn began with",
+            )
+        raise failure
+
+    def update(self, key: str, turn: Turn) -> dict[str, Any]:
+        """Return the update of the graph's state.
+
+        Args:
+            key: The key of the answer. For `messages`, the answers of the earlier turns come first.
+            turn: The turn of the task.
+        """
+        from ..graphs.outer import MESSAGES, answer_message
+
+        if key != MESSAGES:
+            return {key: turn.text}
+        ended = [each for each in (*self._before.values(), turn) if each.status == "done"]
+        return {
+            key: [
+                answer_message(
+                    each.text, self._message_ids.get(each.id, each.id), each.to_json().get("outputs"), each.usage
+                )
+                for each in ended
+            ]
+        }
 
     async def _run(self) -> Turn:
         from ..graphs.outer import ask, has_checkpointer
 
-        # An existing turn has streamed its events in the run that began it.
-        begun = await self._thread.repeats(self._key)
-        turn = await self._found() if begun else await self._streamed(self._turn_stream())
-        problem: str | None = None
-        while turn.status == "paused":
+        turn, problem = await self._own(), None
+        while turn.status == "paused" or turn.id in self._before:
+            if turn.status != "paused":
+                self._before[turn.id] = _done(turn) if turn.status == "stopped" else turn
+                turn = await self._own()
+                continue
             if not has_checkpointer():
                 raise _with_turn(
                     FunctionInvalid(
@@ -225,10 +281,34 @@ class _NodeTurn:
             turn, problem = await self._answered(turn, given)
         return _done(turn)
 
+    async def _own(self) -> Turn:
+        """Return the turn of the task; or, while an earlier turn of its thread waits for a person, that one.
+
+        Raises:
+            ThreadPaused: An earlier turn is another account's or was stopped, or the graph cannot be interrupted.
+        """
+        from ..graphs.outer import has_checkpointer
+
+        if await self._thread.repeats(self._key):  # it has streamed its events in the run that began it
+            return await self._found()
+        try:
+            return await self._streamed(self._turn_stream())
+        except ThreadPaused:
+            state = await self._thread.state()
+            pauses = tuple(pause for pause in await self._thread.pauses() if not pause.answered)
+            if state is None or state.account != self._thread.scope.account or not pauses or not has_checkpointer():
+                raise
+        self._before[state.turn_id] = waiting = Turn(
+            id=state.turn_id, thread=state.thread, status="paused", pauses=pauses
+        )
+        return waiting
+
     def _turn_stream(self) -> TurnStream:
         # Detached: a run of the node that times out, or fails with another node, must not cancel the turn of the task.
-        role = role_in(self._runtime.context)
-        return self._thread.stream(self._text, role=role, key=self._key, detach=True)
+        given = self._given
+        return self._thread.stream(
+            self._text, role=given.role, inputs=given.inputs, key=self._key, detach=True, subagents=self._subagents
+        )
 
     async def _found(self) -> Turn:
         from ..graphs.outer import apart
@@ -242,16 +322,16 @@ class _NodeTurn:
 
         A refused answer does not raise: the graph would pass it to each later run of the node, before a better one.
         """
-        role = role_in(self._runtime.context)
+        role = UNSET if self._given.role is None else self._given.role
         try:
             answers = read_answers(given)
-            stream = self._thread.stream_resume(answers, role=UNSET if role is None else role, detach=True)
+            stream = self._thread.stream_resume(answers, role=role, detach=True, subagents=self._subagents)
             return await self._streamed(stream), None
         except (AlreadyAnswered, NothingToResume):  # by an earlier run of the node, or by another caller
             pass
         except (AnswerInvalid, NotAnApprover, UnknownPause) as error:
             return turn, str(error)
-        return await self._found(), None
+        return await (self._own() if turn.id in self._before else self._found()), None
 
     async def _streamed(self, stream: TurnStream) -> Turn:
         from ..graphs.outer import AnswerPieces, apart
@@ -263,7 +343,8 @@ class _NodeTurn:
             async for event in stream:
                 self._runtime.stream_writer(event.model_dump(mode="json"))
                 await pieces.take(event)
-            self.message_id = pieces.message_id
+            if pieces.message_id is not None:
+                self._message_ids[stream.turn.id] = pieces.message_id
         return stream.turn
 
 

@@ -19,6 +19,8 @@ DURABILITY: Final = "__pregel_durability"
 RUNTIME: Final = "__pregel_runtime"
 STREAM: Final = "__pregel_stream"
 NAMESPACE: Final = "checkpoint_ns"
+INTERRUPT: Final = "__interrupt__"
+"""The key of interrupts in what a graph streams and returns."""
 
 LEASE: Final = "__worldagent_lease"
 """The key in `configurable` of the lease that writes verify. LangGraph does not store keys with this prefix."""
@@ -57,26 +59,50 @@ def view_of(node: RunnableConfig) -> RunnableConfig:
     """What a turn gets of the node whose graph shows it as a subgraph: its callbacks, and its stream if it has one.
 
     LangGraph has a stream there if a client asked for subgraphs. The turn keeps its own thread, checkpoints, context
-    and metadata. The context of the node is left out: it can have the role, and the turn can outlive it (R7).
+    and metadata, except that callbacks get the id of the node's thread, by which traces are grouped. The context of the
+    node is left out: it can have the role, and the turn can outlive it (R7).
 
     Args:
         node: The config of the node.
     """
     view: RunnableConfig = {"callbacks": node.get("callbacks")}
     given = node.get("configurable", {})
+    if given.get("thread_id") is not None:
+        view["metadata"] = {"thread_id": str(given["thread_id"])}
     outer: Any = given.get(STREAM)
     if outer is not None:
         place = namespace_of(node)
 
         def show(chunk: StreamChunk) -> None:
             where, mode, payload = chunk
-            # The other graph cannot read the turn's checkpoints, and their config has the lease of the thread.
-            if mode != "checkpoints" and not (mode == "debug" and payload["type"] == "checkpoint"):
-                outer((place + where, mode, payload))
+            shown = _shown(mode, payload)
+            if shown is not None:
+                outer((place + where, mode, shown))
 
         own: Runtime[Any] = Runtime(stream_writer=given[RUNTIME].stream_writer)
         view["configurable"] = {STREAM: StreamProtocol(show, outer.modes), RUNTIME: own}
     return view
+
+
+def _shown(mode: str, payload: Any) -> Any:
+    """What a part of a turn's stream shows to the other graph; None leaves it out.
+
+    That graph cannot read the turn's checkpoints, and their config has the lease of the thread. What it is asked is in
+    the interrupt of the node: those of the turn are no questions.
+    """
+    match mode:
+        case "checkpoints":
+            return None
+        case "debug" if payload["type"] == "checkpoint":
+            return None
+        case "debug":
+            return {**payload, "payload": _shown("tasks", payload["payload"])}
+        case "tasks" if "interrupts" in payload:
+            return {**payload, "interrupts": []}
+        case "updates" | "values" if isinstance(payload, dict) and INTERRUPT in payload:
+            return {name: value for name, value in payload.items() if name != INTERRUPT} or None
+        case _:
+            return payload
 
 
 def namespace_of(config: RunnableConfig) -> tuple[str, ...]:

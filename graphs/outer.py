@@ -7,6 +7,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerForLLMRun
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, convert_to_messages
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, ToolException
@@ -17,11 +18,11 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
-from ..core import digest
+from ..core import ModelUsage, digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
 from ..core.events import Event, StepEnded, TextDelta, TextReplaced
 from .loop import LoopGraph
-from .nesting import apart, has_checkpointer, view_of
+from .nesting import STREAM, apart, has_checkpointer, view_of
 
 OuterRuntime: TypeAlias = Runtime[Any]
 NodeView: TypeAlias = RunnableConfig
@@ -157,38 +158,50 @@ class AnswerPieces:
                 await self._add(event.turn_id, text)
             case TextReplaced(text=text, step=step):  # pieces cannot be taken back, so another message begins
                 self._text = text
-                await self._end()
+                await self._end(interim=True)
                 self._step, self._replaced = self._step if step is None else step, self._replaced + 1
                 if text:
                     await self._add(event.turn_id, text)
             case StepEnded(interim=interim):
-                await self._end()
+                await self._end(interim=interim)
                 self.message_id = None if interim else self.message_id
             case _:
                 pass
 
     async def _add(self, turn_id: str, text: str) -> None:
+        self.message_id = f"{turn_id}.{self._step}.{self._replaced}"  # the same whoever listens
         if self._manager is None:
             return
         if self._run is None:
             asked: list[list[BaseMessage]] = [[HumanMessage(self._asked)]]
             [self._run] = await self._manager.on_chat_model_start({"name": "answer"}, asked, name="answer")
             self._text = ""
-            self.message_id = f"{turn_id}.{self._step}.{self._replaced}"
         self._text += text
-        chunk = ChatGenerationChunk(message=AIMessageChunk(content=text, id=self.message_id))
-        await self._run.on_llm_new_token(text, chunk=chunk)
+        await self._say(self._run, text)
 
-    async def _end(self) -> None:
+    async def _say(self, run: AsyncCallbackManagerForLLMRun, text: str, **marks: Any) -> None:
+        message = AIMessageChunk(content=text, id=self.message_id, additional_kwargs=marks)
+        await run.on_llm_new_token(text, chunk=ChatGenerationChunk(message=message))
+
+    async def _end(self, *, interim: bool = False) -> None:
         run, self._run = self._run, None
         if run is not None:
-            message = AIMessage(content=self._text, id=self.message_id)
+            marks = {"interim": True} if interim else {}
+            if interim:
+                await self._say(run, "", **marks)
+            message = AIMessage(content=self._text, id=self.message_id, additional_kwargs=marks)
             await run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]))
 
 
 def view_of_node() -> NodeView:
     """What a turn gets of the node that runs this code, whose graph shows it as a subgraph."""
     return view_of(get_config())
+
+
+def shows_tasks(view: NodeView) -> bool:
+    """Whether the client of a node's graph follows the tasks of a turn, and reads its events."""
+    stream = view.get("configurable", {}).get(STREAM)
+    return stream is not None and "custom" in stream.modes
 
 
 def ask(payload: Mapping[str, Any]) -> Any:
@@ -213,13 +226,15 @@ def message_text(state: object, key: str) -> str:
     if found is None:
         raise InvalidArgument(
             f"the state has no human message in {key!r}",
-            remedy="begin the graph with one, or pass as_node(message=...), a key of a text or a function of the state",
+            remedy="begin the graph with one, or in a graph of your own pass as_node(message=...), a key of a text or "
+            "a function of the state",
         )
     parts = found.content if isinstance(found.content, list) else []
     if any(isinstance(part, dict) and part.get("type") != "text" for part in parts):
         raise InvalidArgument(
             f"the last human message in {key!r} has parts that are not text",
-            remedy="pass as_node(message=...), a function that returns the text",
+            remedy="send only text, or in a graph of your own pass as_node(message=...), a function that returns the "
+            "text",
         )
     return str(found.text)
 
@@ -231,15 +246,21 @@ def _messages(value: Any) -> list[Any]:
         return []
 
 
-def answer_update(key: str, text: str, message_id: str) -> dict[str, Any]:
-    """Return an update of the state: a message of the agent for `messages`, the text for another key.
+def answer_message(text: str, message_id: str, outputs: Mapping[str, Any] | None, usage: ModelUsage) -> AIMessage:
+    """Return the answer of a turn as a message.
 
     Args:
-        key: The key.
         text: The answer.
         message_id: The id of the message, so that the same turn never adds a second one.
+        outputs: The further outputs of the answer, as JSON.
+        usage: The usage of the turn.
     """
-    return {key: [AIMessage(content=text, id=message_id)] if key == MESSAGES else text}
+    counted = None
+    if usage.input_tokens is not None and usage.output_tokens is not None and usage.calls:
+        total = usage.input_tokens + usage.output_tokens
+        counted = UsageMetadata(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=total)
+    more = {"outputs": dict(outputs)} if outputs else {}
+    return AIMessage(content=text, id=message_id, additional_kwargs=more, usage_metadata=counted)
 
 
 class ToolWaits(ThreadPaused, ToolException):
@@ -269,7 +290,7 @@ __all__ = [
     "NodeView",
     "OuterRuntime",
     "ToolWaits",
-    "answer_update",
+    "answer_message",
     "apart",
     "ask",
     "has_checkpointer",
@@ -280,6 +301,7 @@ __all__ = [
     "outer_runtime",
     "outer_thread_id",
     "server_user",
+    "shows_tasks",
     "task_key",
     "view_of_node",
 ]

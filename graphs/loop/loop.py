@@ -440,6 +440,7 @@ async def run_graph(
     steps: int | None = None,
     within: RunnableConfig | None = None,
     view: RunnableConfig | None = None,
+    name: str | None = None,
 ) -> dict[str, Any]:
     """Run a compiled graph to its end. Start and recovery both use this function (D8).
 
@@ -451,6 +452,7 @@ async def run_graph(
         steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
         within: The config of the node that runs it as its subgraph; None runs it on its own.
         view: What it gets of a node of another graph that shows it as a subgraph; see `view_of`.
+        name: The name of the run for callbacks; None is that of the graph.
     """
     options = turn.services.options
     config: RunnableConfig = {
@@ -462,6 +464,8 @@ async def run_graph(
     elif view is not None:
         config = merge_configs(view, config)
     config["recursion_limit"] = 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps
+    if name is not None:
+        config["run_name"] = name
     mode = DURABILITY.get()
     extra: dict[str, Any] = {"durability": mode} if graph.checkpointer else {}
     if graph.checkpointer and mode != "sync" and turn.lease is not None:

@@ -177,7 +177,9 @@ class WorkerTasks(ABC):
         if node != END:
             most, within = _supersteps(worker), ctx.turn.node_above(ctx.id)
             state = run.state(node)
-            values = await run_graph(worker_graph(), state, turn=run.turn, context=run, steps=most, within=within)
+            values = await run_graph(
+                worker_graph(), state, turn=run.turn, context=run, steps=most, within=within, name=worker.name
+            )
             if values["status"] != "done":
                 return SUSPENDED
         return result(run.result)

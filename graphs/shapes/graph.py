@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import CallProgress
 from ...harness import CallContext
-from ..nesting import apart, chain_callbacks, namespace_of, nested
+from ..nesting import INTERRUPT, apart, chain_callbacks, namespace_of, nested
 from ..shape import Shape
 from ..tasks import TaskContext
 from .langchain import ChatModels
@@ -28,7 +28,6 @@ from .langchain import ChatModels
 P = TypeVar("P", bound=BaseModel)
 R = TypeVar("R", bound=BaseModel)
 
-_INTERRUPTED = "__interrupt__"
 _CONTEXT: Any = CallContext  # its type does not matter: it is compared with what the graph declares
 
 
@@ -113,8 +112,8 @@ class _Handler:
             with apart():
                 state = await self._run(params, ctx)
         except GraphInterrupt:  # a subgraph raises it
-            state = {_INTERRUPTED: ()}
-        if _INTERRUPTED in state:
+            state = {INTERRUPT: ()}
+        if INTERRUPT in state:
             raise FunctionInvalid(
                 f"the graph of shape {self.key!r} stopped at an interrupt, which no person can answer",
                 remedy="declare context_schema=CallContext, and ask with runtime.context.ask_person()",
@@ -173,8 +172,8 @@ class _Handler:
             elif mode == "values":
                 state = what
             else:
-                stopped = stopped or _INTERRUPTED in what
-        return {_INTERRUPTED: ()} if stopped else state
+                stopped = stopped or INTERRUPT in what
+        return {INTERRUPT: ()} if stopped else state
 
 
 def _is_own(path: tuple[str, ...], depth: int) -> bool:

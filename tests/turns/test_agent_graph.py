@@ -3,11 +3,14 @@
 import asyncio
 import gc
 import itertools
+import re
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import dspy
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
@@ -19,17 +22,27 @@ from support import drawing
 from support.agents import Thinking, answering, scripted_agent
 from support.databases import contents_of
 from support.leaks import canary
+from support.outer_graph import CONFIG, ROLE, approvals, asked_in, outer_of
 from support.subgraphs import STEP, Counted, Tree, step_agent
 from worldagent import Role, Shape, Tier, Worker, WorldAgent, tool
 from worldagent.agent import GraphContext
-from worldagent.core.errors import AgentClosed, FunctionInvalid, InvalidArgument, RoleInvalid, RoleRequired
+from worldagent.core.errors import (
+    AgentClosed,
+    FunctionInvalid,
+    InvalidArgument,
+    RoleInvalid,
+    RoleRequired,
+    ThreadPaused,
+)
+from worldagent.core.pauses import Approve
 from worldagent.graphs.shapes import graph_shape
 from worldagent.harness import CallContext, Trace
+from worldagent.signatures import Converse
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T19")
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
+HI: Any = {"messages": [("user", "Hi")]}
 MODES: Any = ["values", "updates", "messages", "custom", "debug", "tasks", "checkpoints"]
 
 
@@ -115,10 +128,10 @@ async def test_the_graph_is_drawn_runs_is_interrupted_and_resumes(tmp_path: Path
     assert said(state)[2:] == ["Again?"]  # it asks again
 
 
-async def test_the_schemas_are_of_messages_and_of_a_channel(tmp_path: Path) -> None:
+async def test_the_schemas_are_of_messages_a_channel_and_inputs(tmp_path: Path) -> None:
     async with shop(tmp_path) as agent:
         graph = agent.graph()
-        assert set((graph.get_context_jsonschema() or {})["properties"]) == {"channel"}
+        assert set((graph.get_context_jsonschema() or {})["properties"]) == {"channel", "inputs"}
         assert set(graph.get_input_jsonschema()["properties"]) == {"messages"}
         for _, subgraph in graph.get_subgraphs(recurse=True):
             assert subgraph.get_input_jsonschema()
@@ -152,6 +165,74 @@ async def test_account_channel_and_role_come_from_the_context(tmp_path: Path) ->
     assert threads["t3"] == ("ana", None)
 
 
+@dataclass
+class Theirs:
+    """The context of a graph of somebody else."""
+
+    account: str = "ana"
+    role: Role | None = None
+    tenant: int = 7
+
+
+@pytest.mark.parametrize(
+    ("schema", "context", "seen"),
+    [
+        (None, {"account": "ana"}, ("ana", None, False)),
+        (dict, {"account": "ana", "channel": "web", "role": ROLE}, ("ana", "web", True)),
+        (GraphContext, GraphContext(account="ana", role=ROLE), ("ana", None, True)),
+        (Theirs, Theirs(role=ROLE), ("ana", None, True)),
+        (Role, ROLE, (None, None, True)),
+        (Tier, Tier.CALL, (None, None, False)),
+        (None, None, (None, None, False)),
+    ],
+    ids=["mapping", "dict", "own", "object", "role", "nothing in it", "none"],
+)
+async def test_as_a_subgraph_it_takes_from_any_context_what_is_there(
+    tmp_path: Path, schema: Any, context: Any, seen: tuple[str | None, str | None, bool]
+) -> None:
+    lm = answering("Fine.")
+    async with scripted_agent(tmp_path, lm) as agent:
+        state = await outer_of(agent.graph(), None, context=schema).ainvoke(HI, CONFIG, context=context)
+        [found] = await agent.threads()
+    assert said(state) == ["Hi", "Fine."]
+    assert (found.account, found.channel, bool(lm.calls[0].role)) == seen
+
+
+async def test_the_graph_itself_can_have_a_bare_role_as_its_context(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        await agent.graph().ainvoke(HI, CONFIG, context=ROLE)
+    assert lm.calls[0].role
+
+
+async def test_inputs_come_from_the_context_and_outputs_are_in_the_answer(tmp_path: Path) -> None:
+    class Moody(Converse):
+        weather: str = dspy.InputField()
+        mood: Literal["glad", "sour"] = dspy.OutputField()
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if not call.steps:
+            return {
+                "reply": "",
+                "calls": [{"tool": "buy", "arguments": {"item": call.fields["weather"]}}],
+                "mood": "sour",
+            }
+        return {"reply": "Fine.", "calls": [], "mood": "glad"}
+
+    lm = ScriptedLM(reply)
+    async with scripted_agent(tmp_path, lm, converse=Moody, tools=[buy]) as agent:
+        graph = agent.graph(checkpointer=InMemorySaver())
+        context = GraphContext(inputs={"weather": "rain"})
+        waiting = await graph.ainvoke(HI, CONFIG, context=context)
+        assert asked_in(waiting)["pauses"][0]["arguments"] == {"item": "rain"}
+        with pytest.raises(InvalidArgument, match="another account, channel, inputs"):
+            await graph.ainvoke(approvals(waiting), CONFIG, context={"inputs": {"weather": "sun"}})
+        state = await graph.ainvoke(None, CONFIG, context=context)
+    answer = state["messages"][-1]
+    assert (answer.text, answer.additional_kwargs) == ("Fine.", {"outputs": {"mood": "glad"}})
+    assert answer.usage_metadata["total_tokens"] > 0
+
+
 # --- streams and callbacks --------------------------------------------------------------------------------------------
 
 
@@ -177,11 +258,13 @@ async def test_every_stream_mode_shows_the_turn_and_its_tasks_and_never_a_role(t
     top = "novel > converse > turn"
     assert {line for line in tree.lines if line.startswith(top)} >= {
         *(f"{top} > {node}" for node in ("think", "act", "order")),
-        *(f"{top} > subagent > worker > {node}" for node in ("think", "act")),
+        *(f"{top} > subagent > helper > {node}" for node in ("think", "act")),
         *(f"{top} > skill_composer > skill_composer > {node}" for node in ("compose", "think", "act")),
         f"{top} > offer > offer > quote",
     }
     assert {line.split(" > ")[0] for line in tree.lines} == {"novel"}  # one tree
+    inner = [each["metadata"]["thread_id"] for line in tree.lines for each in tree.metadata(line)]
+    assert set(inner) == {"t"}  # by which LangSmith groups them
     stored = [saver.storage, saver.blobs, saver.writes]
     assert_no_role_leak([chunks, tree.seen, stored, *contents_of(home).values()], role.content, skip=Role)
     assert_no_role_leak([*contents_of(home).values()], "the outer graph")
@@ -193,13 +276,40 @@ async def test_each_step_is_a_message_whose_pieces_come_once(tmp_path: Path) -> 
         graph = agent.graph(checkpointer=InMemorySaver())
         given: Any = {"messages": [("user", "A text, please.")]}
         texts: dict[str, str] = {}
+        interim: dict[str, bool] = {}
         stream: Any = graph.astream(given, CONFIG, stream_mode="messages")
         async for message, metadata in stream:
             assert metadata["langgraph_node"] == "converse"
             texts[message.id] = texts.get(message.id, "") + message.content
+            interim[message.id] = "interim" in message.additional_kwargs
         state = await graph.aget_state(CONFIG)
+        unheard = await agent.graph().ainvoke(given, {"configurable": {"thread_id": "t2"}})
     assert list(texts.values()) == ["One moment.", "It is done."]
+    assert list(interim.values()) == [True, False]  # as their last pieces say
     assert state.values["messages"][-1].id == list(texts)[-1]
+    assert unheard["messages"][-1].id.split(".")[1:] == list(texts)[-1].split(".")[1:]  # the same whoever listens
+
+
+async def test_what_workers_say_is_in_custom_if_the_client_follows_subgraphs(tmp_path: Path) -> None:
+    async with shop(tmp_path, ("critic", {"request": "It."})) as agent:
+        seen: list[set[str]] = []
+        for subgraphs in (True, False):
+            config: Any = {"configurable": {"thread_id": f"t{subgraphs}"}}
+            stream = agent.graph().astream(HI, config, stream_mode=["custom"], subgraphs=subgraphs)
+            chunks: list[Any] = [chunk async for chunk in stream]
+            seen.append({chunk[-1]["type"] for chunk in chunks})
+    assert seen[0] - seen[1] == {"task_text_delta", "task_arguments_delta"}
+
+
+@pytest.mark.parametrize("mode", ["updates", "values", "tasks", "debug"])
+async def test_a_stream_shows_the_one_interrupt_that_a_client_can_answer(tmp_path: Path, mode: Any) -> None:
+    async with shop(tmp_path, ("buy", {"item": "hat"})) as agent:
+        graph = agent.graph(checkpointer=InMemorySaver())
+        stream = graph.astream(HI, CONFIG, stream_mode=mode, subgraphs=True)
+        chunks: list[Any] = [chunk async for chunk in stream]
+        state = await graph.aget_state(CONFIG)
+    assert not re.search(r"value'?[=:] ?'waiting'", str(chunks))  # the turn's own, inside of the node
+    assert state.interrupts[0].id in str(chunks)
 
 
 async def test_the_agents_own_callbacks_are_told_too_and_only_the_graphs_of_its_turns(tmp_path: Path) -> None:
@@ -239,6 +349,57 @@ async def test_an_answer_that_replaces_streamed_text_is_another_message(tmp_path
     assert_no_role_leak([message.content for message in messages], role.content)
 
 
+# --- messages while a turn waits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("between", ["answer", "resumed", "cancelled"])
+async def test_a_message_while_a_turn_waits_asks_again_and_is_sent_after_it(tmp_path: Path, between: str) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if call.fields["message"] == "Buy." and not call.steps:
+            return {"reply": "", **_calls(("buy", {"item": "hat"}))}
+        return {"reply": f"Answer to {call.fields['message']}"}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply, form="native"), tools=[buy]) as agent:
+        graph, thread = agent.graph(checkpointer=InMemorySaver()), agent.thread("t")
+        first = await graph.ainvoke({"messages": [("user", "Buy.")]}, CONFIG)
+        again = await graph.ainvoke({"messages": [("user", "Hello?")]}, CONFIG)
+        assert asked_in(again) == asked_in(first)
+        refused = await graph.ainvoke(Command(resume={"other": {"approve": {}}}), CONFIG)
+        assert "has no pause 'other'" in asked_in(refused)["problem"]
+        assert [message.body["text"] for message in await thread.history() if message.kind == "message"] == ["Buy."]
+        if between == "resumed":
+            await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
+        elif between == "cancelled":
+            await thread.cancel()
+        state = await graph.ainvoke(approvals(again), CONFIG)
+        log = [message.body["text"] for message in await thread.history() if message.kind in ("message", "answer")]
+        assert (await graph.aget_state(CONFIG)).interrupts == ()
+    earlier = [] if between == "cancelled" else ["Answer to Buy."]
+    assert said(state) == ["Buy.", "Hello?", *(earlier if between == "answer" else []), "Answer to Hello?"]
+    assert log == ["Buy.", *earlier, "Hello?", "Answer to Hello?"]
+
+
+async def test_a_message_that_waits_can_have_pauses_of_its_own(tmp_path: Path) -> None:
+    async with shop(tmp_path, ("buy", {"item": "hat"})) as agent:
+        graph = agent.graph(checkpointer=InMemorySaver())
+        await graph.ainvoke(HI, CONFIG)
+        state = await graph.ainvoke(HI, CONFIG)
+        turns = []
+        while "__interrupt__" in state:
+            turns.append(asked_in(state)["turn"])
+            state = await graph.ainvoke(approvals(state), CONFIG)
+    assert len(turns) == len(set(turns)) == 2
+    assert said(state)[-1] == "It is done."
+
+
+async def test_another_account_is_not_asked_what_a_turn_asks(tmp_path: Path) -> None:
+    async with shop(tmp_path, ("buy", {"item": "hat"})) as agent:
+        graph = agent.graph(checkpointer=InMemorySaver())
+        await graph.ainvoke(HI, CONFIG, context={"account": "ana"})
+        with pytest.raises(ThreadPaused):
+            await graph.ainvoke(HI, CONFIG, context={"account": "bo"})
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +412,24 @@ async def test_a_turn_that_began_with_a_role_needs_it_again(tmp_path: Path) -> N
         with pytest.raises(RoleRequired, match="the role that the turn began with"):
             await graph.ainvoke(Command(resume={pause["id"]: {"approve": {}}}), CONFIG)
         state = await graph.ainvoke(None, CONFIG, context=context)
+    assert said(state)[-1] == "It is done."
+
+
+@pytest.mark.parametrize("context", [None, {"account": "bo"}, {"account": "ana", "channel": "web"}])
+async def test_a_resume_under_another_account_or_channel_is_refused_and_can_be_repeated(
+    tmp_path: Path, context: Any
+) -> None:
+    async with shop(tmp_path, ("buy", {"item": "hat"})) as agent:
+        graph = agent.graph(checkpointer=InMemorySaver())
+        waiting = await graph.ainvoke(HI, CONFIG, context={"account": "ana"})
+        says = (
+            "run again with another account, channel, inputs or message .*; run it again with None as its input and the"
+        )
+        with pytest.raises(InvalidArgument, match=says) as caught:
+            await graph.ainvoke(approvals(waiting), CONFIG, context=context)
+        assert asked_in(waiting)["turn"] not in str(caught.value)
+        assert caught.value.turn_id is None
+        state = await graph.ainvoke(None, CONFIG, context={"account": "ana"})
     assert said(state)[-1] == "It is done."
 
 

@@ -7,6 +7,7 @@ import signal
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -22,7 +23,7 @@ from support.agents import Thinking, answering, scripted_agent
 from support.outer_graph import CONFIG, ROLE, approvals, asked_in, outer_of, paying_agent
 from support.processes import lines, run_child
 from worldagent import Role, Tier, WorldAgent
-from worldagent.agent import Thread
+from worldagent.agent import GraphContext, Thread
 from worldagent.core.errors import (
     AgentClosed,
     FunctionInvalid,
@@ -385,6 +386,27 @@ def _values(context: Any) -> list[Any]:
     return list(context.values()) if isinstance(context, dict) else []
 
 
+@dataclass
+class Tenants:
+    account: int = 7
+
+
+@pytest.mark.parametrize(
+    ("context", "seen"),
+    [(GraphContext(account="ana", channel="web", role=ROLE), ("ana", "web")), (Tenants(), (None, None))],
+    ids=["ours", "theirs"],
+)
+async def test_account_and_channel_are_those_of_a_graph_context_alone(
+    tmp_path: Path, context: Any, seen: tuple[str | None, str | None]
+) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        await outer_of(agent.as_node(), None, context=type(context)).ainvoke(HAT, CONFIG, context=context)
+        [found] = await agent.threads()
+    assert (found.account, found.channel) == seen
+    assert bool(lm.calls[0].role) == (seen[0] is not None)
+
+
 IN_A_GRAPH = (
     r"; run the graph again with None as its input and the role that the turn began with \(a call role as its .*, "
     r"or first resume the turn without it: agent\.thread\('t'\)\.resume\(answers, on_role_change='refresh'\)"
@@ -455,7 +477,7 @@ async def test_a_node_refuses_what_is_no_graph_no_message_no_thread_and_no_role(
             with pytest.raises(InvalidArgument, match=r"no human message in 'messages'; begin the graph with one"):
                 await graph.ainvoke(empty, CONFIG)
         picture = HumanMessage([{"type": "image_url", "image_url": {"url": "https://example.com/hat.png"}}])
-        with pytest.raises(InvalidArgument, match=r"has parts that are not text; pass as_node\(message=\.\.\.\)"):
+        with pytest.raises(InvalidArgument, match=r"has parts that are not text; send only text"):
             await graph.ainvoke({"messages": [picture]}, CONFIG)
         with pytest.raises(InvalidArgument, match=r"`text` must be a non-empty string"):
             await graph.ainvoke({"messages": [("user", " ")]}, CONFIG)

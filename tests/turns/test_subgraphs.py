@@ -56,9 +56,9 @@ async def test_one_tree_of_callbacks_has_all_kinds_and_no_role(engine: Engine, t
         "turn > act": 1,
         "turn > order": 1,
         "turn > subagent": 1,
-        "turn > subagent > worker": 1,
-        "turn > subagent > worker > think": 2,
-        "turn > subagent > worker > act": 1,
+        "turn > subagent > helper": 1,
+        "turn > subagent > helper > think": 2,
+        "turn > subagent > helper > act": 1,
         "turn > skill_composer": 1,
         "turn > skill_composer > skill_composer": 1,
         "turn > skill_composer > skill_composer > compose": 1,
@@ -247,8 +247,8 @@ async def test_two_workers_at_once_have_namespaces_of_their_own(tmp_path: Path) 
     )
     async with scripted_agent(tmp_path, lm, workers=[CRITIC], trace=Trace(callbacks=[tree])) as agent:
         assert (await agent.thread("t").converse("Go.")).text == "Ok."
-    assert tree.lines["turn > subagent > worker"] == 2
-    spaces = {each["metadata"]["langgraph_checkpoint_ns"] for each in tree.metadata("turn > subagent > worker > think")}
+    assert tree.lines["turn > subagent > critic"] == 2
+    spaces = {each["metadata"]["langgraph_checkpoint_ns"] for each in tree.metadata("turn > subagent > critic > think")}
     assert len(spaces) == 2
     assert all(space.startswith("subagent:") for space in spaces)
 
