@@ -61,7 +61,8 @@ def context_of(runtime: OuterRuntime, *, own: bool = False, account: str | None 
         refuse_sent(speaks, _field(given, "role"))
         speaks = server_user(runtime)
     inputs = given.inputs if isinstance(given, GraphContext) else None
-    return GraphContext(account=speaks or account, channel=_field(given, "channel"), role=role_in(given), inputs=inputs)
+    speaks = account if speaks is None else speaks
+    return GraphContext(account=speaks, channel=_field(given, "channel"), role=role_in(given), inputs=inputs)
 
 
 def role_in(context: object) -> Role | None:

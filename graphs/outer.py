@@ -88,7 +88,7 @@ def outer_thread_id(runtime: OuterRuntime) -> str:
 def server_user(runtime: OuterRuntime) -> str | None:
     """Return the id of the user that a LangGraph server has authenticated; None if it authenticates nobody."""
     user = None if runtime.server_info is None else runtime.server_info.user
-    return None if user is None else str(user.identity) or None
+    return None if user is None else str(user.identity)
 
 
 def messages_graph(

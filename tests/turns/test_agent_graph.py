@@ -441,6 +441,8 @@ async def test_a_graph_needs_an_open_agent_a_thread_and_a_role_of_the_right_type
         with pytest.raises(InvalidArgument, match="account"):
             agent.graph(account="")
         graph, given = agent.graph(), {"messages": [("user", "Hi")]}
+        with pytest.raises(InvalidArgument, match="account"):  # and not the account of runs that name none
+            await agent.graph(account="ana").ainvoke(given, CONFIG, context=GraphContext(account=""))
         with pytest.raises(InvalidArgument, match="run it with config="):
             await graph.ainvoke(given)
         with pytest.raises(RoleInvalid, match=r"got a dict; make it with Role\("):
