@@ -224,18 +224,17 @@ def checked_outputs(outputs: Mapping[str, TypeAdapter[Any]], given: Mapping[str,
     Raises:
         ResultInvalid: One is missing or has another type. The text names it and no value.
     """
-    made = {}
-    for name, kind in outputs.items():
-        what, value = f"the output {name!r}", given.get(name)
-        missing = None
-        try:
-            checked = validate_value(kind, value, what=what, error=ResultInvalid)
-        except ResultInvalid as error:
-            missing = ResultInvalid(f"{what} is missing", remedy="give each output") if value is None else error
-        if missing is not None:
-            raise missing
-        made[name] = json_of_value(kind, checked, what=what, error=ResultInvalid)
-    return made
+    return {name: _checked_output(f"the output {name!r}", kind, given.get(name)) for name, kind in outputs.items()}
+
+
+def _checked_output(what: str, kind: TypeAdapter[Any], value: Any) -> Any:
+    try:
+        checked = validate_value(kind, value, what=what, error=ResultInvalid)
+        return json_of_value(kind, checked, what=what, error=ResultInvalid)
+    except ResultInvalid:
+        if value is not None:
+            raise
+    raise ResultInvalid(f"{what} is missing", remedy="give each output")
 
 
 def _json_input(name: str, kind: TypeAdapter[Any], value: object) -> Any:
