@@ -69,7 +69,7 @@ async def test_a_server_draws_streams_interrupts_and_resumes_and_stores_no_role(
         assert {"converse:think", "converse:act", "converse:subagent:think"} <= nodes
         assert set(await ana.assistants.get_subgraphs(shown, recurse=True)) == {"converse", "converse|subagent"}
         schemas = await ana.assistants.get_schemas(shown)
-        assert set((schemas["context_schema"] or {})["properties"]) == {"channel"}
+        assert set((schemas["context_schema"] or {})["properties"]) == {"channel", "inputs"}
         assert schemas["input_schema"]
         # A streamed run, with a worker.
         thread = (await ana.threads.create())["thread_id"]

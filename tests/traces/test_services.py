@@ -26,7 +26,7 @@ async def test_langsmith_receives_the_runs_of_graphs_and_chat_models_and_no_role
         await asyncio.to_thread(client.close)
     text = b"".join(body for _, body in service.received).decode()
     named = set(re.findall(r'"name":"([^"]*)"', text))
-    assert named >= {"turn", "worker", "think", "act", "ask", "GenericFakeChatModel"}
+    assert named >= {"turn", "critic", "think", "act", "ask", "GenericFakeChatModel"}
     assert "Of felt." in text
     assert_no_role_leak([service.received, tmp_path], [SECRET, KEEPER.name])
 
@@ -64,7 +64,7 @@ async def test_mlflow_receives_the_calls_of_signatures_and_modules_and_no_role(t
     assert all(span["parent_span_id"] for span in spans)
     found = Counter(span["name"] for span in spans)
     # Two turns call the conversation, the worker and the conversation again; two tasks run a module and a graph.
-    wanted = {"Predict.forward": 7, "ChainOfThought.forward": 1, "turn": 4, "worker": 2, "GenericFakeChatModel": 1}
+    wanted = {"Predict.forward": 7, "ChainOfThought.forward": 1, "turn": 4, "critic": 2, "GenericFakeChatModel": 1}
     assert {name: found[name] for name in wanted} == wanted
     shown = json.dumps(spans)
     assert all(text in shown for text in ("A hat. [role withheld]", "Felt hats.", "Of felt."))
