@@ -23,6 +23,7 @@ from ..harness.limits import DEFAULT_CHOSEN_CALLS, Limits, Usage
 from ..harness.schema import result_of
 from ..mcp_client.tools import McpServer, check_prefixes
 from ..profiles import Profile, Profiles, check_tools, compose
+from ..profiles.catalogue import GENERAL_PROFILE
 from ..signatures import check_named
 from ..skills import SkillCatalogue
 from ..storage import Database
@@ -40,7 +41,10 @@ CHARACTERS: Final = 4
 
 
 def chosen_profile(given: str | Profile | None, settings: Settings) -> Profile:
-    """Return the profile that an agent starts with: the given one, else that of the settings, else `general`.
+    """Return the profile that an agent starts with: the given one, else that of the settings, else what ships.
+
+    The files of a user are read only for a profile that code or a setting names, so that they do not change a program
+    that names none (P3).
 
     Raises:
         ProfileInvalid: No profile has this name, or its file is invalid.
@@ -54,7 +58,7 @@ def chosen_profile(given: str | Profile | None, settings: Settings) -> Profile:
             remedy="pass the name of a profile, or a Profile",
         )
     name = given if given is not None else settings.profile
-    return Profiles.open(user=settings.profiles).get(name)
+    return GENERAL_PROFILE if name is None else Profiles.open(user=settings.profiles).get(name)
 
 
 def allowed_tools(given: BuiltinTools | None, settings: Settings) -> BuiltinTools:

@@ -99,7 +99,11 @@ class Settings(BaseSettings):
         description="YAML or JSON file of the policy, if WorldAgent(policy=...) is not given; none requires approval "
         "for all that is not read_only",
     )
-    profile: str = Field(default="general", description="the profile, if WorldAgent(profile=...) is not given")
+    profile: str | None = Field(
+        default=None,
+        description="the profile, if WorldAgent(profile=...) is not given; none is the built-in `general`, on the "
+        "command line the user's if there is one",
+    )
     profiles: Path | None = Field(
         default=None, description="folder of the user's profiles, if not profiles in the user's configuration directory"
     )

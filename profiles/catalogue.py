@@ -253,6 +253,18 @@ class Profiles:
             )
         return effective(self._chain(*found, trusting=False))
 
+    def replacement(self, name: str) -> Path | None:
+        """The file of the user or the project that replaces the built-in profile of this name; None if none does.
+
+        Raises:
+            MissingExtra: The extra `yaml` is not installed.
+        """
+        depth = self._top(name)
+        if depth is None or self._levels[depth].name == "built-in":
+            return None
+        shipped = any(level.name == "built-in" and level.named(name) for level in self._levels)
+        return self._levels[depth].named(name)[0].path if shipped else None
+
     def load(self, file: Path) -> Profile:
         """Load the profile in any file. It can extend the profiles of this catalogue.
 

@@ -150,7 +150,8 @@ def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -
     Args:
         options: The command's options.
         settings: The settings.
-        output: Where the hint goes, and with --verbose the name of the profile.
+        output: Where hints go, a note about a file that replaces a built-in profile, and with --verbose the profile's
+            name.
 
     Raises:
         ProfileInvalid: No profile has that name, or its file is not valid.
@@ -164,7 +165,10 @@ def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -
         output.note(
             f"hint: {role!r} is used as a role and is also the name of a profile; --profile {role} selects that."
         )
-    profile = profiles.get(settings.profile if options.profile is None else options.profile)
+    name = options.profile if options.profile is not None else settings.profile or GENERAL
+    profile = profiles.get(name)
+    if (file := profiles.replacement(name)) is not None:
+        output.note(f"note: the profile {name!r} is {str(file)!r}, which replaces the built-in one")
     if options.verbose and profile.name != GENERAL:
         output.note(f"profile: {profile.name}")
     return profile

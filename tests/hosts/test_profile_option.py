@@ -43,6 +43,22 @@ async def test_ask_starts_up_with_it(run: Run, stub: OpenAIStub, project: Path) 
     assert "profile: reader" in done.output
 
 
+async def test_a_file_of_the_users_that_replaces_what_ships_is_named(
+    run: Run, stub: OpenAIStub, project: Path, user: Path
+) -> None:
+    replaced = "which replaces the built-in one"
+    done = await run("ask", "Hello", "--profile", "reader")
+    assert replaced not in done.output
+    (user / "other-program.yaml").write_text(
+        "name: general\nsystem_prompt: You are mine.\nverification: {enabled: false}\n"
+    )
+    for more in (), ("--profile", "general"):
+        stub.requests.clear()
+        done = await run("ask", "Hello", *more)
+        assert f"note: the profile 'general' is {str(user / 'other-program.yaml')!r}, {replaced}" in done.stderr
+        assert "You are mine." in system(stub.requests[0])
+
+
 async def test_tools_work_in_current_or_set_folder(run: Run, stub: OpenAIStub, project: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     for more, found in (({}, True), ({"WORLDAGENT_TOOL_ROOTS": json.dumps([str(tmp_path / "other")])}, False)):

@@ -54,6 +54,25 @@ async def test_a_profile_brings_mcp_servers_whose_tools_obey_its_list(tmp_path: 
     assert "- shop_fail:" not in lm.calls[0].system
 
 
+@pytest.mark.requirement("P3")
+async def test_an_agent_without_a_named_profile_reads_no_file_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "worldagent" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "other-program.yaml").write_text("name: general\nsystem_prompt: You are another program.\n")
+    named: tuple[dict[str, Any], ...] = {}, {"profile": "general"}, {"settings": {"profile": "general"}}
+    for place, names in enumerate(named):
+        lm = ScriptedLM(
+            lambda call: {"findings": "", "satisfied": True} if "answer" in call.fields else {"reply": "Fine."}
+        )
+        async with scripted_agent(tmp_path / f"home-{place}", lm, **names) as agent:
+            await agent.thread("t").converse("Hello")
+        assert ("You are another program." in lm.calls[0].system) is bool(names)
+        assert len(lm.calls) == 1 + bool(names)  # a file that does not say otherwise checks answers
+
+
 @pytest.mark.requirement("P6")
 async def test_settings_of_a_tool_hold_for_its_calls(tmp_path: Path) -> None:
     text = """\
