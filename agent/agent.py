@@ -247,6 +247,8 @@ class WorldAgent:
                 opened, task = AsyncExitStack(), asyncio.current_task()
                 try:
                     parts = await self._open(opened)
+                    if self._society_functions is not None:
+                        parts = self._open_society(self._society_functions.config, parts)
                     self._requests.open(parts)
                     opened.callback(self._requests.close)
                     self._memory_functions.open(parts)
@@ -257,8 +259,8 @@ class WorldAgent:
                         upkeep = MemoryUpkeep(parts, self.workspace, self._memory.distil_after)
                         opened.push_async_callback(upkeep.aclose)
                     self._runner.open(parts)
-                    if self._society_functions is not None:
-                        society = self._open_society(self._society_functions.config, parts)
+                    if self._society_functions is not None and parts.members is not None:
+                        society = parts.members.society
                         self._society_functions.open(society)
                         await society.bootstrap()
                         opened.callback(self._society_functions.close)
@@ -904,13 +906,18 @@ class WorldAgent:
             on_error=self._on_error,
         )
 
-    def _open_society(self, config: WorkspaceConfig, parts: RunnerParts) -> Society:
+    def _open_society(self, config: WorkspaceConfig, parts: RunnerParts) -> RunnerParts:
+        """Return the parts with the members of the workspace."""
         from ..society import Society
         from ..society.wakeups import wakeups_of
+        from ..society.workers import MemberWorkers
 
-        stores, notify = parts.stores, partial(trace_messages, parts, self.workspace)
+        stores, engine, notify = parts.stores, parts.engine, partial(trace_messages, parts, self.workspace)
         wakeups = wakeups_of(stores.database, self.settings.nats_url)
-        return Society(config, stores.database, stores.clock, notify=notify, wakeups=wakeups)
+        society = Society(config, stores.database, stores.clock, notify=notify, wakeups=wakeups)
+        known = engine.services.registry.workers
+        members = MemberWorkers(society, known, add=engine.add_worker, remove=engine.remove_worker)
+        return replace(parts, members=members)
 
     async def _open(self, opened: AsyncExitStack) -> RunnerParts:
         # Imported here, since this loads dspy and langgraph: a program that only imports `WorldAgent` must not wait.

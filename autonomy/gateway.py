@@ -35,9 +35,10 @@ from ..society.contacts import as_shown
 from ..society.reading import account_of, member_of, thread_of
 from ..society.roles import ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
+from ..society.workers import EarlierMessage, MemberRequest
 from .executing import EventRunner
+from .responding import workers_of
 from .upkeep import MemberUpkeep
-from .workers import EarlierMessage, MemberRequest, enlist_member
 
 if TYPE_CHECKING:
     from .role import AutonomousRole
@@ -138,9 +139,6 @@ class Gateway:
         thread = self._agent.thread(scope.thread or "", account=scope.account, channel=scope.channel)
         try:
             async with self._slots:
-                member = member_of(self._agent.workspace, scope.account)
-                if member is not None:
-                    await self.enlist(member)
                 with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
                     await asyncio.shield(thread.resume(answers))
         except WorldAgentError as error:  # its message is delivered again, and reports it
@@ -305,7 +303,7 @@ class Gateway:
             UnknownMember: There is no such member.
             NameTaken: The agent has a function or a worker of its own with this id.
         """
-        enlist_member(self._agent, await self._society.members.member(self._agent.workspace, member_id))
+        await workers_of(self._agent).enlist(member_id)
 
     @property
     def _society(self) -> Society:

@@ -29,8 +29,8 @@ from ..society.functions import AMBIENT, AUTHORITY, GOALS, LOOK_UP
 from ..society.members import LIVE
 from ..society.reading import account_of, thread_of
 from ..society.roles import AUTHORITIES, active, goals_text
+from ..society.workers import MemberWorkers, responder_name
 from .memory import AgentMemory
-from .workers import enlist, enlist_member, responder_name
 
 if TYPE_CHECKING:
     from ..agent import WorldAgent
@@ -85,6 +85,19 @@ def responder_of(member: Member, *, remembers: bool, llm: str | None = None) -> 
     )
 
 
+def workers_of(agent: WorldAgent) -> MemberWorkers:
+    """The workers of an open agent's members. A turn that resumes gives its member its worker by itself.
+
+    Raises:
+        AgentClosed: The agent is not open.
+        InvalidArgument: The agent has no society.
+    """
+    agent.society  # noqa: B018 -- it raises if there is none
+    members = agent.parts.members
+    assert members is not None, "they are opened with the society"
+    return members
+
+
 async def respond(
     agent: WorldAgent,
     role_id: str,
@@ -106,8 +119,9 @@ async def respond(
         )
     recall = agent.parts.engine.services.recall
     worker = responder_of(member, remembers=recall is not None, llm=llm)
-    enlist_member(agent, member)
-    enlist(agent, worker)
+    workers = workers_of(agent)
+    workers.update(member)
+    workers.put(worker)
     request = {"message": message}
     if worker.params is RespondWithGoals:
         request["goals"] = goals_text(member.spec.goals)
@@ -123,7 +137,7 @@ async def run_operator(
 ) -> Turn:
     """Let a member run one of its operators; see `Operator`."""
     member = await agent.society.members.member(agent.workspace, role_id)
-    enlist_member(agent, member)
+    workers_of(agent).update(member)
     # A thread of its own, as for an event: a run that waits for a person holds up nothing else.
     thread = agent.thread(f"operator {key or new_id('run')}", account=account_of(agent.workspace, role_id))
     given = input.model_dump(mode="json") if isinstance(input, BaseModel) else input

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from traceback import clear_frames
 from typing import Any
 
-from ...core import Emitter, Scope, Tier
+from ...core import ROOT, Emitter, Scope, Tier
 from ...core.clock import uninterrupted
 from ...core.errors import (
     AlreadyAnswered,
@@ -14,6 +15,7 @@ from ...core.errors import (
     InvalidArgument,
     NothingToResume,
     RoleRequired,
+    UnknownMember,
     UnknownPause,
     UsageError,
     WorldAgentError,
@@ -165,7 +167,7 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
     """
     failure: WorldAgentError
     try:
-        begun = await parts.engine.load_opening_message(record.asked, record.kind)
+        begun = await _opening(parts, record)
         # Only the turn's own account can pass its call role. An approver's answer is stored and waits for that account.
         if account is None or account == record.scope.account:
             await checked(parts, record, how, begun)
@@ -178,6 +180,22 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
     clear_frames(failure.__traceback__)  # they hold the role, and a caller may keep the error
     failure.turn_id = record.id
     raise failure
+
+
+async def _opening(parts: RunnerParts, record: TurnRecord) -> tuple[Message, Any]:
+    """Load the message that a turn began with and the task that it dispatches, if any.
+
+    A turn of a member needs the member's worker: without it the gate would refuse all its calls. So whoever resumes the
+    turn gives the member its worker here.
+
+    Raises:
+        StorageInvalid, GraphChanged: See `TurnEngine.load_opening_message`.
+        NameTaken: The agent has a function or a worker of its own with the id of the member.
+    """
+    if parts.members is not None and record.on_behalf_of != ROOT:
+        with suppress(UnknownMember):  # it was removed: the turn is checked without its worker
+            await parts.members.enlist(record.on_behalf_of)
+    return await parts.engine.load_opening_message(record.asked, record.kind)
 
 
 async def _resolved_again(
@@ -264,7 +282,7 @@ async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emit
     if gone is not None:
         raise gone
     assert record is not None
-    message, item = await engine.load_opening_message(record.asked, record.kind)
+    message, item = await _opening(parts, record)
     if record.status == "done":
         return await engine.ended(record.thread, item)
     recording = work.recording

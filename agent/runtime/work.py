@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ...graphs.outer import NodeView
     from ...skills import SkillCatalogue
     from ...society.notices import Notice
+    from ...society.workers import MemberWorkers
     from ..submitting import Submissions
     from ..threads.branching import Again, Edit
 
@@ -242,6 +243,7 @@ class RunnerParts:
     account_events: AccountEvents
     tracer: Tracer
     submissions: Submissions
+    members: MemberWorkers | None = None
     drain: Drain = field(default_factory=Drain)
     starts: StartQueue = field(default_factory=StartQueue)
 

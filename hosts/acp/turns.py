@@ -37,7 +37,6 @@ from ...core.pauses import (
 )
 from ...role_resolution import Role
 from ..service.call import Refused
-from ..service.members import enlist_member
 from ..service.pauses import is_late, one_line, shortened, takes_answer, unanswered, validation_errors
 from ..service.typed_answers import pause_text, read_answer
 from .client import Client
@@ -212,7 +211,6 @@ class PromptRun:
                     "nothing was sent, since the last turn of the session waits and cannot be answered here",
                     remedy="wait until another person or the reply continues it, or open another session",
                 )
-        await enlist_member(self._agent, state.account)
         role = self._role if "role" in state.needs else None
         reason = await self._until_answered(self._resumed(answers, role), role=role)
         over = await self._thread.state()

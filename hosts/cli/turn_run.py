@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import errors
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...core.pauses import Pause
-from ..service.members import enlist_member
 from ..service.pauses import takes_answer, waits_for_reply
 from ..service.typed_answers import pause_text
 from .command import signals_handled
@@ -97,9 +96,6 @@ async def one_turn(
     try:
         async with stopping.watching(), agent:
             stopping.opened = True
-            if isinstance(options, ResumingOptions):
-                state = await agent.thread(thread).state()
-                await enlist_member(agent, None if state is None else state.account)
             async with begin() as stream:
                 async for event in stream:
                     if isinstance(event, shown):

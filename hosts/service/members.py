@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ...core.errors import InvalidArgument, UnknownMember
+from ...core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
@@ -18,24 +18,6 @@ def society_of(agent: WorldAgent) -> Society | None:
     with suppress(InvalidArgument):
         return agent.society
     return None
-
-
-async def enlist_member(agent: WorldAgent, account: str | None) -> None:
-    """Give a member its worker before a turn of its account resumes here: without it, the gate refuses all its calls.
-
-    Args:
-        agent: An open agent.
-        account: The account of the turn.
-    """
-    if account is None or society_of(agent) is None:
-        return
-    from ...autonomy import Gateway  # only agents with a society load it
-    from ...society.reading import member_of
-
-    member = member_of(agent.workspace, account)
-    if member is not None:
-        with suppress(UnknownMember):
-            await Gateway(agent).enlist(member)
 
 
 @asynccontextmanager
@@ -50,4 +32,4 @@ async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
         yield
 
 
-__all__ = ["delivering", "enlist_member", "society_of"]
+__all__ = ["delivering", "society_of"]

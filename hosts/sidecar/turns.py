@@ -17,7 +17,6 @@ from ..service import turns
 from ..service.arguments import ResumeArguments, SurfaceArguments
 from ..service.call import check_resume, owns_turn
 from ..service.following import Following, Start, earlier_events
-from ..service.members import enlist_member
 from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
 from ..service.threads import thread_of
@@ -42,8 +41,6 @@ async def resume(call: ToolCall[ResumeArguments], agent: WorldAgent) -> TurnAnsw
         return await _continue_round(call, thread, asking, asking.round)
     answers = await turns.checked_answers(call, thread)
     call = turns.with_detach(call)
-    state = await thread.state()
-    await enlist_member(agent, None if state is None else state.account)
     return await _until_answered(call, thread, asking, Start.answering(call.given, thread, answers))
 
 

@@ -37,7 +37,6 @@ from ..service.arguments import (
 )
 from ..service.call import Call, Refused
 from ..service.following import EventsRead, Following, Start, earlier_events, reached_turn, read_answer
-from ..service.members import enlist_member
 from ..service.next_steps import advised, name_turn
 from ..service.pool import Limits
 from ..service.records import EventsAnswer, TurnAnswer
@@ -193,8 +192,6 @@ async def _start(call: TurnCall, agent: WorldAgent) -> Start:
     thread = thread_of(agent, call, name=name)
     if isinstance(given, ResumeArguments):
         answers = await turns.checked_answers(call, thread)
-        state = await thread.state()
-        await enlist_member(agent, None if state is None else state.account)
         return Start.answering(given, thread, answers)
     named = given.attachments if isinstance(given, MessageArguments) else ()
     sources = [Attachment(size=each.bytes, **each.model_dump(exclude={"bytes"})) for each in named]
