@@ -40,7 +40,8 @@ class Rule(Data):
         arguments: Conditions on arguments, by dotted paths: a glob for a text, a value, or a `Predicate`.
         after: Globs over untrusted functions. The rule matches only if the turn has read results of such a function.
             A rule that approves matches only if the turn has read no other untrusted results, and only a rule with
-            `after` can approve in such a turn. It must also set `function` and `arguments`.
+            `after` can approve in such a turn. It must also set `function` and `arguments`; one that asks or refuses
+            can leave them out.
         approvers: Globs over the accounts that can answer; by default any account.
         expires: How many seconds to wait for an answer, ten years at most; by default as the policy sets it.
         times: How many calls in one turn it approves.
@@ -86,8 +87,8 @@ class Rule(Data):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         problem, remedy = "", ""
-        if self.after and (self.function == _ANY or not self.arguments):
-            problem, remedy = "has after= without function= and arguments=", "add both, or omit after="
+        if self.decision == "approve" and self.after and (self.function == _ANY or not self.arguments):
+            problem, remedy = "approves with after= but without function= and arguments=", "add both, or omit after="
         elif self.decision == "approve" and "destructive" in self.risk:
             problem, remedy = "approves destructive calls", "use decision 'ask': such calls are approved one by one"
         elif self.approvers and self.decision != "ask":

@@ -398,6 +398,23 @@ async def test_a_rule_that_names_source_sink_and_arguments_approves_after_that_s
     assert list(outcomes.values()) == ["done", "paused", "paused", "paused", "paused"]
 
 
+@pytest.mark.parametrize("decision", ["ask", "refuse"])
+@pytest.mark.parametrize(
+    "about", [{"function": "write"}, {"function": "w*"}, {"risk": "write"}, {}, {"function": "none", "optional": True}]
+)
+async def test_a_rule_tightens_the_policy_after_a_source_by_function_risk_or_nothing_else(
+    tmp_path: Path, world: World, decision: Any, about: dict[str, Any]
+) -> None:
+    tight = Policy(rules=(Rule(decision=decision, after="fetch", **about), *READ.rules))
+    async with world_agent(tmp_path, world, calling(("write", "a"), ("fetch", "x"), ("write", "b")), tight) as agent:
+        if decision == "refuse" and not about.get("optional"):
+            with pytest.raises(CallRefused, match="'write'"):
+                await worked(agent)
+        else:  # without the rule the call is asked about, because the turn has read something untrusted
+            assert asked(await worked(agent)) == [("write", "b")]
+    assert world.done == ["write a", "fetch x"]
+
+
 @pytest.mark.on_every_database
 async def test_what_was_read_in_an_earlier_turn_of_the_thread_is_still_there(tmp_path: Path, world: World) -> None:
     seen: dict[str, int] = {}

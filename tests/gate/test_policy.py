@@ -259,7 +259,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ("rules: !!python/object:os.system x\n", ":1", "tags"),
         ("default: ask\ndefault: refuse\n", ":2", "duplicate"),
         ("rules: [\n", ":2", "cannot be read"),
-        ("rules:\n  - decision: approve\n    after: fetch\n", ":2", "has after= without"),
+        ("rules:\n  - decision: approve\n    after: fetch\n", ":2", "approves with after= but without"),
         ("rules:\n  - {name: a, decision: ask, function: f}\n  - {name: a, decision: ask}\n", ":3", "named 'a'"),
         ("rules:\n  - {decision: ask}\n  - {decision: refuse}\n", ":3", "is never used"),
         ("rules:\n  - {decision: ask, function: []}\n", ":2", "function: it is empty"),
