@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.async_api import Page
 
-from support.browser import NARROW, WIDE, Browser, scrolls_sideways, serious_faults, started_browser
+from support.browser import NARROW, WIDE, Browser, scrolls_sideways, serious_faults, started_browser, unreached
 
 POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'"
 GOOD = '<!doctype html><html lang="en"><title>t</title><meta name="viewport" content="width=device-width"><h1>Hats</h1>'
@@ -105,6 +105,18 @@ async def test_a_page_that_is_wider_than_its_window_is_noticed(
     page = await browser.page(width=width)
     await page.goto(site.url)
     assert await scrolls_sideways(page) is wider
+
+
+async def test_buttons_that_are_cut_off_or_covered_are_found(page: Page, site: Site) -> None:
+    cut = "<div style='overflow: hidden; width: 100px; white-space: nowrap'><i>{}</i><button>Cut</button></div>"
+    under = "<div style='position: relative'><button>Under</button><b style='position: absolute; inset: 0'></b></div>"
+    far = "<p style='height: 3000px'></p><button>Below</button>"  # a person scrolls to it
+    site.pages |= {"/": f"{GOOD}<button>In</button>{cut.format('wide ' * 20)}{under}{far}"}
+    await page.goto(site.url)
+    assert await unreached(page) == ["Cut", "Under"]
+    site.pages["/wide"] = f"{GOOD}<p style='width: 1400px; text-align: right'><button>Far right</button>"
+    await page.goto(f"{site.url}/wide")
+    assert await unreached(page) == ["Far right"]
 
 
 async def test_a_dark_page_is_one_for_a_person_who_prefers_that(browser: Browser, site: Site) -> None:

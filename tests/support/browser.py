@@ -25,6 +25,19 @@ NARROW: Final = 360
 _WAIT: Final = 30_000  # milliseconds; the machine is shared
 _AXE: Final = ROOT / "tests" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 _CHECK: Final = "axe.run({resultTypes: ['violations']}).then(found => found.violations)"
+_UNREACHED: Final = """() => {
+    const dialog = document.querySelector("dialog[open]") ?? document;
+    const reached = (control) => {
+        control.scrollIntoView({block: "center", behavior: "instant"});
+        for (let each = control; each; each = each.parentElement) each.scrollLeft = 0;  // it must do without
+        const {left, right, top, bottom} = control.getBoundingClientRect();
+        return [left + 3, (left + right) / 2, right - 3].every((x) =>
+            control.contains(document.elementFromPoint(x, (top + bottom) / 2)));
+    };
+    return [...dialog.querySelectorAll("button, .button, [role=button], summary, input, textarea, select")]
+        .filter((control) => control.checkVisibility() && !reached(control))
+        .map((control) => control.textContent || control.ariaLabel || control.id);
+}"""
 
 expect.set_options(timeout=_WAIT)
 
@@ -118,6 +131,12 @@ async def serious_faults(page: Page) -> list[str]:
         for each in found
         if each["impact"] in ("serious", "critical")
     ]
+
+
+async def unreached(page: Page) -> list[str]:
+    """Give the texts of the buttons and fields that no scrolling downwards brings into view: cut off, or covered."""
+    found: list[str] = await page.evaluate(_UNREACHED)
+    return found
 
 
 async def scrolls_sideways(page: Page) -> bool:

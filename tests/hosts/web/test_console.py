@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from support.agents import scripted_agent
-from support.browser import NARROW, Browser, scrolls_sideways, serious_faults
+from support.browser import Browser, serious_faults
 from support.role_specs import spec_of
 from support.skill_turns import TEXT, package
 from support.web import served
@@ -264,25 +264,6 @@ async def test_keys_alone_reach_a_chat_and_its_answer(tmp_path: Path, page: Page
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.keyboard.press("j")
         assert await page.evaluate("document.activeElement.closest('.list') !== null")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_pages_are_accessible_and_fit_a_phone(tmp_path: Path, browser: Browser, dark: bool) -> None:
-    package(tmp_path)
-    more: dict[str, Any] = {"tools": [bought([])], "skills": [tmp_path / "skills"]}
-    async with console(tmp_path / "home", browser, **more) as (url, agent):
-        await agent.memory.add("Ana is allergic to nuts.", account="ana")
-        async with asyncio.timeout(60):
-            await agent.thread("ana:shop", account="ana").converse("Buy a hat.")
-        for width in (1280, NARROW):
-            page = await browser.page(dark=dark, width=width)
-            for path in ("threads", "threads/ana%3Ashop", "pauses", "memory", "schedules", "skills", "workers"):
-                await page.goto(f"{url}#/{path}")
-                await page.reload()
-                await expect(page.locator("main > *").first).to_be_visible()
-                await page.wait_for_load_state("load")
-                assert await serious_faults(page) == [], (path, width)
-                assert not await scrolls_sideways(page), (path, width)
 
 
 async def test_a_new_title_stays_and_its_dialog_takes_what_is_typed(
