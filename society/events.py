@@ -20,7 +20,7 @@ from ..core import Clock, SystemClock, canonical_json, check_id, digest
 from ..core.checks import check_choice, check_number, check_texts, to_json
 from ..core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ..core.validation import check_integer
-from ..storage import Database, Moment, Row, Transaction, read_row
+from ..storage import Database, Moment, Row, Transaction, portions, read_row
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
 from .members import LIVE, Member, first_of_domain, members_of, participant, read_as, unknown_member
@@ -40,6 +40,9 @@ MAX_EVENTS: Final = 10_000
 """How many events of a workspace can be open."""
 
 _MAX_LISTED: Final = MAX_EVENTS
+
+_LOOKED_AT: Final = 4
+"""How many open events are looked at for each line that is wanted, before the lines are looked for one by one."""
 
 MAX_FORWARDS: Final = 3
 """The forward with this number is an escalation to the owner (A2)."""
@@ -122,10 +125,16 @@ _FIRST: Final = "INSERT INTO wa_occurrence_count(workspace, waiting, last) VALUE
 _COUNTER: Final = "SELECT waiting, last FROM wa_occurrence_count WHERE workspace=?"
 _COUNT: Final = "UPDATE wa_occurrence_count SET waiting=?, last=? WHERE workspace=?"
 _OPEN: Final = "state <> 'done' AND state <> 'paused'"
-_NEXT: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence AS e WHERE workspace=? AND {_OPEN} AND place = (
-                     SELECT MIN(place) FROM wa_occurrence AS o WHERE o.workspace=e.workspace AND o.member=e.member
-                     AND {_OPEN.replace("state", "o.state")})
-                   ORDER BY place LIMIT ?"""
+_FRONT: Final = f"SELECT place, member FROM wa_occurrence WHERE workspace=? AND {_OPEN} ORDER BY place LIMIT ?"
+# One event of each member that has one, without a look at the others that wait behind it.
+_FIRSTS: Final = f"""WITH RECURSIVE line(member) AS (
+                       SELECT MIN(member) FROM wa_occurrence WHERE workspace=? AND {_OPEN} UNION ALL
+                       SELECT (SELECT MIN(member) FROM wa_occurrence WHERE workspace=? AND member > l.member
+                               AND {_OPEN})
+                       FROM line AS l WHERE l.member IS NOT NULL)
+                     SELECT (SELECT MIN(place) FROM wa_occurrence WHERE workspace=? AND member=l.member AND {_OPEN})
+                     FROM line AS l WHERE l.member IS NOT NULL"""
+_AT: Final = f"SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND place IN ({{}}) AND {_OPEN} ORDER BY place"
 # `state <> 'done'` lets SQLite use the index of open events.
 _PAUSED: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND state <> 'done' AND state = 'paused'
                      AND place > ? ORDER BY place LIMIT ?"""
@@ -310,8 +319,16 @@ class Events:
             InvalidArgument: `most` is out of bounds.
         """
         check_integer("most", most, _MAX_LISTED, remedy="choose another number")
-        rows = await self._database.read(lambda tx: tx.execute(_NEXT, (self._workspace, most)))
-        return tuple(_posted(row) for row in rows)
+
+        def work(tx: Transaction) -> list[Sequence[Any]]:
+            places = self._heads(tx, most)
+            return [
+                row
+                for marks, some in portions(places)
+                for row in tx.execute(_AT.format(marks), (self._workspace, *some))
+            ]
+
+        return tuple(_posted(row) for row in await self._database.read(work))
 
     async def paused(self, after: int = 0, most: int = 100) -> tuple[PostedEvent, ...]:
         """Events whose operator waits for a person, by their places.
@@ -439,6 +456,18 @@ class Events:
         tx.execute(_FIRST, (self._workspace,))
         [(waiting, last)] = tx.hold(_COUNTER, (self._workspace,), alone=True)
         return waiting, last
+
+    def _heads(self, tx: Transaction, most: int) -> Sequence[int]:
+        """The places of the first events of lines, in their order."""
+        looked = _LOOKED_AT * most
+        front = tx.execute(_FRONT, (self._workspace, looked))
+        heads: dict[str, int] = {}
+        for place, member in front:
+            heads.setdefault(member, place)
+        found = [*heads.values()]
+        if len(found) < most and len(front) == looked:  # some lines are long, and others begin behind them
+            found = sorted(place for (place,) in tx.execute(_FIRSTS, 3 * (self._workspace,)))
+        return found[:most]
 
     def _one(self, tx: Transaction, event_id: str) -> PostedEvent | None:
         rows = tx.execute(_ONE, (self._workspace, event_id))

@@ -13,13 +13,13 @@ from .society import Society
 _LEFT_OUT: Final = ("interface", "marks")
 
 
-async def graph_of(society: Society) -> dict[str, Any]:
-    """The members of a workspace and all contacts, each with its owner and who introduced it, as JSON.
+async def standing(society: Society) -> list[dict[str, Any]]:
+    """The members of a workspace that are not terminated, as JSON, in the order in which they joined.
 
     Args:
         society: The society of the workspace.
     """
-    members = [
+    return [
         {
             "id": each.id,
             "role": each.name,
@@ -29,6 +29,14 @@ async def graph_of(society: Society) -> dict[str, Any]:
         }
         for each in await society.members.members(society.config.id)
     ]
+
+
+async def graph_of(society: Society) -> dict[str, Any]:
+    """The members of a workspace and all contacts, each with its owner and who introduced it, as JSON.
+
+    Args:
+        society: The society of the workspace.
+    """
     contacts = [
         {
             "owner": owner,
@@ -36,7 +44,7 @@ async def graph_of(society: Society) -> dict[str, Any]:
         }
         for owner, contact in await society.contacts.every()
     ]
-    return {"members": members, "contacts": contacts}
+    return {"members": await standing(society), "contacts": contacts}
 
 
 def as_mermaid(graph: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -64,4 +72,4 @@ def _text(value: str) -> str:
     return "".join(each if each.isalnum() or each in " -_.,()" else f"#{ord(each)};" for each in value)
 
 
-__all__ = ["as_mermaid", "graph_of"]
+__all__ = ["as_mermaid", "graph_of", "standing"]

@@ -9,11 +9,12 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
 
-from pydantic import Json, TypeAdapter
+from pydantic import BaseModel, Json, TypeAdapter
 
 from ..core import Clock, SystemClock, canonical_json
 from ..core.checks import check_texts, to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
+from ..core.validation import check_integer
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
 from .lifecycle import ends_at
@@ -27,6 +28,9 @@ PENDING: Final = "pending:"
 LIVE: Final = (RoleStatus.TESTING, RoleStatus.ACTIVE)
 """The states in which a member receives messages and events."""
 
+MAX_PAGE: Final = 1000
+"""The most members that one look-up returns."""
+
 
 @runtime_checkable
 class RoleRegistry(Protocol):
@@ -36,12 +40,20 @@ class RoleRegistry(Protocol):
         """The member or person with this id; None if there is none."""
         ...
 
-    async def list_roles(self, workspace: str) -> list[Participant]:
-        """All members that are not terminated, in the order in which they were registered."""
+    async def list_roles(self, workspace: str, *, after: str = "", limit: int = MAX_PAGE) -> list[Participant]:
+        """The first members that are not terminated, in the order in which they were registered.
+
+        Args:
+            workspace: The workspace.
+            after: Only those that were registered after this member.
+            limit: The most to return.
+        """
         ...
 
-    async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
-        """The members that are active or in testing and have this domain, in the order of registration (A2)."""
+    async def find_by_domain(
+        self, workspace: str, domain: str, *, after: str = "", limit: int = MAX_PAGE
+    ) -> list[Participant]:
+        """The first members that are active or in testing and have this domain, in the order of registration (A2)."""
         ...
 
     async def register(self, spec: RoleSpec) -> str:
@@ -102,14 +114,31 @@ class _Stored(Row):
     soul_version: int
 
 
+class _Domains(BaseModel):
+    domains: tuple[str, ...]
+
+
+class _Listed(Row):
+    id: str
+    name: str
+    spec: Json[_Domains]
+
+
 _COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, life, trust, soul_version"
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
 _IDS: Final = "SELECT id FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
 _CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
-_OF_DOMAIN: Final = f"""SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status IN ('active', 'testing')
-                        AND id IN (SELECT member FROM wa_member_domain WHERE workspace=? AND domain=?) ORDER BY place"""
+_DRAFTS: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status='draft' ORDER BY place"
+_OF_DOMAIN: Final = """SELECT {} FROM wa_member_domain AS d JOIN wa_member AS m ON m.workspace=d.workspace
+                       AND m.id=d.member WHERE d.workspace=? AND d.domain=? AND m.status IN ('active', 'testing')
+                       AND d.place > ? ORDER BY d.place LIMIT ?"""
+_WHOLE_OF_DOMAIN: Final = _OF_DOMAIN.format(", ".join(f"m.{each}" for each in _COLUMNS.split(", ")))
+_LISTED_OF_DOMAIN: Final = _OF_DOMAIN.format("m.id, m.name, m.spec")
+_LIST: Final = """SELECT id, name, spec FROM wa_member WHERE workspace=? AND status <> 'terminated' AND place > ?
+                  ORDER BY place LIMIT ?"""
+_LIST_SOME: Final = "SELECT id, name, spec FROM wa_member WHERE workspace=? AND id IN ({})"
 _INSERT: Final = f"INSERT INTO wa_member({_COLUMNS}, expires) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DOMAIN: Final = "INSERT INTO wa_member_domain(workspace, domain, place, member) VALUES(?, ?, ?, ?)"
 _FIRST: Final = "INSERT INTO wa_society(workspace, members, last, steps) VALUES(?, 0, 0, 0) ON CONFLICT DO NOTHING"
@@ -177,11 +206,44 @@ class Members:
             raise unknown_member(role_id, workspace)
         return found[role_id]
 
-    async def list_roles(self, workspace: str) -> list[Participant]:
-        """All members that are not terminated, in the order in which they were registered."""
+    async def list_roles(self, workspace: str, *, after: str = "", limit: int = MAX_PAGE) -> list[Participant]:
+        """The first members that are not terminated, in the order in which they were registered.
+
+        Args:
+            workspace: The workspace.
+            after: Only those that were registered after this member, for the next page; empty is all.
+            limit: The most to return, 1 to 1,000.
+
+        Raises:
+            UnknownMember: There is no member `after`.
+            InvalidArgument: `limit` is out of bounds.
+        """
         check_texts(workspace=workspace)
-        rows = await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))
-        return [_member(row).as_participant() for row in rows]
+        return await self._page(_LIST, workspace, (), after, limit)
+
+    async def _page(
+        self, statement: str, workspace: str, given: Sequence[str], after: str, limit: int
+    ) -> list[Participant]:
+        check_texts(after=after)
+        check_integer("limit", limit, MAX_PAGE, remedy="choose another number, and pass `after` for the next page")
+
+        def work(tx: Transaction) -> list[Sequence[Any]]:
+            place = tx.execute(_PLACE, (workspace, after)) if after else [(0,)]
+            if not place:
+                raise unknown_member(after, workspace)
+            return [*tx.execute(statement, (workspace, *given, place[0][0], limit))]
+
+        return [_listed(row) for row in await self._database.read(work)]
+
+    async def some(self, workspace: str, ids: Sequence[str]) -> dict[str, Participant]:
+        """Those of some ids that are members, by their ids."""
+        check_texts(workspace=workspace)
+        rows = await self._database.read(
+            lambda tx: [
+                row for marks, some in portions(ids) for row in tx.execute(_LIST_SOME.format(marks), (workspace, *some))
+            ]
+        )
+        return {row[0]: _listed(row) for row in rows}
 
     async def ids(self, workspace: str) -> list[str]:
         """The ids of all members that are not terminated, in the order of registration."""
@@ -199,12 +261,28 @@ class Members:
         rows = await self._database.read(lambda tx: tx.execute(_CHILDREN, (workspace, role_id)))
         return [_member(row) for row in rows]
 
-    async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
-        """The members that are active or in testing and have this domain, in the order of registration (A2)."""
+    async def drafts(self, workspace: str) -> list[Member]:
+        """The members that wait for approval, in the order of registration."""
+        check_texts(workspace=workspace)
+        return [_member(row) for row in await self._database.read(lambda tx: tx.execute(_DRAFTS, (workspace,)))]
+
+    async def find_by_domain(
+        self, workspace: str, domain: str, *, after: str = "", limit: int = MAX_PAGE
+    ) -> list[Participant]:
+        """The first members that are active or in testing and have this domain, in the order of registration (A2).
+
+        Args:
+            workspace: The workspace.
+            domain: The domain.
+            after: Only those that were registered after this member, for the next page; empty is all.
+            limit: The most to return, 1 to 1,000.
+
+        Raises:
+            UnknownMember: There is no member `after`.
+            InvalidArgument: `limit` is out of bounds.
+        """
         check_texts(workspace=workspace, domain=domain)
-        given = (workspace, workspace, domain)
-        rows = await self._database.read(lambda tx: tx.execute(_OF_DOMAIN, given))
-        return [_member(row).as_participant() for row in rows]
+        return await self._page(_LISTED_OF_DOMAIN, workspace, (domain,), after, limit)
 
     async def around(self, workspace: str, role_id: str, domain: str) -> list[Member]:
         """The members that matter for an event: its own one, and the first live ones of its domain, in their order.
@@ -218,7 +296,7 @@ class Members:
 
         def work(tx: Transaction) -> list[Sequence[Any]]:
             own = tx.execute(_ONE, (workspace, role_id))
-            return [*own, *tx.execute(f"{_OF_DOMAIN} LIMIT 2", (workspace, workspace, domain))]
+            return [*own, *tx.execute(_WHOLE_OF_DOMAIN, (workspace, domain, 0, 2))]
 
         rows = {row[1]: row for row in await self._database.read(work)}
         return [_member(row) for row in sorted(rows.values(), key=lambda row: int(row[2]))]
@@ -321,6 +399,12 @@ def _member(row: Sequence[Any]) -> Member:
 _JSON: Final = ("spec", "interface", "life", "trust")
 
 
+def _listed(row: Sequence[Any]) -> Participant:
+    kept = read_row(_Listed, row, what=f"the member {row[0]!r}", database="the society")
+    domains = json.loads(kept["spec"])["domains"]
+    return Participant(id=kept["id"], type="role", name=kept["name"], domains=tuple(domains))
+
+
 def hold_members(tx: Transaction, workspace: str) -> tuple[int, int]:
     """Hold the members of a workspace: until the transaction ends no other one adds one or changes its life.
 
@@ -340,8 +424,8 @@ def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[s
 
 def first_of_domain(tx: Transaction, workspace: str, domain: str) -> str | None:
     """The id of the first live member with a domain, in the order of registration; None if there is none."""
-    rows = tx.execute(f"{_OF_DOMAIN} LIMIT 1", (workspace, workspace, domain))
-    return str(rows[0][1]) if rows else None
+    rows = tx.execute(_LISTED_OF_DOMAIN, (workspace, domain, 0, 1))
+    return str(rows[0][0]) if rows else None
 
 
 def participant(tx: Transaction, workspace: str, id_: str, owner: str) -> Participant | None:
@@ -465,13 +549,30 @@ class InMemoryRegistry:
         spec = self._specs.get((workspace, role_id))
         return None if spec is None else _participant_of(spec)
 
-    async def list_roles(self, workspace: str) -> list[Participant]:
-        """All members, in the order in which they were registered."""
-        return [_participant_of(spec) for (place, _), spec in self._specs.items() if place == workspace]
+    async def list_roles(self, workspace: str, *, after: str = "", limit: int = MAX_PAGE) -> list[Participant]:
+        """The first members, in the order in which they were registered, or those after one of them.
 
-    async def find_by_domain(self, workspace: str, domain: str) -> list[Participant]:
-        """The members with this domain, in the order of registration."""
-        return [each for each in await self.list_roles(workspace) if domain in each.domains]
+        Raises:
+            UnknownMember: There is no member `after`.
+        """
+        return self._after(workspace, after)[:limit]
+
+    async def find_by_domain(
+        self, workspace: str, domain: str, *, after: str = "", limit: int = MAX_PAGE
+    ) -> list[Participant]:
+        """The first members with this domain, in the order of registration, or those after one of them.
+
+        Raises:
+            UnknownMember: There is no member `after`.
+        """
+        return [each for each in self._after(workspace, after) if domain in each.domains][:limit]
+
+    def _after(self, workspace: str, after: str) -> list[Participant]:
+        found = [_participant_of(spec) for (place, _), spec in self._specs.items() if place == workspace]
+        ids = [each.id for each in found]
+        if after and after not in ids:
+            raise unknown_member(after, workspace)
+        return found[ids.index(after) + 1 :] if after else found
 
     async def register(self, spec: RoleSpec) -> str:
         """Add a member and return its id.

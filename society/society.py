@@ -266,8 +266,7 @@ class Society(Mailroom):
 
     async def spawns(self) -> tuple[Member, ...]:
         """The members that wait for the owner's approval, the oldest first. `task_of` has the brief of each."""
-        found = await self.members.members(self.config.id)
-        return tuple(each for each in found if each.life.status is RoleStatus.DRAFT)
+        return tuple(await self.members.drafts(self.config.id))
 
     async def approve_spawn(self, role_id: str) -> str:
         """Let a member that waits for approval begin its task, and tell the one that made it; returns its id (A9).

@@ -170,6 +170,18 @@ SOCIETY: Final = Schema(
             # What a gateway looks for at each poll. Without it, SQLite reads all events that are over.
             "CREATE INDEX wa_occurrence_order ON wa_occurrence(workspace, place) WHERE state <> 'done'",
         ),
+        (
+            # The lines of events, without those that wait for people.
+            "DROP INDEX wa_occurrence_open",
+            """CREATE INDEX wa_occurrence_line ON wa_occurrence(workspace, member, place)
+               WHERE state <> 'done' AND state <> 'paused'""",
+            """CREATE INDEX wa_occurrence_turn ON wa_occurrence(workspace, place)
+               WHERE state <> 'done' AND state <> 'paused'""",
+            # A page of members, without those that are terminated.
+            "CREATE INDEX wa_member_there ON wa_member(workspace, place) WHERE status <> 'terminated'",
+            "CREATE INDEX wa_member_draft ON wa_member(workspace, place) WHERE status='draft'",
+            "CREATE INDEX wa_member_domain_of ON wa_member_domain(workspace, member)",
+        ),
     ),
 )
 

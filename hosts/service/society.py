@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from ...agent import WorldAgent
 from ...core import digest
 from ...core.checks import to_json
-from ...society.graph import as_mermaid, graph_of
+from ...society.graph import as_mermaid, graph_of, standing
 from ...society.mail import MAX_WAITING, State
 from ...society.members import unknown_member
 from ...society.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
@@ -287,7 +287,7 @@ class SocietyWithdrawAnswer(Answer):
 
 async def members_answer(society: Society) -> SocietyMembersAnswer:
     """The members that are not terminated."""
-    return SocietyMembersAnswer.model_validate({"members": (await graph_of(society))["members"]})
+    return SocietyMembersAnswer.model_validate({"members": await standing(society)})
 
 
 async def contacts_answer(society: Society, member: str) -> SocietyContactsAnswer:

@@ -236,7 +236,7 @@ approve_spawn role_id | reject_spawn role_id | receives id_ | inbox person | rec
 read message_id | settle message_id | reply_to message_id | ended message_id | task_of member | last_task member
 events.get event_id | events.pause event_id | events.assign event_id member
 members.get workspace role_id | members.member workspace role_id | members.list_roles workspace
-members.ids workspace | members.members workspace | members.children workspace role_id
+members.ids workspace | members.members workspace | members.drafts workspace | members.children workspace role_id
 members.find_by_domain workspace domain | members.around workspace role_id domain | members.remove workspace role_id
 contacts.get owner contact_id | contacts.list owner | contacts.withdraw owner contact_id
 outcomes.list role_id | recommendations.open member | recommendations.dismiss member template_id
