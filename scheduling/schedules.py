@@ -13,10 +13,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from ..agent import Thread, Trigger, TurnStream, WorldAgent
 from ..agent.starts import StartMessage, StartSkill, StartTask
+from ..agent.threads import ThreadState
 from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
 from ..core.validation import check_integer
 from ..memory import thread_key
@@ -237,7 +238,7 @@ class Schedules:
         """Look after the runs of a schedule that are not over: start them, resume them, or note how they ended."""
         runs = await self._rows.open_runs(schedule.workspace, schedule.id)
         for run in runs:
-            if run.turn is not None:
+            if run.turn:
                 await self._look_after(schedule, run)
             elif not await self._start(schedule, run):
                 return  # the later ones wait, too
@@ -256,23 +257,9 @@ class Schedules:
         """Start the turn of a run by the overlap policy; False if it has to wait."""
         thread = self._thread(schedule)
         # A run that was claimed and not begun is begun at once: its key makes it one turn.
-        decided = run.status != "due"
-        action = "start" if decided else overlap_action(await self._state(thread), schedule.overlap)
-        if action == "queue":
-            return False
-        note = "the run of an earlier slot is not over"
-        if action == "cancel_then_start" and not await self._is_own(schedule, thread):
-            action, note = "skip", "the thread has a turn that the schedule did not start"
-        if action == "skip":
-            await self._rows.claim(schedule.workspace, run, "skipped", note=note)
-            return True
-        if run.status == "due" and not await self._rows.claim(schedule.workspace, run, "started"):
-            return True  # another process has it
-        if action == "cancel_then_start":
-            await thread.cancel()
-            for earlier in await self._rows.open_runs(schedule.workspace, schedule.id):
-                if earlier.turn is not None:
-                    await self._set(schedule, earlier, "cancelled")
+        action = "start" if run.status != "due" else await self._claimed(schedule, run, thread)
+        if action != "start":
+            return action == "skip"
         # Interrupted runs of this schedule were resumed before; one that still is interrupted is none of them.
         try:
             stream = self._stream(schedule, run, thread)
@@ -281,11 +268,59 @@ class Schedules:
             return True
         return await self._begin(schedule, run, stream)
 
-    async def _is_own(self, schedule: Schedule, thread: Thread) -> bool:
-        """Whether the newest turn of a thread is a run of the schedule."""
+    async def _claimed(self, schedule: Schedule, run: ScheduleRun, thread: Thread) -> Literal["start", "skip", "queue"]:
+        """Decide about a run by the overlap policy, and claim it: it starts, is skipped, or waits."""
         state = await thread.state()
+        ended = await self._ended_before_its_answer(schedule, state)
+        action = "start" if ended is not None else overlap_action(_run_state(state), schedule.overlap)
+        own, note = await self._not_over(schedule, state)
+        if action == "queue":
+            await self._queued(schedule, run, state, note)
+            return "queue"
+        if action == "skip" or (action == "cancel_then_start" and not own):
+            if await self._rows.claim(schedule.workspace, run, "skipped", note=note):
+                _alarm(state, "the schedule %r skips the slot %s: %s", schedule.id, run.slot, note)
+            return "skip"
+        if not await self._rows.claim(schedule.workspace, run, "started"):
+            return "skip"  # another process has it
+        if ended is not None:
+            said = (schedule.id, run.slot, ended.slot, ended.note)
+            _LOG.warning("the schedule %r goes on with the slot %s; %s failed: %s", *said)
+            await thread.cancel()
+        elif action == "cancel_then_start":
+            await self._cancel_earlier(schedule, thread)
+        return "start"
+
+    async def _queued(self, schedule: Schedule, run: ScheduleRun, state: ThreadState | None, note: str) -> None:
+        if run.note != note:
+            _alarm(state, "the schedule %r queues the slot %s: %s", schedule.id, run.slot, note)
+            await self._set(schedule, run, "due", note=note)
+
+    async def _cancel_earlier(self, schedule: Schedule, thread: Thread) -> None:
+        await thread.cancel()
+        for earlier in await self._rows.open_runs(schedule.workspace, schedule.id):
+            if earlier.turn:
+                await self._set(schedule, earlier, "cancelled")
+
+    async def _not_over(self, schedule: Schedule, state: ThreadState | None) -> tuple[bool, str]:
+        """Whether the newest turn of the thread is a run of the schedule, and what a slot that waits for it says."""
+        if state is None:
+            return False, ""
         runs = await self._rows.open_runs(schedule.workspace, schedule.id)
-        return state is not None and state.turn_id in [each.turn for each in runs]
+        slot = next((each.slot for each in runs if each.turn == state.turn_id), None)
+        if slot is None:
+            return False, "the thread has a turn that the schedule did not start"
+        return True, f"the run of {slot} {'waits for a person' if state.pauses else 'is not over'}"
+
+    async def _ended_before_its_answer(self, schedule: Schedule, state: ThreadState | None) -> ScheduleRun | None:
+        """The run whose turn failed with a question that no person will answer, such as whether an effect happened.
+
+        With `unattended="refuse"` such a turn is over (T13), and the next slot does not wait for it. Its run says why.
+        """
+        if state is None or state.status != "failed" or not state.pauses or state.unattended == "pause":
+            return None
+        runs = await self._rows.runs(schedule.workspace, schedule.id, KEPT_RUNS)
+        return next((each for each in runs if each.turn == state.turn_id), None)
 
     async def _look_after(self, schedule: Schedule, run: ScheduleRun) -> None:
         """Note how a run ended that another process began, or resume it if that process has ended."""
@@ -298,14 +333,17 @@ class Schedules:
         elif state.status in ("stopped", "cut_off"):
             await self._begin(schedule, run, thread.stream_resume(detach=True))
         elif state.status != "running":
-            await self._set(schedule, run, _ENDED.get(state.status, "failed"))
+            turn = await self._agent.stores.turns.get(run.turn)
+            note = None if turn is None or turn.status != "failed" else turn.code
+            await self._set(schedule, run, _ENDED.get(state.status, "failed"), note=note)
 
     async def _begin(self, schedule: Schedule, run: ScheduleRun, stream: TurnStream) -> bool:
         try:
             async with stream:
-                await self._set(schedule, run, "started", turn=stream.turn_id)
+                if stream.turn_id:  # else the start failed, and leaving the block raises its error
+                    await self._set(schedule, run, "started", turn=stream.turn_id)
         except (ThreadBusy, ThreadPaused, NothingToResume):
-            if run.turn is None:
+            if not run.turn:
                 await self._set(schedule, run, "due")  # a turn came in between: the policy decides again
             return False
         except WorldAgentError as error:
@@ -400,18 +438,6 @@ class Schedules:
     def _thread(self, schedule: Schedule) -> Thread:
         return self._agent.thread(schedule.thread_id, account=schedule.account, tiers=schedule.tiers)
 
-    async def _state(self, thread: Thread) -> RunState:
-        state = await thread.state()
-        match None if state is None else state.status:
-            case "running":
-                return "running"
-            case "paused":
-                return "paused"
-            case "stopped" | "cut_off":
-                return "interrupted"
-            case _:
-                return "none"
-
     def _check(self, schedule: Schedule) -> None:
         """Refuse what cannot be started, before anything is written."""
         starts = schedule.starts
@@ -453,6 +479,25 @@ class Schedules:
         note: str | None = None,
     ) -> None:
         await self._rows.set_run(schedule.workspace, run, status, turn=turn, note=note)
+
+
+def _run_state(state: ThreadState | None) -> RunState:
+    match None if state is None else state.status:
+        case "running":
+            return "running"
+        case "paused":
+            return "paused"
+        case "stopped" | "cut_off":
+            return "interrupted"
+        case "failed" if state is not None and state.pauses:
+            return "paused"
+        case _:
+            return "none"
+
+
+def _alarm(state: ThreadState | None, text: str, *given: object) -> None:
+    """Log that a slot does not run. One that waits for a person can do so for ever, so that is a warning."""
+    _LOG.log(logging.WARNING if state is not None and state.pauses else logging.INFO, text, *given)
 
 
 def _name(schedule: Schedule, run: ScheduleRun) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.agents import Thinking, answering, calls, paying
 from support.processes import call_of, ending, eventually, killed, next_line, run_script, start_script
 from support.role_specs import spec_of
-from support.schedules import START, die, die_in_a_target, fire_all, hourly, opened, passes
+from support.schedules import START, die, die_in_a_target, die_in_an_effect, fire_all, hourly, opened, passes, rings
 from support.skill_turns import package
 from worldagent import Role, Tier, Worker
 from worldagent.core.errors import (
@@ -393,6 +393,51 @@ async def test_a_killed_run_is_resumed_before_a_later_slot_starts(tmp_path: Path
     assert (first.turn, first.status, later.status) == (begun.turn, "done", "done")
     assert ["01:00:00" in call.text for call in lm.calls] == [True, True]
     assert ["02:00:00" in call.text for call in lm.calls] == [False, True]
+
+
+UNCERTAIN = [
+    ("refuse", "skip", ["failed", "done", "done"], 2),
+    ("refuse", "queue", ["failed", "done", "done"], 2),
+    ("pause", "skip", ["paused", "skipped", "skipped"], 0),
+    ("pause", "queue", ["paused", "due", "due"], 0),
+    ("pause", "cancel-older", ["cancelled", "done", "done"], 2),
+]
+
+
+@pytest.mark.requirement("T13")
+@pytest.mark.parametrize(("unattended", "overlap", "wanted", "effects"), UNCERTAIN)
+async def test_a_slot_that_ended_uncertain_holds_up_no_later_one_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, unattended: Any, overlap: Any, wanted: list[str], effects: int
+) -> None:
+    home, clock = tmp_path / "home", VirtualClock(START)
+    async with rings(home, clock) as (_, schedules):
+        await schedules.add(hourly(unattended=unattended, overlap=overlap))
+    await killed(await start_script(call_of(die_in_an_effect, home)))
+    async with rings(home, clock) as (agent, schedules):
+        await clock.advance(3600)
+        await schedules.fire_due()
+        await schedules.settled()
+        for _ in range(2):
+            await passes(schedules, clock, 1)
+            await schedules.settled()
+        await schedules.fire_due()
+        runs = [*reversed(await schedules.history("tide"))]
+        assert [each.status for each in runs] == wanted
+        assert (tmp_path / "rung.txt").read_text().splitlines() == ["3"] * (1 + effects)
+        begun = [each.turn for each in runs if each.turn]
+        assert len(begun) == len(set(begun)) == 1 + effects
+        waits = [each.note for each in runs if each.status in ("skipped", "due") and each.note is not None]
+        assert bool(waits) == (effects == 0)
+        assert waits == ["the run of 2030-01-01T01:00:00Z waits for a person"] * len(waits)
+        told = [each.getMessage() for each in caplog.records if each.name == "worldagent.schedules"]
+        if unattended == "refuse":
+            assert str(runs[0].note).startswith("effect_uncertain: ")
+            assert [each.partition(" goes on with the slot ")[2][:20] for each in told] == [runs[1].slot]
+            first = await agent.turn(runs[0].turn or "")
+            assert first is not None
+            assert first.status == "cancelled"
+        else:
+            assert len(told) == len(waits)
 
 
 async def test_a_target_is_called_again_only_after_a_kill(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from support.agents import scripted_agent
+from support.agents import calls, scripted_agent
 from support.processes import wait_for_kill
-from worldagent import WorldAgent
+from worldagent import Policy, Rule, WorldAgent, tool
 from worldagent.scheduling import Every, Schedule, Schedules, StartMessage
 from worldagent.testing import ScriptedLM, VirtualClock
 
@@ -68,6 +68,38 @@ async def die(home: Path) -> None:
 
     clock = VirtualClock(START)
     async with opened(home, ScriptedLM(reply), clock) as (_, schedules):
+        await passes(schedules, clock, 1)
+        await asyncio.Event().wait()
+
+
+def ringing(home: Path, *, dies: bool = False) -> Any:
+    """A tool that notes that it rings; with `dies` it then waits for its process to be killed."""
+
+    @tool(risk="write")
+    async def ring(times: int) -> str:
+        """Ring a bell."""
+        with (home.parent / "rung.txt").open("a") as file:
+            file.write(f"{times}\n")
+        if dies:
+            await wait_for_kill()
+        return "rung"
+
+    return ring
+
+
+@asynccontextmanager
+async def rings(home: Path, clock: VirtualClock, *, dies: bool = False) -> AsyncGenerator[tuple[WorldAgent, Schedules]]:
+    """An agent that rings the bell in each turn, without asking."""
+    lm = ScriptedLM(lambda call: {"reply": "Rung."} if call.steps else {"reply": "", **calls(("ring", {"times": 3}))})
+    policy = Policy(rules=(Rule(decision="approve", function="ring"),))
+    async with opened(home, lm, clock, tools=[ringing(home, dies=dies)], policy=policy) as found:
+        yield found
+
+
+async def die_in_an_effect(home: Path) -> None:
+    """Begin a run of the schedule in this process, which is killed in the effect of its tool."""
+    clock = VirtualClock(START)
+    async with rings(home, clock, dies=True) as (_, schedules):
         await passes(schedules, clock, 1)
         await asyncio.Event().wait()
 
