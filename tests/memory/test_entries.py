@@ -15,7 +15,7 @@ from support.databases import ENGINES, Engine, fresh
 from support.memory_tables import replace_entry
 from worldagent.core.errors import EntryChanged, InvalidArgument, UnknownEntry
 from worldagent.memory.entries import ENTRIES, Change, Draft, Entries, EntryFilter, Reader, Source
-from worldagent.memory.entries.words import words_of
+from worldagent.memory.entries.words import question_words, words_of
 from worldagent.storage import Database
 from worldagent.testing import VirtualClock
 
@@ -55,6 +55,39 @@ def texts(found: Any) -> list[str]:
 )
 def test_texts_are_cut_into_the_same_words_everywhere(text: str, words: list[str]) -> None:
     assert words_of(text) == words
+
+
+@pytest.mark.requirement("M3")
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        *((word, [word.casefold()]) for word in ("son", "war", "US", "it", "May", "MIT", "Los", "pour", "par", "die")),
+        ("What is the name of her son?", ["name", "son"]),
+        ("Tell me about the war that may die.", ["war", "die"]),
+        ("Does she work in the US, in IT or at MIT?", ["work", "us", "it", "mit"]),
+        ("When do we meet in May?", ["meet", "may"]),
+        ("May I eat it?", ["eat"]),
+        ("Was war mit dem Hund?", ["hund"]),
+        ("Wissen Sie, wo ihr Hund ist?", ["wissen", "hund"]),
+        ("O\u00f9 est son chien, et pour qui?", ["chien"]),
+        ("\u00bfD\u00f3nde est\u00e1 la casa de Los Pinos?", ["casa", "los", "pinos"]),
+        ("WHO ARE YOU?", []),
+        ("Ask the clerk.", ["ask", "clerk"]),
+        ("Los Angeles", ["los", "angeles"]),
+    ],
+)
+def test_words_are_left_out_of_a_question_of_their_own_language_alone(question: str, words: list[str]) -> None:
+    assert question_words(question) == words
+
+
+@pytest.mark.requirement("M3")
+async def test_a_word_that_is_empty_in_another_language_finds_its_entry(entries: Entries) -> None:
+    told = "Ana's son is called Tom, he studies IT at MIT since May, and lives in Los Angeles in the US."
+    [entry, _] = await entries.add("w", [Draft(text=told, account="ana"), Draft(text="A war is near.", account="ana")])
+    reader = Reader(workspace="w", account="ana")
+    for question in ("son", "Who is her son?", "the US", "IT", "In May?", "MIT", "Los"):
+        assert (await entries.search(reader, question))[0][0].id == entry.id, question
+    assert [each.text for each, _ in await entries.search(reader, "Tell me about the war")] == ["A war is near."]
 
 
 @pytest.mark.requirement("M1")
