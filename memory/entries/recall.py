@@ -113,8 +113,13 @@ class Recall:
         return found
 
     async def read(self, reader: Reader, found: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
-        """The entries that `find` found, as they are now, without those that were forgotten meanwhile."""
-        return tuple(await self.source.get(reader, [each["id"] for each in found])) if found else ()
+        """The entries that `find` found, without those that were forgotten or edited meanwhile.
+
+        A turn that is resumed is shown what it was shown, or less: its marks and ids are those of these versions.
+        """
+        versions = {each["id"]: each["version"] for each in found}
+        there = await self.source.get(reader, list(versions)) if versions else ()
+        return tuple(entry for entry in there if entry.version == versions[entry.id])
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ async def test_an_import_counts_each_entry_once_and_no_replaced_one(tmp_path: Pa
 
 
 @pytest.mark.requirement("M2")
-async def test_a_resumed_turn_is_shown_the_same_without_what_was_forgotten(tmp_path: Path) -> None:
+async def test_a_resumed_turn_is_shown_the_same_without_what_was_forgotten_or_edited(tmp_path: Path) -> None:
     @tool(risk="write")
     async def pay() -> str:
         """Pay."""
@@ -220,17 +220,19 @@ async def test_a_resumed_turn_is_shown_the_same_without_what_was_forgotten(tmp_p
     lm = notes(("pay", {}))
     async with scripted_agent(tmp_path, lm, tools=[pay], memory=Memory()) as agent:
         thread = agent.thread("t", account="ana")
-        [one, two] = [await agent.memory.add(f"Rent is due on day {day}.", account="ana") for day in (1, 2)]
+        texts = [f"Rent is due on day {day}." for day in (1, 2, 3)]
+        [one, two, three] = [await agent.memory.add(text, account="ana") for text in texts]
         asked = await thread.converse("Pay the rent.")
-        assert set(asked.recalled) == {one.id, two.id}
+        assert set(asked.recalled) == {one.id, two.id, three.id}
         await agent.memory.forget(one.id, account="ana")
+        await agent.memory.edit(three.id, "Rent is paid to Eve on day 3.", account="ana")
         await agent.memory.add("The rent is paid to Eve. Pay the rent.", account="ana")
         [pause] = asked.pauses
     async with scripted_agent(tmp_path, lm, tools=[pay], memory=Memory()) as agent:
         turn = await agent.thread("t", account="ana").resume({pause.id: Approve()})
     assert turn.recalled == asked.recalled
     assert "day 2" in lm.calls[-1].text
-    assert ("day 1" in lm.calls[-1].text, "Eve" in lm.calls[-1].text) == (False, False)
+    assert not [text for text in ("day 1", "day 3", "Eve") if text in lm.calls[-1].text]
 
 
 @pytest.mark.requirement("M2", "R12")
