@@ -28,6 +28,7 @@ from ..signatures import check_named
 from ..skills import SkillCatalogue
 from ..storage import Database
 from ..tools import BUILTIN, BuiltinTools
+from ..tools.builtin import EXPLORE, EXPLORED_WITH
 from .settings import limits_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,26 @@ def check_profile(
         return
     names = [*(function.name for function in registry.declared), *(shape.key for shape in shapes), SUBAGENT, SKILL]
     known = dict.fromkeys([*names, *(name for name in BUILTIN if allowed.allows(name))])
-    check_tools(profile, known, [server.prefix_as(name) for name, server in servers.items()])
+    prefixes = [server.prefix_as(name) for name, server in servers.items()]
+    check_tools(profile, known, prefixes)
+    _check_explore(profile, registry, tuple(prefixes))
+
+
+def _check_explore(profile: Profile, registry: Registry, prefixes: tuple[str, ...]) -> None:
+    """Refuse the built-in `explore` in a profile that names none of the tools that it explores with."""
+    declared = {function.name: function.tools for function in registry.declared}
+    listed = list(profile.tools or ())
+    if (
+        EXPLORE in listed
+        and declared.get(EXPLORE) == EXPLORED_WITH
+        and not any(name in declared or name.startswith(prefixes) for name in EXPLORED_WITH)
+    ):
+        place = f"tools.{listed.index(EXPLORE)}"
+        raise ProfileInvalid(
+            f"{profile.sources.get(place, f'the profile {profile.name!r}')}: {EXPLORE!r} can use none of its tools, "
+            "because the profile names none of them",
+            remedy=f"add one or more of {', '.join(EXPLORED_WITH)}, or remove {EXPLORE!r}",
+        )
 
 
 def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str, McpServer]:

@@ -16,6 +16,7 @@ from ..core.errors import HostError, InvalidArgument, ModelFacing, ToolFailed
 from ..core.validation import json_of_value
 from ..harness import CallContext, Function, Worker, flow, tool
 from ..harness.journal import ABOUT_THE_TURN
+from .builtin import EXPLORE, EXPLORED_WITH
 
 MAX_CALLS: Final = 10
 _NAME: Final = "parallel_execution"
@@ -77,13 +78,13 @@ async def _outcome(ctx: CallContext, call: ToolCall, key: str) -> ToolOutcome:
 PARALLEL: Final[Function] = replace(_parallel, calls_as_caller=True)
 """Makes several concurrent calls, under the name and within the tools of its caller."""
 
-EXPLORE: Final = Worker(
-    "explore",
+EXPLORER: Final = Worker(
+    EXPLORE,
     "You explore files and pages to answer a question about them, and change nothing. Look where the answer is most "
     "likely first, read only what you need, and follow what you find. Answer with what you found, with paths and line "
     "numbers or addresses, and say what you could not find.",
     description="answers a question about files or pages by looking through them, and tells what it found",
-    tools=("read_file", "glob_files", "grep_content", "web_search", "web_fetch"),
+    tools=EXPLORED_WITH,
     max_steps=30,
 )
 """Looks through files and pages."""

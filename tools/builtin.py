@@ -51,6 +51,9 @@ LEAST_OUTPUT: Final = 1_000
 """The lowest limit of a result in characters; a note about omitted text must fit in."""
 
 _FILES: Final = ("read_file", "write_file", "edit_file", "glob_files", "grep_content")
+EXPLORE: Final = "explore"
+EXPLORED_WITH: Final = ("read_file", "glob_files", "grep_content", "web_search", "web_fetch")
+"""The tools of the worker `explore`."""
 _COMPANIONS: Final = ("manage_todo_list", "explore", "parallel_execution")  # useful only with tools that access files
 
 
@@ -106,7 +109,10 @@ class BuiltinTools:
             "web_fetch": not self.web,
             **dict.fromkeys(_COMPANIONS, not self.roots),
         }
-        return tuple(name for name in BUILTIN if self.works(name) and self.allows(name) and not left_out.get(name))
+        found = [name for name in BUILTIN if self.works(name) and self.allows(name) and not left_out.get(name)]
+        if not any(name in EXPLORED_WITH for name in found):
+            found = [name for name in found if name != EXPLORE]
+        return tuple(found)
 
     def works(self, name: str) -> bool:
         """Whether the tool has what it works on; without that it could only refuse."""
@@ -176,9 +182,9 @@ class BuiltinTools:
 
                 return manage_todo_list
             case _:
-                from .agents import EXPLORE, PARALLEL
+                from .agents import EXPLORER, PARALLEL
 
-                return EXPLORE if name == EXPLORE.name else PARALLEL
+                return EXPLORER if name == EXPLORE else PARALLEL
 
     def _placed(self, made: Function) -> Function:
         """Bind a tool to the folders, so that an approval in one folder does not apply in another."""

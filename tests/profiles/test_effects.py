@@ -10,7 +10,7 @@ import pytest
 from support.agents import scripted_agent
 from support.mcp_tool_server import command
 from support.mcp_tools import calls_in
-from worldagent.core.errors import ToolNotAllowed
+from worldagent.core.errors import ProfileInvalid, ToolNotAllowed
 from worldagent.core.pauses import Approve, Pause
 from worldagent.harness import Policy
 from worldagent.harness.gate import Rule
@@ -84,6 +84,21 @@ async def test_settings_of_a_tool_hold_for_its_calls(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path / "home", ScriptedLM([]), profile=profile, builtin_tools=tools) as agent:
         assert len(await agent.call("read_file", {"path": "long.txt"})) <= 1000
         assert (await agent.call("shell", {"command": "sleep 60"})).stopped == "time"
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("others", ["", ', "read_*"', ", shell, manage_todo_list"])
+def test_explore_without_a_tool_to_explore_with_is_refused_at_its_line(tmp_path: Path, others: str) -> None:
+    profile = loaded(tmp_path / "user", f"verification: {{enabled: false}}\ntools: [explore{others}]\n")
+    with pytest.raises(ProfileInvalid) as caught:
+        scripted_agent(
+            tmp_path / "home", ScriptedLM([]), profile=profile, builtin_tools=BuiltinTools(roots=(tmp_path,))
+        )
+    assert f"{tmp_path / 'user' / 'mine.yaml'}:2: 'explore' can use none of its tools" in caught.value.problem
+    assert "read_file" in caught.value.remedy
+    alone = BuiltinTools(roots=(tmp_path / "user",), allow=("explore", "write_file"))
+    assert alone.usable == ("write_file",)
+    scripted_agent(tmp_path / "home", ScriptedLM([]), builtin_tools=alone)
 
 
 @pytest.mark.requirement("P2")
