@@ -31,9 +31,9 @@ from ..core.errors import (
 from ..harness.journal import Reply
 from ..memory import thread_key
 from ..society import Letter, Society
-from ..society.contacts import as_shown
+from ..society.contacts import as_listed
 from ..society.reading import account_of, member_of, thread_of
-from ..society.roles import ROOT, USER, goals_text
+from ..society.roles import MAX_GOALS, ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from ..society.workers import EarlierMessage, MemberRequest
 from .executing import EventRunner
@@ -48,6 +48,9 @@ MAX_HEADS: Final = 100
 
 MAX_EARLIER: Final = 20
 """How many earlier messages a member is shown with a new one."""
+
+_MAX_EARLIER_TEXT: Final = 2000  # characters of one of them
+_MAX_EARLIER_TEXTS: Final = 16_000  # characters of all of them
 
 _LOG: Final = logging.getLogger("worldagent.gateway")
 
@@ -268,17 +271,24 @@ class Gateway:
         society, receiver = self._society, letter.message.to_id
         member = await society.members.member(self._agent.workspace, receiver)
         earlier = await society.earlier(letter, most=MAX_EARLIER)
-        contacts = await society.contacts.list(receiver)
         task = None if letter.message.message_type == "task_assignment" else await society.last_task(receiver)
+        brief = "" if task is None else await society.brief_in(task)
+        message = await society.text_of(letter)
+        first = (letter.message.from_id, member.spec.parent_role_id or ROOT, member.spec.reports_to or USER)
+        contacts, more = await society.contacts.nearest(receiver, f"{message}\n{brief}", first=first)
+        shown = list[EarlierMessage]()
+        for each in reversed(earlier):
+            text = await society.text_for(receiver, each)
+            text = text if len(text) <= _MAX_EARLIER_TEXT else f"{text[:_MAX_EARLIER_TEXT]} [...]"
+            if sum(len(other.text) for other in shown) + len(text) <= _MAX_EARLIER_TEXTS:
+                shown.insert(0, EarlierMessage(id=each.message.id, text=text))
         request = MemberRequest(
-            goals=goals_text(member.spec.goals),
-            task="" if task is None else await society.brief_in(task),
-            contacts=[as_shown(each) for each in contacts],
-            earlier=[
-                EarlierMessage(id=each.message.id, text=await society.text_for(receiver, each)) for each in earlier
-            ],
+            goals=goals_text(member.spec.goals, MAX_GOALS),
+            task=brief,
+            contacts=as_listed(contacts, more),
+            earlier=shown,
             message_id=letter.message.id,
-            message=await society.text_of(letter),
+            message=message,
         )
         marks = {*letter.marks, *(mark for each in contacts for mark in each.marks)}
         for each in (*earlier, *(() if task is None else (task,))):

@@ -28,7 +28,7 @@ from ..society import Member, Outcome
 from ..society.functions import AMBIENT, AUTHORITY, GOALS, LOOK_UP
 from ..society.members import LIVE
 from ..society.reading import account_of, thread_of
-from ..society.roles import AUTHORITIES, active, goals_text
+from ..society.roles import AUTHORITIES, MAX_GOALS, active, goals_text
 from ..society.workers import MemberWorkers, responder_name
 from .memory import AgentMemory
 
@@ -124,7 +124,7 @@ async def respond(
     workers.put(worker)
     request = {"message": message}
     if worker.params is RespondWithGoals:
-        request["goals"] = goals_text(member.spec.goals)
+        request["goals"] = goals_text(member.spec.goals, MAX_GOALS)
     given = ([context] if context else []) if isinstance(context, str) else context
     account = account_of(agent.workspace, role_id)
     thread = as_member(agent.thread(thread_of(role_id), account=account, channel=channel), role_id)

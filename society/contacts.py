@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from pydantic import Json
 from ..core import Clock, SystemClock, canonical_json, check_id
 from ..core.checks import check_text, check_texts, check_time
 from ..core.errors import InvalidArgument
-from ..storage import Database, Moment, Row, Transaction, read_row
+from ..memory.entries.words import question_words, words_of
+from ..storage import Database, Moment, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec, interface_of
 from .roles import ROOT, USER, check_kind
 
@@ -22,6 +24,16 @@ BIRTH: Final = "birth"
 
 PERSON: Final = "person"
 """Who introduced a contact that a person or the host's code added."""
+
+MAX_SHOWN: Final = 20
+"""How many contacts a model is shown at once."""
+
+OTHERS: Final = ({"more": "there are others; search for words of what you need"},)
+"""What ends a list that is not complete."""
+
+_MAX_SHOWN_CHARACTERS: Final = 12_000
+_MAX_NOTE: Final = 200  # characters of the note of a contact that these have no room for
+_MAX_RECENT: Final = 200  # messages in which it is looked up with whom one wrote last
 
 FIRST_MESSAGE: Final = "first message"
 """Who introduced a contact that wrote first (C5)."""
@@ -104,6 +116,19 @@ _ADD: Final = f"""INSERT INTO wa_contact({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?,
                   introduced_by=CASE WHEN {_ALIVE.replace("expires", "wa_contact.expires")}
                                      THEN wa_contact.introduced_by ELSE excluded.introduced_by END,
                   expires=CASE WHEN wa_contact.expires IS NULL THEN NULL ELSE excluded.expires END"""
+_SOME: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND {_ALIVE} AND id IN ({{}})"
+_TEXTS: Final = f"""SELECT id, role, note, interface FROM wa_contact WHERE workspace=? AND owner=? AND {_ALIVE}
+                    ORDER BY since, id"""
+_DOMAINS: Final = """SELECT c.id, d.domain FROM wa_contact AS c JOIN wa_member_domain AS d
+                     ON d.workspace=c.workspace AND d.member=c.id WHERE c.workspace=? AND c.owner=?"""
+_PEOPLE: Final = """SELECT c.id, p.body FROM wa_contact AS c JOIN wa_person AS p
+                    ON p.workspace=c.workspace AND p.id=c.id WHERE c.workspace=? AND c.owner=?"""
+_RECENT: Final = f"""SELECT other FROM (
+                       SELECT * FROM (SELECT receiver AS other, sent FROM wa_mail WHERE workspace=? AND sender=?
+                                      ORDER BY sent DESC, id DESC LIMIT {_MAX_RECENT}) AS given UNION ALL
+                       SELECT * FROM (SELECT sender AS other, sent FROM wa_mail WHERE workspace=? AND receiver=?
+                                      ORDER BY sent DESC, id DESC LIMIT {_MAX_RECENT}) AS received) AS passed
+                     GROUP BY other ORDER BY MAX(sent) DESC"""
 _MARKS: Final = "SELECT marks FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
 _DROP: Final = "DELETE FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
 
@@ -133,6 +158,71 @@ class ContactRegistry:
         check_texts(owner=owner)
         now = self._clock.now()
         return await self._database.read(lambda tx: contacts_of(tx, self._workspace, owner, now))
+
+    async def nearest(
+        self, owner: str, about: str = "", *, first: Sequence[str] = (), limit: int = MAX_SHOWN
+    ) -> tuple[tuple[Contact, ...], bool]:
+        """The contacts of a member that matter most for something, the oldest first, and whether it has more.
+
+        First those that are named here. Half of the rest can be those that fit best, and the others are those with
+        which it exchanged messages last, then the newest ones.
+
+        Args:
+            owner: The member.
+            about: What it is about, such as a message.
+            first: The ids of contacts that are among them in any case, if the member has them.
+            limit: The most to return.
+        """
+        check_texts(owner=owner, about=about)
+
+        def work(tx: Transaction) -> tuple[tuple[Contact, ...], bool]:
+            now = self._clock.now()
+            known = contact_words(tx, self._workspace, owner, now)
+            ids = [*known]
+            chosen = dict.fromkeys(each for each in first if each in known)
+            if len(ids) > limit:
+                best = fitting(known, about)
+                half = len(chosen) + (limit - len(chosen)) // 2
+                recent = [other for (other,) in tx.execute(_RECENT, 2 * (self._workspace, owner)) if other in known]
+                chosen |= dict.fromkeys(best[:half])
+                chosen |= dict.fromkeys([*recent, *reversed(ids)])
+                ids = [*chosen][:limit]
+            return self._shown(tx, owner, ids, now), len(known) > len(ids)
+
+        return await self._database.read(work)
+
+    async def find(
+        self, owner: str, search: str = "", *, domain: str = "", limit: int = MAX_SHOWN
+    ) -> tuple[tuple[Contact, ...], bool]:
+        """The contacts of a member with words of a search, and whether more have such words.
+
+        Those that fit best are returned, the oldest of them first.
+
+        Args:
+            owner: The member.
+            search: Words of their ids, names, notes, services or domains; empty is any.
+            domain: Only those with this domain.
+            limit: The most to return.
+        """
+        check_texts(owner=owner, search=search, domain=domain)
+
+        def work(tx: Transaction) -> tuple[tuple[Contact, ...], bool]:
+            now = self._clock.now()
+            known = contact_words(tx, self._workspace, owner, now)
+            if domain:
+                has = {id_ for id_, each in tx.execute(_DOMAINS, (self._workspace, owner)) if each == domain}
+                known = {id_: words for id_, words in known.items() if id_ in has}
+            ids = fitting(known, search) if search else [*known]
+            return self._shown(tx, owner, ids[:limit], now), len(ids) > limit
+
+        return await self._database.read(work)
+
+    def _shown(self, tx: Transaction, owner: str, ids: Sequence[str], now: datetime) -> tuple[Contact, ...]:
+        always = [_ALWAYS[owner]] if owner in _ALWAYS and _ALWAYS[owner].id in ids else []
+        key = (self._workspace, owner, now.timestamp())
+        rows = [row for marks, some in portions(ids) for row in tx.execute(_SOME.format(marks), (*key, *some))]
+        found = sorted((_contact(row) for row in rows if not _is_always(owner, row[2])), key=_age)
+        return (*always, *found)
 
     async def every(self) -> tuple[tuple[str, Contact], ...]:
         """All contacts of the workspace with their owners: who knows whom."""
@@ -189,6 +279,32 @@ def contacts_of(tx: Transaction, workspace: str, owner: str, now: datetime) -> t
     return (*always, *(_contact(row) for row in rows if not _is_always(owner, row[2])))
 
 
+def contact_words(tx: Transaction, workspace: str, owner: str, now: datetime) -> dict[str, set[str]]:
+    """The words by which each contact of a member can be found, in a transaction, the oldest contact first."""
+    texts = {_ALWAYS[owner].id: [_ALWAYS[owner].id, _ALWAYS[owner].role]} if owner in _ALWAYS else {}
+    for id_, role, note, interface in tx.execute(_TEXTS, (workspace, owner, now.timestamp())):
+        services = "" if interface is None else str(json.loads(interface).get("services", ""))
+        texts.setdefault(id_, [id_, role, note, services])
+    for id_, domain in tx.execute(_DOMAINS, (workspace, owner)):
+        texts.get(id_, []).append(domain)
+    for id_, body in tx.execute(_PEOPLE, (workspace, owner)):
+        texts.get(id_, []).extend(json.loads(body).get("domains", ()))
+    return {id_: {*words_of(" ".join(each))} for id_, each in texts.items()}
+
+
+def fitting(known: Mapping[str, set[str]], about: str) -> list[str]:
+    """The ids of contacts that have words of a text, those that fit best first. A word that few have counts more."""
+    wanted = {*question_words(about)}
+    shared = {id_: wanted & words for id_, words in known.items()}
+    having = Counter(word for words in shared.values() for word in words)
+    scores = {id_: sum(1 / having[word] for word in words) for id_, words in shared.items() if words}
+    return sorted(scores, key=lambda id_: -scores[id_])
+
+
+def _age(contact: Contact) -> tuple[datetime, str]:
+    return contact.since or datetime.min.replace(tzinfo=UTC), contact.id
+
+
 def _is_always(owner: str, contact_id: str) -> bool:
     return owner in _ALWAYS and _ALWAYS[owner].id == contact_id
 
@@ -210,4 +326,35 @@ def as_shown(contact: Contact) -> dict[str, Any]:
     return {"id": contact.id, "role": contact.role, **note, **interface}
 
 
-__all__ = ["BIRTH", "FIRST_MESSAGE", "PERSON", "Contact", "ContactRegistry", "as_shown"]
+def as_listed(contacts: Sequence[Contact], more: bool) -> list[dict[str, Any]]:
+    """Some contacts as a model reads them, and that there are more. All but the first have to fit into a budget.
+
+    Args:
+        contacts: The contacts.
+        more: Whether there are others.
+    """
+    shown, used = list[dict[str, Any]](), 0
+    for contact in contacts:
+        each = as_shown(contact)
+        size = len(canonical_json(each))
+        if shown and used + size > _MAX_SHOWN_CHARACTERS:  # the rest of it is found by a search for it
+            each = as_shown(replace(contact, interface=None, note=contact.note[:_MAX_NOTE]))
+            size = len(canonical_json(each))
+        shown.append(each)
+        used += size
+    return [*shown, *OTHERS] if more else shown
+
+
+__all__ = [
+    "BIRTH",
+    "FIRST_MESSAGE",
+    "MAX_SHOWN",
+    "OTHERS",
+    "PERSON",
+    "Contact",
+    "ContactRegistry",
+    "as_listed",
+    "as_shown",
+    "contact_words",
+    "fitting",
+]

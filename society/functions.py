@@ -6,7 +6,7 @@ They pass the gate like all others. Memory is looked into by the function `recal
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Annotated, Any, Final, TypeVar
 
@@ -18,14 +18,16 @@ from ..harness import CallContext, Function, flow
 from ..harness.context import wait_for_reply
 from ..harness.gate import Rule
 from ..memory.entries.recall import RECALL
+from ..memory.entries.words import words_of
 from .brief import Language, TaskBrief, interface_of
-from .contacts import as_shown
+from .contacts import MAX_SHOWN, OTHERS, as_listed, fitting
 from .drafts import proposed
-from .members import Member
+from .members import MAX_PAGE, Member
 from .messages import MESSAGE_TYPE, MessageType
 from .notices import emit_notices
-from .roles import goals_text
+from .roles import ROOT, Participant, goals_text
 from .society import Society
+from .spawning import MAX_TEMPLATES, usable_by
 from .workspace import RoleTemplateDraft, WorkspaceConfig
 
 T = TypeVar("T")
@@ -60,6 +62,7 @@ SEND_RULES: Final = (
 Seconds = Annotated[float, Field(ge=1, le=366 * 86_400)]
 
 _RECORDED: Final = "You are in testing: the message to {} is recorded, and it is not delivered."
+_CONTACTS: Final = f"List your contacts, and how they want to be asked; {MAX_SHOWN} at most, so search among many."
 _REQUEST: Final = "Ask a contact something and wait for its reply, in the middle of your work."
 
 
@@ -88,13 +91,13 @@ class SocietyFunctions:
     def __init__(self, config: WorkspaceConfig) -> None:
         self.config = config
         self._society: Society | None = None
-        about = prompts(config, config.language)
+        about = prompts(config, config.language, ROOT)
         self.functions: tuple[Function, ...] = (
             # A member in testing runs the same code: the society records what it sends, and delivers nothing.
             flow(name=SEND, description=about[SEND], risk="write", dry_run=self._send)(self._send),
             flow(name=REQUEST, description=_REQUEST, risk="write", dry_run=self._request)(self._request),
             flow(name=SPAWN, description=about[SPAWN], risk="write")(self._spawn),
-            flow(name=CONTACTS, description="List your contacts, and how they want to be asked.")(self._contacts),
+            flow(name=CONTACTS, description=_CONTACTS)(self._contacts),
             flow(name=CREATE, description="Propose a role template to a person.")(self._create),
             *ambient_functions(self._opened),
         )
@@ -204,10 +207,16 @@ class SocietyFunctions:
         )
         return await _refused_as(ParamsInvalid, spawning)
 
-    async def _contacts(self, ctx: CallContext) -> list[dict[str, Any]]:
-        found = await self._opened(ctx).contacts.list(ctx.on_behalf_of)
+    async def _contacts(self, ctx: CallContext, search: str = "") -> list[dict[str, Any]]:
+        """List contacts.
+
+        Args:
+            search: Words of what you look for; empty lists those that you wrote with last.
+        """
+        contacts, me = self._opened(ctx).contacts, ctx.on_behalf_of
+        found, more = await (contacts.find(me, search) if search else contacts.nearest(me))
         ctx.gate.mark(*(mark for each in found for mark in each.marks))
-        return [as_shown(each) for each in found]
+        return as_listed(found, more)
 
     async def _create(
         self,
@@ -256,24 +265,25 @@ def ambient_functions(society: Callable[[CallContext], Society]) -> tuple[Functi
     async def check_goals(ctx: CallContext) -> str:
         return goals_text((await asking(ctx)).spec.goals) or "You have no goals now."
 
-    @flow(name=LOOK_UP, description="Look up whom you can turn to, and for what.", offered=False)
-    async def look_up_role(ctx: CallContext, domain: str = "") -> list[dict[str, Any]]:
+    @flow(name=LOOK_UP, description=f"Look up whom you can turn to, and for what; {MAX_SHOWN} at most.", offered=False)
+    async def look_up_role(ctx: CallContext, domain: str = "", search: str = "") -> list[dict[str, Any]]:
         """Look up.
 
         Args:
-            domain: What they are responsible for; empty is all that you know.
+            domain: What they are responsible for; empty is any.
+            search: Words of what you look for; empty is all that you know.
         """
         member, known = await asking(ctx), society(ctx)
-        found = {each.id: each for each in await known.members.list_roles(known.config.id) if each.id != member.id}
         if known.config.policy.discovery == "open":
-            shown = [{"id": each.id, "role": each.name} for each in found.values()]
+            roles, more = await _all_roles(known, member.id, domain, search)
+            shown = [{"id": each.id, "role": each.name, "domains": [*each.domains]} for each in roles]
         else:
-            contacts = await known.contacts.list(member.id)
+            contacts, more = await known.contacts.find(member.id, search, domain=domain)
             ctx.gate.mark(*(mark for each in contacts for mark in each.marks))
-            shown = [as_shown(each) for each in contacts]
-        domains = {each["id"]: [*found[each["id"]].domains] if each["id"] in found else [] for each in shown}
-        described = [{**each, "domains": domains[each["id"]]} for each in shown]
-        return [each for each in described if not domain or domain in each["domains"]]
+            has = await known.members.some(known.config.id, [each.id for each in contacts])
+            domains = {id_: [*each.domains] for id_, each in has.items()}
+            shown = [{**each, "domains": domains.get(each["id"], [])} for each in as_listed(contacts, more=False)]
+        return [*shown, *OTHERS] if more else shown
 
     @flow(name=AUTHORITY, description="Look up what you may do with a capability.", offered=False)
     async def check_authority(ctx: CallContext, capability: str) -> str:
@@ -282,13 +292,38 @@ def ambient_functions(society: Callable[[CallContext], Society]) -> tuple[Functi
     return check_goals, look_up_role, check_authority
 
 
-def prompts(config: WorkspaceConfig, language: Language) -> dict[str, str]:
-    """The prompts of `send_message` and `spawn_agent` in a language, with the templates of a workspace."""
+async def _all_roles(known: Society, me: str, domain: str, search: str) -> tuple[list[Participant], bool]:
+    """Members of a workspace in which all know each other, without the one that asks, and whether there are others."""
+    workspace, most = known.config.id, MAX_PAGE if search else MAX_SHOWN + 2
+    listed = partial(known.members.find_by_domain, workspace, domain) if domain else None
+    listed = listed or partial(known.members.list_roles, workspace)
+    page = await listed(limit=most)
+    found = [*page]
+    while search and len(page) == most:
+        page = await listed(after=page[-1].id, limit=most)
+        found += page
+    there = {each.id: each for each in found if each.id != me}
+    if search:
+        words = {each.id: {*words_of(" ".join((each.id, each.name, *each.domains)))} for each in there.values()}
+        there = {id_: there[id_] for id_ in fitting(words, search)}
+    return [*there.values()][:MAX_SHOWN], len(there) > MAX_SHOWN
+
+
+def prompts(config: WorkspaceConfig, language: Language, reader: str) -> dict[str, str]:
+    """The prompts of `send_message` and `spawn_agent`, with the templates of which the reader can make members.
+
+    Args:
+        config: The workspace.
+        language: The language of the prompts.
+        reader: The member that reads them.
+    """
+    usable = usable_by(reader, config.role_templates.values())
     known = [
-        f"- {each.template_id}: {each.name_pattern}; params: {', '.join(each.parameters) or 'none'};"
-        f" for {', '.join(each.allowed_spawners) or 'people'}"
-        for each in config.role_templates.values()
+        f"- {each.template_id}: {each.name_pattern}; params: {', '.join(each.parameters) or 'none'}"
+        for each in usable[:MAX_TEMPLATES]
     ]
+    if len(usable) > MAX_TEMPLATES:
+        known.append(f"- and {len(usable) - MAX_TEMPLATES} more")
     return {SEND: prompt(language, "base"), SPAWN: "\n".join((prompt(language, "root"), *known))}
 
 

@@ -18,11 +18,11 @@ from ..core.checks import check_number, check_texts, items
 from ..core.errors import ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact, WorldAgentError
 from ..core.scope import is_id
 from ..core.validation import check_integer
-from ..memory.entries.words import question_words, words_of
+from ..memory.entries.words import question_words
 from ..storage import Transaction
 from .brief import Language, TaskBrief
 from .consent import CONSENT, answer_of, is_question
-from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of, contacts_of
+from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of, contact_words
 from .delivery import delivered, quoted
 from .failures import failed, failure_text, is_failure
 from .lifecycle import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, terminated
@@ -334,17 +334,17 @@ class Mailroom(MessageRules):
     def _answer(self, tx: Transaction, letter: Letter) -> bool:
         asked, asker = letter.message.to_id, letter.message.from_id
         wanted = {*question_words(str(letter.message.payload["required_capability"]))}
+        now = self._clock.now()
+        known = contact_words(tx, self.config.id, asked, now)
         fitting = [
-            contact
-            for contact in contacts_of(tx, self.config.id, asked, self._clock.now())
-            if contact.id not in (asker, USER, ROOT)
-            and wanted
-            and wanted <= self._known_for(tx, contact)
-            and self._receives(tx, contact.id)
+            id_
+            for id_, words in known.items()
+            if id_ not in (asker, USER, ROOT) and wanted and wanted <= words and self._receives(tx, id_)
         ]
         if letter.answered or len(fitting) != 1:
             return letter.answered
-        [found] = fitting
+        found = contact_of(tx, self.config.id, asked, fitting[0], now)
+        assert found is not None
         return self._replies(tx, letter, _response(found), (*letter.marks, *found.marks))
 
     def _answers_question(self, tx: Transaction, letter: Letter) -> bool:
@@ -366,12 +366,6 @@ class Mailroom(MessageRules):
             note(tx, Refusal(code=error.code, sender=letter.message.to_id, receiver=letter.message.from_id))
             return False
         return True
-
-    def _known_for(self, tx: Transaction, contact: Contact) -> set[str]:
-        other = participant(tx, self.config.id, contact.id, self.config.owner)
-        services = "" if contact.interface is None else contact.interface.services
-        domains = () if other is None else other.domains
-        return {*words_of(" ".join((contact.id, contact.role, contact.note, services, *domains)))}
 
     def _forward(self, tx: Transaction, letter: Letter) -> bool:
         """Forward the answer to a referral; False where the member asked for itself, or the answer helps no further."""

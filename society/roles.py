@@ -212,10 +212,26 @@ def active(goals: Sequence[Objective]) -> list[Objective]:
     return [each for each in goals if each.status in ("active", "at_risk")]
 
 
-def goals_text(goals: Sequence[Objective]) -> str:
-    """The active ones of some goals as text for a prompt; empty if there are none (A5)."""
+MAX_GOALS: Final = 4000
+"""Characters of the goals that a prompt shows."""
+
+
+def goals_text(goals: Sequence[Objective], most: int | None = None) -> str:
+    """The active ones of some goals as text for a prompt; empty if there are none (A5).
+
+    Args:
+        goals: The goals.
+        most: About how many characters it can have: the first goals that fit are shown, one at least. None is any.
+    """
+    shown, left = active(goals), 0
+    while len(shown) > 1 and most is not None and len(_lines(shown)) > most:
+        shown, left = shown[:-1], left + 1
+    return f"{_lines(shown)}\n- and {left} more" if left else _lines(shown)
+
+
+def _lines(goals: Sequence[Objective]) -> str:
     lines = []
-    for goal in active(goals):
+    for goal in goals:
         lines.append(f"- {goal.description}{' (at risk)' if goal.status == 'at_risk' else ''}")
         for each in goal.key_results:
             unit = f" {each.unit}" if each.unit else ""

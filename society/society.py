@@ -37,7 +37,7 @@ from .notices import Notify
 from .recommendations import close_recommendations
 from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
 from .rules import told_by
-from .spawning import check_spawner, derived_brief, spec_of
+from .spawning import MAX_TEMPLATES, check_spawner, derived_brief, spec_of, usable_by
 from .workspace import RoleTemplate
 
 
@@ -254,10 +254,12 @@ class Society(Mailroom):
         return tuple(await self._database.read(lambda tx: stored_templates(tx, self.config)))
 
     def _usable(self, tx: Transaction, template_id: str, spawner: str) -> RoleTemplate:
-        found = stored_template(tx, self.config, template_id)
+        found, known = stored_template(tx, self.config, template_id), list[str]()
         if found is None:
             check_no_draft(tx, self.config.id, template_id)
-        return check_spawner(found, template_id, spawner, self.config.role_templates)
+            usable = usable_by(spawner, stored_templates(tx, self.config))
+            known = [each.template_id for each in usable[:MAX_TEMPLATES]]
+        return check_spawner(found, template_id, spawner, known)
 
     def _spawned(self, tx: Transaction, role_id: str) -> str:
         """The id of a member that was made, with the prefix `pending:` if it was not approved."""

@@ -19,6 +19,19 @@ from .workspace import RoleTemplate, WorkspaceConfig
 MAX_PARAM: Final = 500
 """Characters of a parameter of a template."""
 
+MAX_TEMPLATES: Final = 20
+"""How many templates a model is shown at once."""
+
+
+def usable_by(spawner: str, templates: Iterable[RoleTemplate]) -> list[RoleTemplate]:
+    """Those of some templates of which a member, or a person, may make members.
+
+    Args:
+        spawner: The member, or `user`.
+        templates: The templates.
+    """
+    return [each for each in templates if spawner in (USER, *each.allowed_spawners)]
+
 
 def check_spawner(
     template: RoleTemplate | None, template_id: str, spawner: str, known: Iterable[str] = ()
@@ -31,10 +44,11 @@ def check_spawner(
     """
     if template is None:
         raise UnknownTemplate(
-            f"the workspace has no template {str(template_id)[:60]!r}; it has: {', '.join(known) or 'none'}",
+            f"the workspace has no template {str(template_id)[:60]!r}; {spawner!r} can use:"
+            f" {', '.join(known) or 'none'}",
             remedy="use one of these",
         )
-    if spawner not in (USER, *template.allowed_spawners):
+    if not usable_by(spawner, [template]):
         raise SpawnForbidden(
             f"{spawner!r} cannot make members of the template {template.template_id!r}",
             remedy="ask a person to add it to `allowed_spawners`, or ask one of these members: "
@@ -146,4 +160,4 @@ def _filled(pattern: str, params: Mapping[str, str]) -> str:
     )
 
 
-__all__ = ["check_spawner", "derived_brief", "makes", "narrowed", "spec_of"]
+__all__ = ["MAX_TEMPLATES", "check_spawner", "derived_brief", "makes", "narrowed", "spec_of", "usable_by"]

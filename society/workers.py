@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..core import digest
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
-from .functions import AMBIENT, FUNCTIONS, prompts
+from .functions import AMBIENT, FUNCTIONS, SPAWN, prompts
 from .members import LIVE, Member
 from .roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 from .society import Society
@@ -52,6 +52,7 @@ def worker_of(member: Member, config: WorkspaceConfig) -> Worker:
         config: Its workspace.
     """
     own = member.spec.language
+    told = prompts(config, own or config.language, member.id)
     listed: dict[str, Authority] = dict.fromkeys(FUNCTIONS, "autonomous")
     for level in AUTHORITIES:
         listed |= dict.fromkeys(getattr(member.spec.authority, level), level)
@@ -68,7 +69,7 @@ def worker_of(member: Member, config: WorkspaceConfig) -> Worker:
             authority=listed,
             dry_run=member.life.status is RoleStatus.TESTING,
         ),
-        descriptions=prompts(config, own) if own not in (None, config.language) else {},
+        descriptions=told if own not in (None, config.language) else {SPAWN: told[SPAWN]},
         memory=True,
         variant=digest(member.spec.soul),  # a turn that waits keeps the soul that it began with (A13)
         offered=False,

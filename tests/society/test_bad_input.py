@@ -238,6 +238,7 @@ events.get event_id | events.pause event_id | events.assign event_id member
 members.get workspace role_id | members.member workspace role_id | members.list_roles workspace
 members.ids workspace | members.members workspace | members.drafts workspace | members.children workspace role_id
 members.find_by_domain workspace domain | members.around workspace role_id domain | members.remove workspace role_id
+contacts.nearest owner about | contacts.find owner search
 contacts.get owner contact_id | contacts.list owner | contacts.withdraw owner contact_id
 outcomes.list role_id | recommendations.open member | recommendations.dismiss member template_id
 drafts.get draft_id | drafts.approve draft_id | drafts.reject draft_id

@@ -45,7 +45,7 @@ def config(**more: Any) -> WorkspaceConfig:
         authority=AuthorityConfig(),
         operator_ids=("deploy",),
         parameters=("name",),
-        allowed_spawners=("root",),
+        allowed_spawners=("root", "cro"),
     )
     return WorkspaceConfig(id="novel", owner="charles", role_templates={"developer": template}, **more)
 
