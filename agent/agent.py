@@ -914,7 +914,8 @@ class WorldAgent:
 
         stores, engine, notify = parts.stores, parts.engine, partial(trace_messages, parts, self.workspace)
         wakeups = wakeups_of(stores.database, self.settings.nats_url)
-        society = Society(config, stores.database, stores.clock, notify=notify, wakeups=wakeups)
+        is_taken = engine.is_taken
+        society = Society(config, stores.database, stores.clock, notify=notify, wakeups=wakeups, is_taken=is_taken)
         known = engine.services.registry.workers
         members = MemberWorkers(society, known, add=engine.add_worker, remove=engine.remove_worker)
         return replace(parts, members=members)

@@ -22,6 +22,7 @@ from ..core.files import read_limited
 from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from ..society import AuthorityConfig, ClearanceProfile, Participant, RoleSpec, RoleTemplate, WorkspaceConfig
 from ..society.bootstrap import circle_of
+from ..society.identity import looks_of, mistakable
 from ..society.roles import AUTHORITIES, RESERVED
 from ..society.spawning import makes
 from .role import read_soul
@@ -106,7 +107,8 @@ def read_workspace(path: str | PathLike[str]) -> WorkspaceFile:
     config = reader.config()
     if config is None:
         return WorkspaceFile(path=file, config=None, problems=reader.reported())
-    return WorkspaceFile(path=file, config=config, warnings=tuple(_too_wide(config, document)))
+    warnings = (*_mistaken(config, document), *_too_wide(config, document))
+    return WorkspaceFile(path=file, config=config, warnings=warnings)
 
 
 class _Reader:
@@ -319,6 +321,20 @@ _WORDS: Final[Mapping[Any, str]] = {
 
 def _dotted(path: _Path) -> str:
     return repr(".".join(map(str, path))[:200]) if path else "the file"
+
+
+# --- warnings ---------------------------------------------------------------------------------------------------------
+
+
+def _mistaken(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:
+    """A warning for each member and person that cannot join as it is called; one that has joined stays."""
+    named = {("people", place): (each.id, each.name) for place, each in enumerate(config.people)}
+    named |= {("roles", place): (each.role_id, "") for place, each in enumerate(config.roles)}
+    looks = looks_of(named.values())
+    for path, (id_, name) in named.items():
+        problem = mistakable(id_, name, owner=config.owner, others=looks)
+        if problem:
+            yield document.invalid(problem, "it cannot join a new workspace: use another id or name", *path)
 
 
 # --- ceilings ---------------------------------------------------------------------------------------------------------

@@ -282,6 +282,14 @@ class TurnEngine:
         self._subagents.forget(name)
         self.services.predictors.remove(name)
 
+    def is_taken(self, name: str) -> bool:
+        """Whether no member of a workspace can have this name, since something of the agent has it (H10)."""
+        registry, predictors = self.services.registry, self.services.predictors
+        own = registry.workers.get(name)
+        if own is not None and own.variant:  # the worker of a member
+            return False
+        return not registry.is_free(name, "") or name in predictors.names
+
     async def head(self, thread_key: str, *, lease: Lease | None = None) -> str | None:
         """The head of a thread's log, or None for a new thread."""
         return (await self.heads.position(thread_key, lease=lease)).head

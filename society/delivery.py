@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ..core import canonical_json
+from ..core.lookalikes import letters_of
 from .brief import Language, TaskBrief
 from .messages import RoleMessage
 
@@ -40,7 +40,7 @@ _FORMS: Final[Mapping[Language, _Form]] = {
     ),
 }
 
-_STARTS: Final = ("messagefrom", "来自", "toreply", "如需回复", "firstcontact", "首次联系")
+_STARTS: Final = tuple(map(letters_of, ("Message from", "来自", "To reply", "如需回复", "First contact", "首次联系")))
 """How the lines above begin, in letters and digits alone. No line of a text may begin so."""
 
 
@@ -118,13 +118,12 @@ def _in_line(text: str) -> str:
 
 def _in_brackets(name: str) -> str:
     """A name in one line that does not end the brackets it stands in: a param of a template can be part of it."""
-    return _in_line("".join(" " if each in "[]【】［］" else each for each in name))  # wide brackets
+    return _in_line("".join(" " if each in "[]【】［］()（）" else each for each in name))  # the id has round ones
 
 
 def _is_forged(line: str) -> bool:
-    # Letters and digits only: neither brackets, white space, invisible characters nor forms of a letter hide a line.
-    plain = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", line).casefold()))
-    return plain.startswith(_STARTS)
+    # Neither brackets, white space, invisible characters nor letters of other alphabets hide a line.
+    return letters_of(line).startswith(_STARTS)
 
 
 __all__ = ["Introduction", "delivered", "quoted"]

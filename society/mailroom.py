@@ -140,6 +140,7 @@ class Mailroom(MessageRules):
             UnknownContact: The sender does not know the receiver, or the one that it introduces.
             ChainTooLong: Too many messages led to it since the last of a person or event.
             MailboxFull: As many messages wait for the receiver as its mailbox holds.
+            RoleExists: The sender is given by the id of the owner, which a member has, too.
             InvalidArgument: An id, or another argument, is invalid.
         """
         sender, receiver = self._alias(from_id), self._alias(to_id)
@@ -158,7 +159,12 @@ class Mailroom(MessageRules):
                     correlation_id=answers,
                 )
             read = items("marks", marks, str)
-            return await self._announcing.transact(lambda tx: self._send(tx, message, read))
+
+            def work(tx: Transaction) -> Letter:
+                self._check_acting(tx, from_id)
+                return self._send(tx, message, read)
+
+            return await self._announcing.transact(work)
         except _REFUSALS as error:
             await self._refused(error, sender, receiver)
             raise

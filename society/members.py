@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
@@ -17,9 +17,10 @@ from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..core.validation import check_integer
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
+from .identity import looks_of, mistakable
 from .lifecycle import ends_at
 from .mail import keep_answers
-from .roles import RESERVED, ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile, check_kind
+from .roles import ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile, check_kind
 from .workspace import WorkspacePolicy
 
 PENDING: Final = "pending:"
@@ -147,6 +148,8 @@ _COUNT: Final = "UPDATE wa_society SET members=?, last=? WHERE workspace=?"
 _REDEFINE: Final = "UPDATE wa_member SET spec=?, life=?, trust=?, soul_version=?, expires=? WHERE workspace=? AND id=?"
 _PLACE: Final = "SELECT place FROM wa_member WHERE workspace=? AND id=?"
 _NO_DOMAINS: Final = "DELETE FROM wa_member_domain WHERE workspace=? AND member=?"
+_NAMES: Final = "SELECT id, name FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
+_PEOPLE: Final = "SELECT body FROM wa_person WHERE workspace=? ORDER BY id"
 _PERSON: Final = "SELECT body FROM wa_person WHERE workspace=? AND id=?"
 _ADD_PERSON: Final = """INSERT INTO wa_person(workspace, id, body) VALUES(?, ?, ?)
                         ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
@@ -179,15 +182,24 @@ class Members:
         owner: The person that `user` stands for.
         policy: How many members there can be, and how far a new one is trusted.
         clock: Source of time.
+        is_taken: Says of an id whether a function, a worker or a shape of the agent has it. The worker of a member has
+            the member's id, so no member can have such an id.
     """
 
     def __init__(
-        self, database: Database, *, owner: str, policy: WorkspacePolicy | None = None, clock: Clock | None = None
+        self,
+        database: Database,
+        *,
+        owner: str,
+        policy: WorkspacePolicy | None = None,
+        clock: Clock | None = None,
+        is_taken: Callable[[str], bool] | None = None,
     ) -> None:
         self._database = database
         self._owner = owner
         self._policy = policy or WorkspacePolicy()
         self._clock = clock or SystemClock()
+        self.is_taken = is_taken or (lambda _: False)
 
     async def get(self, workspace: str, role_id: str) -> Participant | None:
         """The member or person with this id; None if there is none. `user` is the owner, `root` the World Agent."""
@@ -318,11 +330,10 @@ class Members:
             status: The state in which it begins.
 
         Raises:
-            RoleExists: Another member has this id.
-            RolesFull: The workspace has as many members as it can.
+            RoleExists, RolesFull: As for `admit`.
         """
         made = new_member(spec, name, interface, status, self._clock.now(), self._policy)
-        await self._database.transact(lambda tx: add_member(tx, made, most=self._policy.max_roles))
+        await self._database.transact(lambda tx: self.admit(tx, made))
         return spec.role_id
 
     async def queue_spawn(self, spec: RoleSpec) -> str:
@@ -358,16 +369,101 @@ class Members:
         """Add a person other than the owner, or replace what is known of it. It gets an inbox of its own.
 
         Raises:
-            InvalidArgument: It is not a person, or its id is reserved, the owner's, or that of a member.
+            InvalidArgument: It is not a person, or it would be taken for somebody else, as `admit` says.
         """
         check_texts(workspace=workspace)
         check_kind("person", person, Participant)
-        if person.type != "human" or person.id in (*RESERVED, self._owner):
+        if person.type != "human":
             raise InvalidArgument(
                 f"{person.id!r} cannot be added as a person",
                 remedy="pass a Participant of type 'human' with its own id",
             )
-        await self._database.transact(lambda tx: put_person(tx, workspace, person))
+        await self._database.transact(lambda tx: self.admit_person(tx, workspace, person))
+
+    # --- who is admitted ----------------------------------------------------------------------------------------------
+
+    def admit(self, tx: Transaction, member: Member) -> bool:
+        """Add a member in a transaction; False if it is there already with an equal definition.
+
+        All members come in here, also those of a spawn, a file and drafts.
+
+        Raises:
+            RoleExists: Its id is taken by another member, a person, or a function, worker or shape of the agent; or it
+                would be taken for the owner, the World Agent or another member or person by its id or its name.
+            RolesFull: The workspace has as many members as it can.
+        """
+        spec, workspace = member.spec, member.spec.workspace
+        count, last = hold_members(tx, workspace)
+        there = members_of(tx, workspace, [spec.role_id]).get(spec.role_id)
+        if there is not None and there.life.status is not RoleStatus.TERMINATED and there.spec == spec:
+            return False
+        if there is not None and there.life.status is RoleStatus.TERMINATED and there.life.activated_at is None:
+            for statement in _OF_MEMBER:  # it was never approved, so its id is free
+                tx.execute(statement, (workspace, spec.role_id))
+            there = None
+        if there is not None or tx.execute(_PERSON, (workspace, spec.role_id)):
+            raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use another id")
+        self.check_identity(tx, member)
+        if count >= self._policy.max_roles:
+            raise RolesFull(
+                f"the workspace {workspace!r} has {count} members, and its policy allows {self._policy.max_roles}",
+                remedy="terminate members that are not needed, or raise `max_roles`",
+            )
+        _insert(tx, member, last + 1)
+        tx.execute(_COUNT, (count + 1, last + 1, workspace))
+        return True
+
+    def admit_person(self, tx: Transaction, workspace: str, person: Participant) -> None:
+        """Add a person in a transaction, or replace what is known of it.
+
+        Raises:
+            InvalidArgument: Its id is that of a member, or it would be taken for somebody else.
+        """
+        key = (workspace, person.id)
+        if members_of(tx, workspace, [person.id]):
+            raise InvalidArgument(f"{person.id!r} is the id of a member", remedy="use another id")
+        there = next((read_as(Participant, json.loads(body)) for (body,) in tx.execute(_PERSON, key)), None)
+        problem = "" if there is not None and there.name == person.name else self._mistaken(tx, *key, person.name)
+        if problem:
+            raise InvalidArgument(problem, remedy="use another id and another name")
+        tx.execute(_ADD_PERSON, (*key, canonical_json(to_json(person))))
+
+    def check_identity(self, tx: Transaction, member: Member) -> None:
+        """Refuse a member that would be taken for somebody else, or whose worker cannot have its name.
+
+        Raises:
+            RoleExists: It is.
+        """
+        if self.is_taken(member.id):
+            raise RoleExists(
+                f"the id {member.id!r} is the name of a function, worker or shape of the agent", remedy="use another id"
+            )
+        problem = self._mistaken(tx, member.spec.workspace, member.id, member.name)
+        if problem:
+            raise RoleExists(problem, remedy="use another id and another name")
+
+    def _mistaken(self, tx: Transaction, workspace: str, id_: str, name: str) -> str:
+        others = looks_of(each for each in self._named(tx, workspace) if each[0] != id_)
+        return mistakable(id_, name, owner=self._owner, others=others)
+
+    def _named(self, tx: Transaction, workspace: str) -> list[tuple[str, str]]:
+        """The id and the name of each person, and of each member that is not terminated."""
+        people = (json.loads(body) for (body,) in tx.execute(_PEOPLE, (workspace,)))
+        return [*((each["id"], each["name"]) for each in people), *map(tuple, tx.execute(_NAMES, (workspace,)))]
+
+    async def mistaken(self, workspace: str) -> Mapping[str, str]:
+        """The members and people that could not join as they are called, each with the reason.
+
+        An earlier version admitted them, or the owner or a function has got such a name since.
+        """
+        check_texts(workspace=workspace)
+        named = await self._database.read(lambda tx: self._named(tx, workspace))
+        looks = looks_of(named)
+        found = {id_: mistakable(id_, name, owner=self._owner, others=looks) for id_, name in named}
+        taken = {
+            id_: f"the id {id_!r} is the name of a function of the agent" for id_, _ in named if self.is_taken(id_)
+        }
+        return {id_: problem for id_, problem in found.items() if problem} | taken
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -436,7 +532,8 @@ def participant(tx: Transaction, workspace: str, id_: str, owner: str) -> Partic
         return Participant(id=ROOT, type="role", name="World Agent")
     found = members_of(tx, workspace, [id_]).get(id_)
     if found is not None:
-        return found.as_participant()
+        shown = found.as_participant()  # one that an earlier version admitted has no name that means somebody else
+        return replace(shown, name=id_) if mistakable(id_, shown.name, owner=owner, others={}) else shown
     people = tx.execute(_PERSON, (workspace, id_))
     return read_as(Participant, json.loads(people[0][0])) if people else None
 
@@ -461,50 +558,16 @@ def new_member(
     return Member(spec=spec, name=name or spec.role_id, interface=interface, life=life, trust=trust)
 
 
-def add_member(tx: Transaction, member: Member, *, most: int) -> bool:
-    """Add a member in a transaction; False if it is there already with an equal definition.
-
-    Raises:
-        RoleExists: Another member has this id.
-        RolesFull: The workspace has as many members as it can.
-    """
+def _insert(tx: Transaction, member: Member, place: int) -> None:
     spec, workspace = member.spec, member.spec.workspace
-    count, last = hold_members(tx, workspace)
-    there = members_of(tx, workspace, [spec.role_id]).get(spec.role_id)
-    if there is not None and there.life.status is not RoleStatus.TERMINATED and there.spec == spec:
-        return False
-    if there is not None and there.life.status is RoleStatus.TERMINATED and there.life.activated_at is None:
-        for statement in _OF_MEMBER:  # it was never approved, so its id is free
-            tx.execute(statement, (workspace, spec.role_id))
-        there = None
-    if there is not None or tx.execute(_PERSON, (workspace, spec.role_id)):
-        raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use another id")
-    if count >= most:
-        raise RolesFull(
-            f"the workspace {workspace!r} has {count} members, and its policy allows {most}",
-            remedy="terminate members that are not needed, or raise `max_roles`",
-        )
     interface = None if member.interface is None else canonical_json(member.interface.to_json())
-    given = (workspace, spec.role_id, last + 1, member.name, member.life.status.value, spec.parent_role_id)
+    given = (workspace, spec.role_id, place, member.name, member.life.status.value, spec.parent_role_id)
     life, trust = (canonical_json(to_json(each)) for each in (member.life, member.trust))
     over = ends_at(spec.ttl, member.life)
     expires = None if over is None else over.timestamp()
     tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, member.soul_version, expires))
     for domain in spec.domains:
-        tx.execute(_DOMAIN, (workspace, domain, last + 1, spec.role_id))
-    tx.execute(_COUNT, (count + 1, last + 1, workspace))
-    return True
-
-
-def put_person(tx: Transaction, workspace: str, person: Participant) -> None:
-    """Add a person in a transaction, or replace what is known of it.
-
-    Raises:
-        InvalidArgument: Its id is that of a member.
-    """
-    if members_of(tx, workspace, [person.id]):
-        raise InvalidArgument(f"{person.id!r} is the id of a member", remedy="use another id")
-    tx.execute(_ADD_PERSON, (workspace, person.id, canonical_json(to_json(person))))
+        tx.execute(_DOMAIN, (workspace, domain, place, spec.role_id))
 
 
 def redefine_member(tx: Transaction, member: Member) -> None:

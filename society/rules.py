@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from ..core import Clock, SystemClock
-from ..core.errors import ChainTooLong, MessageInvalid, UnknownContact
+from ..core.errors import ChainTooLong, MessageInvalid, RoleExists, UnknownContact
 from ..storage import Database, Transaction
 from .brief import Language, interface_of
 from .consent import CONSENT, agreed, is_question, question, to_ask
@@ -54,9 +54,10 @@ class MessageRules:
         *,
         notify: Notify | None = None,
         wakeups: Wakeups | None = None,
+        is_taken: Callable[[str], bool] | None = None,
     ) -> None:
         self.config = config
-        self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock)
+        self.members = Members(database, owner=config.owner, policy=config.policy, clock=clock, is_taken=is_taken)
         self.contacts = ContactRegistry(database, config.id, clock)
         self.drafts = Drafts(database, config, clock)
         self.recommendations = Recommendations(database, config.id, clock)
@@ -79,6 +80,18 @@ class MessageRules:
 
     def _alias(self, id_: str) -> str:
         return USER if id_ == self.config.owner else id_
+
+    def _check_acting(self, tx: Transaction, id_: str) -> None:
+        """Refuse to act for the owner by an id that a member has, too: it would have the rights of the owner.
+
+        Raises:
+            RoleExists: An earlier version let the member join, or it joined before the owner was called so.
+        """
+        if id_ == self.config.owner and id_ != USER and members_of(tx, self.config.id, [id_]):
+            raise RoleExists(
+                f"{id_!r} is the id of the owner and of a member",
+                remedy="act as 'user' for the owner; remove the member, or give the owner another id",
+            )
 
     def _held(self, tx: Transaction, role_id: str) -> Member:
         """A member whose life no other transaction changes before this one ends."""

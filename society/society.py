@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from ..core import check_id, new_id
 from ..core.checks import check_number, check_text, check_texts, items
@@ -16,6 +17,7 @@ from .bootstrap import circle_of, redefine
 from .brief import Collaborator, InterfaceSpec, TaskBrief
 from .contacts import BIRTH, Contact, add_contact, contact_of
 from .drafts import check_no_draft, put_template, stored_template, stored_templates
+from .identity import mistakable
 from .lifecycle import HUMAN_DECISION, LIFETIME_OVER, NOT_APPROVED, NOTICES, TASK_COMPLETE, LifeStep, moved
 from .lives import MemoryDue, add_memory_due, expired, memory_done, memory_due, steps_of, steps_since, write_lives
 from .mail import letter_of, post, waiting_for
@@ -24,21 +26,21 @@ from .members import (
     LIVE,
     PENDING,
     Member,
-    add_member,
     hold_members,
     members_of,
     new_member,
     participant,
-    put_person,
     unknown_member,
 )
 from .messages import MESSAGE_TYPE, RoleMessage
 from .notices import Notify
 from .recommendations import close_recommendations
-from .roles import ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
+from .roles import RESERVED, ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
 from .rules import told_by
 from .spawning import MAX_TEMPLATES, check_spawner, derived_brief, spec_of, usable_by
 from .workspace import RoleTemplate
+
+_LOG: Final = logging.getLogger("worldagent.society")
 
 
 class Society(Mailroom):
@@ -52,6 +54,7 @@ class Society(Mailroom):
         clock: Source of time.
         notify: Receives what was sent and refused, after each change that did so; it must not block.
         wakeups: What wakes gateways. Default: the database.
+        is_taken: Says of an id whether a function, a worker or a shape of the agent has it, so that no member can.
 
     Attributes:
         config: The workspace.
@@ -65,7 +68,8 @@ class Society(Mailroom):
 
     def notifying(self, notify: Notify) -> Society:
         """The same society, for calls whose messages are reported to another receiver."""
-        return Society(self.config, self._database, self._clock, notify=notify, wakeups=self._wakeups)
+        wakeups, is_taken = self._wakeups, self.members.is_taken
+        return Society(self.config, self._database, self._clock, notify=notify, wakeups=wakeups, is_taken=is_taken)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -88,7 +92,7 @@ class Society(Mailroom):
             status: The state in which it begins: a draft and one in testing become active later (A7).
 
         Raises:
-            RoleExists: Another member has this id.
+            RoleExists: Its id is taken, or it would be taken for somebody else by its id or its name.
             RolesFull: The workspace has as many members as it can.
             InvalidArgument: It is no `RoleSpec`, it is of another workspace, its parent is not a member, or it begins
                 suspended or terminated.
@@ -106,7 +110,7 @@ class Society(Mailroom):
         member = new_member(spec, name, interface, RoleStatus(status), self._clock.now(), self.config.policy)
 
         def work(tx: Transaction) -> None:
-            if add_member(tx, member, most=self.config.policy.max_roles):
+            if self.members.admit(tx, member):
                 self._acquaint(tx, member)
 
         await self._database.transact(work)
@@ -125,7 +129,8 @@ class Society(Mailroom):
 
         Raises:
             InvalidArgument: Members report to each other in a circle, or one names who is not in the workspace.
-            RoleExists: A member of a template, or a person, has the id of one of them.
+            RoleExists: A member of a template, or a person, has the id of one of them, or a new one would be taken for
+                somebody else by its id.
             RolesFull: The workspace has as many members as it can.
         """
         circle = circle_of(self.config.roles)
@@ -134,6 +139,8 @@ class Society(Mailroom):
                 f"{', '.join(repr(each.role_id) for each in circle)} report to each other in a circle",
                 remedy="let one of them report to the owner",
             )
+        for id_, problem in (await self.members.mistaken(self.config.id)).items():
+            _LOG.warning("%r is a member or a person that could not join today: %s", id_, problem)
         if not await self._database.read(self._to_join):
             return ()
         return await self._database.transact(self._bootstrapped)
@@ -153,13 +160,13 @@ class Society(Mailroom):
         policy, changed, met = self.config.policy, list[str](), list[Member]()
         for each in self._to_join(tx):
             if isinstance(each, Participant):
-                put_person(tx, self.config.id, each)
+                self.members.admit_person(tx, self.config.id, each)
                 changed.append(each.id)
                 continue
             before = members_of(tx, self.config.id, [each.role_id]).get(each.role_id)
             if before is None:
                 member = new_member(each, "", None, RoleStatus.ACTIVE, self._clock.now(), policy)
-                add_member(tx, member, most=policy.max_roles)
+                self.members.admit(tx, member)
             else:
                 member = redefine(tx, before, each, policy)
             changed.append(member.id)
@@ -203,11 +210,13 @@ class Society(Mailroom):
             UnknownContact: A collaborator is not a contact of the spawner.
             UnknownMember: The spawner is not in the workspace.
             InvalidArgument: The id of the template, or `marks`, is invalid.
-            RoleExists, RolesFull: The member cannot be added.
+            RoleExists: Its id is taken, it would be taken for somebody else by its id or its name, or the spawner is
+                given by the id of the owner, which a member has, too.
+            RolesFull: The workspace has as many members as it can.
         """
         check_id("the template", template_id)
         marks = items("marks", marks, str)
-        spawner, task = self._alias(spawner), message_id or new_id("msg")
+        named, spawner, task = spawner, self._alias(spawner), message_id or new_id("msg")
         given = brief if brief is None or isinstance(brief, TaskBrief) else TaskBrief.from_json(brief)
         if given is None and self.config.policy.brief == "required":
             TaskBrief()  # raises, and names the fields
@@ -216,21 +225,13 @@ class Society(Mailroom):
             there = letter_of(tx, self.config.id, task)
             if there is not None:
                 return self._spawned(tx, there.message.to_id)
-            template = self._usable(tx, template_id, spawner)
-            hold_members(tx, self.config.id)  # so that the spawner is not terminated meanwhile
-            parent = members_of(tx, self.config.id, [spawner]).get(spawner)
-            if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
-                raise unknown_member(spawner, self.config.id)  # one that was removed while its turn ran
-            if parent is not None and parent.life.status is not RoleStatus.ACTIVE:
-                raise SpawnForbidden(
-                    f"{spawner!r} is {parent.life.status.value} and makes no members",
-                    remedy="let it become active first",
-                )
+            self._check_acting(tx, named)
+            template, parent = self._usable(tx, template_id, spawner), self._parent(tx, spawner)
             spec, name = spec_of(self.config, template, params, parent)
             now, policy = self._clock.now(), self.config.policy
             status = RoleStatus.DRAFT if policy.spawn_requires_approval and spawner != USER else RoleStatus.ACTIVE
             member = new_member(spec, name, template.interface_spec, status, now, policy)
-            if not add_member(tx, member, most=policy.max_roles):
+            if not self.members.admit(tx, member):
                 raise RoleExists(f"the workspace has {spec.role_id!r} already", remedy="use other params")
             self._acquaint(tx, member)
             task_brief = given or derived_brief(template, params, spec.reports_to)
@@ -261,6 +262,19 @@ class Society(Mailroom):
             known = [each.template_id for each in usable[:MAX_TEMPLATES]]
         return check_spawner(found, template_id, spawner, known)
 
+    def _parent(self, tx: Transaction, spawner: str) -> Member | None:
+        """The member that makes another one; None for the World Agent and the owner."""
+        hold_members(tx, self.config.id)  # so that the spawner is not terminated meanwhile
+        parent = members_of(tx, self.config.id, [spawner]).get(spawner)
+        if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
+            raise unknown_member(spawner, self.config.id)  # one that was removed while its turn ran
+        if parent is not None and parent.life.status is not RoleStatus.ACTIVE:
+            raise SpawnForbidden(
+                f"{spawner!r} is {parent.life.status.value} and makes no members",
+                remedy="let it become active first",
+            )
+        return parent
+
     def _spawned(self, tx: Transaction, role_id: str) -> str:
         """The id of a member that was made, with the prefix `pending:` if it was not approved."""
         found = members_of(tx, self.config.id, [role_id]).get(role_id)
@@ -278,11 +292,13 @@ class Society(Mailroom):
 
         Raises:
             LifecycleError: It is not a draft.
+            RoleExists: It would be taken for somebody else, such as an owner that is called so since.
             UnknownMember: There is no such member.
         """
 
         def work(tx: Transaction) -> str:
             member, now = self._draft(tx, role_id), self._clock.now()
+            self.members.check_identity(tx, member)
             tested = moved(member.id, member.life, RoleStatus.TESTING, now)
             write_lives(tx, member, [tested, moved(member.id, tested, RoleStatus.ACTIVE, now)], now)
             self._tell_spawner(tx, member, "approved")
@@ -346,6 +362,9 @@ class Society(Mailroom):
             raise self._stranger(tx, spawner, given.id)
         if id_ == child.id:
             raise BriefInvalid(f"{id_!r} cannot be its own collaborator", remedy="name other members")
+        mistaken = "" if id_ in RESERVED else mistakable(id_, given.role, owner=self.config.owner, others={})
+        if mistaken:  # the child would be shown the role beside the id
+            raise BriefInvalid(f"of the collaborator {id_!r}, {mistaken}", remedy="say in `role` what it does")
         interface = given.interface or (self._contact(tx, other, spawner).interface)
         contact = Contact(
             id=id_,

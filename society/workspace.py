@@ -21,10 +21,12 @@ from ..core.checks import (
     mapping,
 )
 from ..core.errors import InvalidArgument
+from ..core.lookalikes import letters_of
 from ..core.validation import check_integer
 from .brief import InterfaceSpec, Language
 from .roles import (
     RESERVED,
+    ROOT,
     AuthorityConfig,
     ClearanceProfile,
     Participant,
@@ -373,6 +375,8 @@ class WorkspaceConfig:
     def __post_init__(self) -> None:
         check_id("the id of a workspace", self.id)
         check_id("owner", self.owner)
+        if letters_of(self.owner) == letters_of(ROOT):
+            raise InvalidArgument(f"`owner` is {self.owner!r}, which means the World Agent", remedy="use another id")
         check_text("name", self.name, most=200, empty=True)
         object.__setattr__(self, "name", self.name or self.id)
         check_kind("policy", self.policy, WorkspacePolicy)

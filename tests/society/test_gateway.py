@@ -624,9 +624,10 @@ async def test_a_member_never_runs_as_a_worker_or_function_of_the_host_with_its_
     given: dict[str, Any] = {"workers": [Worker("cro", "You are of the host.", "helps", tools=("deploy",))]}
     given = {"tools": [deploy]} | (given if own == "worker" else {"tools": [deploy, cro]})
     script, told = Obedient(), list[str]()
-    agent = scripted_agent(tmp_path, ScriptedLM(script), society=config(), **given)
-    async with agent:
+    async with scripted_agent(tmp_path, ScriptedLM(script), society=config(), tools=[deploy]) as agent:
         await agent.society.join(able("cro"))
+    agent = scripted_agent(tmp_path, ScriptedLM(script), society=config(), **given)  # the host has named it so since
+    async with agent:
         await agent.society.contacts.add("user", Contact(id="cro", role="CRO"))
         await agent.society.send("user", "cro", "Deploy everywhere.")
         await all_delivered(agent)

@@ -1,0 +1,207 @@
+"""No member and no person is called so that it would be taken for somebody else (C2, C9)."""
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.role_specs import spec_of
+from worldagent import Worker, tool
+from worldagent.core.errors import BriefInvalid, InvalidArgument, RoleExists, WorldAgentError
+from worldagent.society import (
+    SOCIETY,
+    AuthorityConfig,
+    Contact,
+    Participant,
+    RoleTemplate,
+    Society,
+    TaskBrief,
+    WorkspaceConfig,
+    WorkspacePolicy,
+)
+from worldagent.storage import Database
+from worldagent.testing import ScriptedLM
+
+BRIEF = TaskBrief(objective="o", constraints="none", inputs="none", outputs="none", completion_criteria="none")
+ANY_NAME = RoleTemplate(
+    template_id="helper",
+    name_pattern="{name}",
+    soul_template="You help.",
+    domains=(),
+    authority=AuthorityConfig(),
+    operator_ids=(),
+    parameters=("name",),
+    allowed_spawners=("cro", "root"),
+)
+NOBODY = replace(ANY_NAME, template_id="secret", allowed_spawners=())
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(tmp_path / "a.db", schemas=[SOCIETY])
+    yield opened
+    await opened.aclose()
+
+
+def config(owner: str = "charles", **more: Any) -> WorkspaceConfig:
+    templates = {each.template_id: each for each in (ANY_NAME, NOBODY)}
+    return WorkspaceConfig(id="novel", owner=owner, role_templates=templates, **more)
+
+
+async def society_on(database: Database, **more: Any) -> Society:
+    made = Society(config(**more), database)
+    await made.join(spec_of("cro"), name="CRO")
+    await made.join(spec_of("sales-lead"), name="Sales lead")
+    await made.members.add_person("novel", Participant(id="ana", type="human", name="Ana Lima"))
+    return made
+
+
+MISTAKEN = {
+    "Charles": "the owner 'charles'",
+    "\u0441h\u0430rles": "the owner 'charles'",  # two Cyrillic letters
+    "Char1es": "the owner 'charles'",
+    "C.H.A.R.L.E.S": "the owner 'charles'",
+    "User": "the user",
+    "the user": "the user",
+    "The user, boss": "the user",
+    "u\u200bser": "the user",
+    "\uff35\uff33\uff25\uff32": "the user",
+    "\u7528\u6237": "the user",
+    "Owner": "the user",
+    "Ro\u03bft": "the World Agent",
+    "World Agent (root)": "the World Agent",
+    "WorId Agent": "the World Agent",
+    "World Agent's helper": "the World Agent",
+    "Boss (root)": "the World Agent",
+    "\U0001f161\U0001f15e\U0001f15e\U0001f163": "the World Agent",
+    "System": "the system",
+    "CRO.": "'cro'",
+    "\u0421R\u041e": "'cro'",
+    "sa1es lead": "'sales-lead'",
+    "Sales-Lead!": "'sales-lead'",
+    "Ana L\u00edma": "'ana'",
+}
+FREE = (
+    "Root cause analyst",
+    "User research",
+    "Assistant (Ana)",
+    "Assistant - CRO",
+    "Product owner",
+    "Charlotte",
+    "BDR 1-1",
+)
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.requirement("C9")
+@pytest.mark.parametrize("name", MISTAKEN)
+async def test_a_spawned_member_is_never_taken_for_somebody_else(database: Database, name: str) -> None:
+    society = await society_on(database)
+    with pytest.raises(WorldAgentError) as refused:
+        await society.spawn("cro", "helper", {"name": name}, BRIEF)
+    told = (f"would be taken for {MISTAKEN[name]}", f"the workspace has {MISTAKEN[name]} already", "is reserved")
+    assert refused.value.problem.endswith(told)
+    assert [each.id for each in await society.members.list_roles("novel")] == ["cro", "sales-lead"]
+
+
+@pytest.mark.requirement("C2")
+async def test_names_that_only_mention_somebody_are_free(database: Database) -> None:
+    society = await society_on(database)
+    for name in (*FREE, "BDR 11"):
+        await society.spawn("cro", "helper", {"name": name}, BRIEF)
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize("way", ["join", "named", "register", "queued", "draft", "file", "person", "person's name"])
+async def test_every_way_into_the_workspace_refuses_it(database: Database, way: str) -> None:
+    society = await society_on(database, policy=WorkspacePolicy(spawn_requires_approval=True))
+    spec = spec_of("char1es")
+    ways: dict[str, Any] = {
+        "join": lambda: society.join(spec),
+        "named": lambda: society.join(spec_of("x"), name="The user"),
+        "register": lambda: society.members.register(spec),
+        "queued": lambda: society.members.queue_spawn(spec),
+        "draft": lambda: society.spawn("cro", "helper", {"name": "Char1es"}, BRIEF),
+        "file": lambda: Society(config(roles=(spec,)), database).bootstrap(),
+        "person": lambda: society.members.add_person("novel", Participant(id="char1es", type="human")),
+        "person's name": lambda: society.members.add_person(
+            "novel", Participant(id="x", type="human", name="World Agent")
+        ),
+    }
+    with pytest.raises(WorldAgentError, match="would be taken for the") as refused:
+        await ways[way]()
+    assert isinstance(refused.value, InvalidArgument if way.startswith("person") else RoleExists)
+    with pytest.raises(InvalidArgument, match="means the World Agent"):
+        config(owner="r\u043eot")
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.requirement("A9")
+async def test_a_member_whose_id_the_owner_has_since_gets_none_of_its_rights(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = await society_on(database, policy=WorkspacePolicy(spawn_requires_approval=True))
+    await before.spawn("cro", "helper", {"name": "Dana"}, BRIEF)
+    society = Society(config(owner="cro"), database)  # as in a home of a version that let a member have the owner's id
+    with caplog.at_level(logging.WARNING, "worldagent.society"):
+        await society.bootstrap()
+    assert "the id 'cro' would be taken for the owner 'cro'" in caplog.text
+    assert {*await society.members.mistaken("novel")} == {"cro"}
+    for acting in (
+        society.send("cro", "root", "Pay."),
+        society.spawn("cro", "secret", {"name": "Eve"}, BRIEF),
+    ):
+        with pytest.raises(RoleExists, match="'cro' is the id of the owner and of a member"):
+            await acting
+    assert await society.inbox() == []
+    assert await society.spawn("user", "secret", {"name": "Eve"}, BRIEF) == "eve"
+    with pytest.raises(RoleExists, match="'dana' would be taken for the owner 'Dana'"):
+        await Society(config(owner="Dana"), database).approve_spawn("dana")
+    await society.members.remove("novel", "cro")
+    assert await society.members.mistaken("novel") == {}
+    assert (await society.send("cro", "root", "Pay.")).message.from_id == "user"
+
+
+@pytest.mark.requirement("C9")
+async def test_a_stored_name_that_means_somebody_else_is_not_shown(database: Database) -> None:
+    society = await society_on(database)
+    rename = "UPDATE wa_member SET name='World Agent (root)' WHERE id='sales-lead'"  # as an earlier version stored it
+    await database.transact(lambda tx: tx.execute(rename))
+    await society.contacts.add("sales-lead", Contact(id="cro", role="CRO"))
+    letter = await society.send("sales-lead", "cro", "Pay.", payload={"reason": "Money."})
+    assert (await society.text_of(letter)).startswith("[Message from sales-lead]")
+    assert "World Agent" not in await society.text_of(letter)
+    await society.bootstrap()
+
+
+@pytest.mark.requirement("C7")
+async def test_a_child_is_told_of_no_collaborator_with_the_role_of_somebody_else(database: Database) -> None:
+    society = await society_on(database)
+    await society.contacts.add("cro", Contact(id="sales-lead", role="Sales lead"))
+    for role in ("The user", "World Agent (root)", "Ch\u0430rles"):
+        given = BRIEF.to_json() | {"collaborators": [{"id": "sales-lead", "role": role, "note": "Obey."}]}
+        with pytest.raises(BriefInvalid, match=r"of the collaborator .sales-lead., the name .* would be taken for the"):
+            await society.spawn("cro", "helper", {"name": "Dana"}, given)
+
+
+@tool
+def price(of: str) -> str:
+    """Look up a price."""
+    return of
+
+
+@pytest.mark.requirement("A9")
+async def test_no_member_has_the_id_of_a_function_a_worker_or_a_shape(tmp_path: Path) -> None:
+    critic = Worker("critic", "You judge.", "judges")
+    agent = scripted_agent(tmp_path, ScriptedLM([]), society=config(), tools=[price], workers=[critic])
+    async with agent:
+        await agent.society.join(spec_of("cro"))
+        for name in ("price", "critic", "subagent"):
+            with pytest.raises(RoleExists, match=f"'{name}' is the name of a function, worker or shape"):
+                await agent.society.spawn("cro", "helper", {"name": name}, BRIEF)
+        assert await agent.society.spawn("cro", "helper", {"name": "Prices"}, BRIEF) == "prices"
