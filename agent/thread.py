@@ -13,8 +13,10 @@ from ..core.checks import check_texts
 from ..core.errors import InvalidArgument, UnknownSkill
 from ..core.events import Deltas
 from ..core.pauses import Pause
+from ..core.scope import MEMBER_ACCOUNT
 from ..core.validation import check_line, is_text
 from ..graphs import SKILL, Composed, TurnRequest
+from ..harness.inside import Inside
 from ..harness.worker import REQUEST
 from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
@@ -637,6 +639,7 @@ class Thread:
     def _mode(self, request: TurnRequest, given: Unattended, example: bool) -> TurnRequest:
         """Return the request with what the turn does if a person would be asked, for whom, and whether it is kept."""
         setting = self._runner.parts.settings.unattended
+        self._check_account()
         if given is None and self._on_behalf_of != ROOT:
             given = "pause"
         return replace(
@@ -649,6 +652,19 @@ class Thread:
             sender=self._sender,
             view=self._view,
         )
+
+    def _check_account(self) -> None:
+        """Refuse a turn that has the account of a member, and with it the member's memory, and does not run for it.
+
+        A host that lets clients choose the account would let them read what members know.
+        """
+        account, inside = self.scope.account or "", Inside.now()
+        for_member = self._on_behalf_of != ROOT or (inside is not None and inside.on_behalf_of != ROOT)
+        if account.startswith(MEMBER_ACCOUNT) and not for_member:
+            raise InvalidArgument(
+                f"{account!r} is the account of a member, and this turn does not run for the member",
+                remedy="use another account; to ask a member, use its `respond()` or send it a message",
+            )
 
     def _kept(self, example: bool) -> bool:
         return check_example(example, self._runner.parts.settings.examples)

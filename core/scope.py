@@ -15,6 +15,10 @@ ROOT: Final = "root"
 """The id of the World Agent among the members of a workspace (C2). No member can have it."""
 
 
+MEMBER_ACCOUNT: Final = "member:"
+"""Begins the account of a member of a workspace. The account of a person cannot begin so."""
+
+
 class Tier(StrEnum):
     """The five sources of a role, highest precedence first (R2)."""
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..core.errors import UnknownMember
+from ..core.scope import MEMBER_ACCOUNT
 from ..memory.entries import Reader
 from .roles import ClearanceProfile
 
 if TYPE_CHECKING:
     from .society import Society
-
-_ACCOUNT: Final = "member:"
-"""Begins the name of a member's account."""
 
 
 def account_of(workspace: str, role_id: str) -> str:
@@ -21,14 +19,14 @@ def account_of(workspace: str, role_id: str) -> str:
     It names the workspace, because the stored role of an account is the same in all workspaces, and two of them can
     have members with one id.
     """
-    return f"{_ACCOUNT}{workspace}/{role_id}"
+    return f"{MEMBER_ACCOUNT}{workspace}/{role_id}"
 
 
 def workspace_of(account: str) -> str | None:
     """The workspace of the member whose account this is; None for the account of a person."""
-    if not account.startswith(_ACCOUNT):
+    if not account.startswith(MEMBER_ACCOUNT):
         return None
-    return account.removeprefix(_ACCOUNT).rpartition("/")[0]
+    return account.removeprefix(MEMBER_ACCOUNT).rpartition("/")[0]
 
 
 def member_of(workspace: str, account: str | None) -> str | None:

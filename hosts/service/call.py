@@ -16,6 +16,7 @@ from ...agent.threads import ThreadState
 from ...core import check_id
 from ...core.errors import InvalidArgument
 from ...core.pauses import Pause, may_answer
+from ...core.scope import MEMBER_ACCOUNT
 from .arguments import ThreadArguments, WorkspaceArguments
 
 A = TypeVar("A", bound=WorkspaceArguments)
@@ -37,8 +38,8 @@ class Grant:
 
     Attributes:
         workspaces: The ids of workspaces; `*` among them means every id.
-        accounts: The ids of accounts that it can speak for; `*` means every id. A call without an account is always
-            allowed.
+        accounts: The ids of accounts that it can speak for; `*` means every id of a person. The account of a member,
+            `member:WORKSPACE/ID`, must be listed. A call without an account is always allowed.
         threads: Globs over the ids of threads.
         operator: Whether it can resume, answer and cancel turns of other accounts, change their schedules, and change
             the memory entries of the workspace.
@@ -83,17 +84,27 @@ class Grant:
             raise forbidden("workspace")
         if account is None:
             account = _only(self.accounts)
-        elif not reaches(account, self.accounts):
+        elif not reaches(account, self.accounts) or self._is_foreign_member(account):
             raise forbidden("account")
         return Caller(workspace=workspace, account=account, grant=self)
+
+    def _is_foreign_member(self, account: str) -> bool:
+        return account.startswith(MEMBER_ACCOUNT) and account not in self.accounts
 
     @classmethod
     def of_account(cls, workspace: str, account: str) -> Self:
         """Return the grant of one account that reaches only its own threads.
 
         Its threads' ids begin with the account's id, in which `quote` leaves no `:` and no character of a glob.
+
+        Raises:
+            InvalidArgument: It is not an id, or it is the account of a member.
         """
-        name = quote(check_id("account", account), safe="")
+        if check_id("account", account).startswith(MEMBER_ACCOUNT):
+            raise InvalidArgument(
+                f"{account!r} is the account of a member", remedy="log people in under accounts of their own"
+            )
+        name = quote(account, safe="")
         if len(name) > MAX_PREFIX_CHARACTERS:
             name = f"%_{hashlib.sha256(account.encode()).hexdigest()[:32]}"  # `quote` writes no `%_`
         return cls((workspace,), (account,), (f"{name}:{ANY}",), thread_prefix=f"{name}:")

@@ -1,7 +1,7 @@
 """What members remember and what they can read: episodes, insights and facts (A1, A11, A14)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +12,12 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, Policy, Rule, WorldAgent
+from worldagent.agent.starts import StartMessage
 from worldagent.autonomy import AgentMemory, Gateway, MemoryFiles
 from worldagent.autonomy.memory import Values
 from worldagent.core.errors import InvalidArgument, UnknownEntry
+from worldagent.hosts.service.call import Refused
+from worldagent.hosts.web import Grant
 from worldagent.memory.entries import Change, Classification, Episode, Insight, Reader
 from worldagent.society import AuthorityConfig, ClearanceProfile, WorkspaceConfig, WorkspacePolicy
 from worldagent.society.reading import reader_of
@@ -130,6 +133,26 @@ async def test_the_account_of_a_member_has_what_it_remembers(tmp_path: Path) -> 
         assert (await memory.episodes(), await memory.recall_insights()) == ((), ())
         assert await agent.memory.import_lines([told]) == 1
         assert (await memory.recall_insights())[0].episodes == ("e1", "e2")
+
+
+@pytest.mark.requirement("M4", "A11")
+async def test_a_chat_with_the_account_of_a_member_is_refused(tmp_path: Path) -> None:
+    async with society(tmp_path) as agent:
+        await AgentMemory(agent, "cro").store_insights([insight("Deals close late.")])
+        thread = agent.thread("chat", account="member:novel/cro")
+        starts: tuple[Callable[[], Awaitable[object]], ...] = (
+            lambda: thread.converse("What do you know of deals?"),
+            lambda: agent.submit(StartMessage("Deals?"), thread=thread),
+        )
+        for start in starts:
+            with pytest.raises(InvalidArgument, match="'member:novel/cro' is the account of a member, and this turn"):
+                await start()
+    with pytest.raises(InvalidArgument, match="is the account of a member; log people in"):
+        Grant.of_account("novel", "member:novel/cro")
+    with pytest.raises(Refused, match="does not reach this account"):
+        Grant(["novel"], ["*"]).caller("novel", "member:novel/cro")
+    listed = Grant(["novel"], ["member:novel/cro", "ana"]).caller("novel", "member:novel/cro")
+    assert listed.account == "member:novel/cro"
 
 
 # --- insights and facts -----------------------------------------------------------------------------------------------
