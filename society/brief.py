@@ -127,14 +127,15 @@ class TaskBrief:
 
     @classmethod
     def from_json(cls, given: object) -> TaskBrief:
-        """Read a brief from JSON.
+        """Read a brief from JSON. A required field can be a list of texts, and names can be those of `_ALSO`.
 
         Raises:
             BriefInvalid: It is not a JSON object, lacks a required field, has one that is not known, or one is invalid.
         """
         if not isinstance(given, Mapping):
             raise BriefInvalid("the task brief must be a JSON object", remedy=f"give it {_listed(REQUIRED)}")
-        _check_required([name for name in REQUIRED if given.get(name) in (None, "")])
+        given = {name: _text(value) if name in REQUIRED else value for name, value in _renamed(given).items()}
+        _check_required([name for name in REQUIRED if given.get(name) in (None, "", [])])
         unknown = [str(name)[:60] for name in given if name not in {each.name for each in fields(cls)}]
         if unknown:
             known = _listed([each.name for each in fields(cls)])
@@ -211,6 +212,7 @@ def _collaborator(given: object) -> Collaborator:
     if isinstance(given, Collaborator):
         return given
     names = [each.name for each in fields(Collaborator)]
+    given = _renamed(given) if isinstance(given, Mapping) else given
     if not isinstance(given, Mapping) or not {*given} <= {*names} or not {*names[:3]} <= {*given}:
         raise InvalidArgument(
             f"each of `collaborators` must be an object with {_listed(names[:3])}, and may have `interface`",
@@ -218,6 +220,32 @@ def _collaborator(given: object) -> Collaborator:
         )
     read: dict[str, Any] = {**given, "interface": interface_of(given.get("interface"))}
     return Collaborator(**read)
+
+
+_ALSO: Final[Mapping[str, str]] = {
+    "completionCriteria": "completion_criteria",
+    "agentId": "id",
+    "agent_id": "id",
+    "description": "note",
+    "interfaceSpec": "interface",
+    "interface_spec": "interface",
+}
+"""Other names of fields of a brief and of a collaborator."""
+
+
+def _renamed(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A mapping with our names; a second name for one field stays, and is refused as unknown."""
+    read = {name: value for name, value in given.items() if name not in _ALSO}
+    for name in given.keys() & _ALSO.keys():
+        read[name if _ALSO[name] in read else _ALSO[name]] = given[name]
+    return read
+
+
+def _text(value: Any) -> Any:
+    """A list of texts as one text with a line for each; anything else as it is."""
+    if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
+        return value[0] if len(value) == 1 else "\n".join(f"- {each}" for each in value)
+    return value
 
 
 def _is_blank(value: object) -> bool:

@@ -56,6 +56,28 @@ def test_a_brief_is_read_and_written_as_it_is() -> None:
     assert TaskBrief.from_json(brief.to_json()) == brief
 
 
+@pytest.mark.requirement("C1.2")
+@pytest.mark.requirement("C7.3")
+def test_a_brief_is_read_with_lists_and_the_names_that_others_write() -> None:
+    given = {name: text for name, text in BRIEF.items() if name != "completion_criteria"} | {
+        "constraints": ["A static web page.", "No framework."],
+        "outputs": ["index.html"],
+        "completionCriteria": "It opens from a file.",
+        "collaborators": [{"agentId": "legal", "role": "Legal", "description": "Contracts.", "interfaceSpec": SPEC}],
+    }
+    brief = TaskBrief.from_json(given)
+    assert (brief.constraints, brief.outputs) == ("- A static web page.\n- No framework.", "index.html")
+    assert brief.completion_criteria == "It opens from a file."
+    [legal] = brief.collaborators
+    assert (legal.id, legal.note, legal.interface) == ("legal", "Contracts.", InterfaceSpec(**SPEC))
+    for wrong in ({"constraints": []}, {"constraints": [1]}, {"completion_criteria": "a", "completionCriteria": "b"}):
+        with pytest.raises(BriefInvalid, match=r"constraints|completionCriteria"):
+            TaskBrief.from_json(BRIEF | wrong)
+    both = {"id": "a", "agentId": "b", "role": "Legal", "note": "Contracts."}
+    with pytest.raises(BriefInvalid, match="each of `collaborators`"):
+        TaskBrief.from_json(BRIEF | {"collaborators": [both]})
+
+
 @pytest.mark.requirement("C3.2")
 @pytest.mark.requirement("C3.8")
 @pytest.mark.requirement("C8.2")
