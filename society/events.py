@@ -537,8 +537,17 @@ class Events:
             now=self._clock.now(),
             recorded=testing,  # it reaches no one (A7)
         )
-        if member is not None and not testing:
+        if testing:
+            self._tell_of_test(tx, message, posted.untrusted)
+        elif member is not None:
             self._acquaint(tx, target, member)
+
+    def _tell_of_test(self, tx: Transaction, recorded: RoleMessage, marks: Sequence[str]) -> None:
+        """Tell the owner, who runs the test, what a member in testing would have sent about an event."""
+        text = f"A test, recorded for {recorded.to_id!r}: {recorded.content}"[:_MAX_TEXT]
+        told, now = replace(recorded, id=f"{recorded.id}.test", to_id=USER, content=text), self._clock.now()
+        with suppress(MailboxFull):  # the event and the recorded message are kept
+            post_mail(tx, self._workspace, told, chain=1, opening=None, marks=marks, now=now)
 
     def _acquaint(self, tx: Transaction, target: str, member: Member) -> None:
         """Make a member a contact of the one that its message goes to, as a first message does (C5)."""

@@ -429,14 +429,18 @@ async def test_an_event_of_a_member_that_is_suspended_goes_to_the_next_or_to_the
 
 
 @pytest.mark.requirement("A7")
-async def test_what_a_member_in_testing_escalates_is_recorded_alone(tmp_path: Path) -> None:
+async def test_the_owner_is_told_of_a_test_what_a_member_would_have_escalated(tmp_path: Path) -> None:
     async with Desk().agent(tmp_path) as agent:
-        await agent.society.join(cro(), status=RoleStatus.TESTING)
+        await agent.society.join(spec_of("cfo"))
+        await agent.society.join(cro(reports_to="cfo"), status=RoleStatus.TESTING)
         await agent.society.events.post(event(type_="deal.sign"))
         await handled(agent)
-        assert ((await found(agent)).result, await agent.society.inbox()) == ("escalated", [])
+        assert ((await found(agent)).result, await agent.society.waiting()) == ("escalated", [])
         [letter] = await agent.society.recorded("cro")
         assert letter.message.content == "deal.sign: 'sign' is forbidden for 'cro'"
+        [told] = await agent.society.inbox()
+        assert told.message.content == f"A test, recorded for 'cfo': {letter.message.content}"
+        assert [each.id for each in await agent.society.contacts.list("user")] == ["root"]
 
 
 async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(tmp_path: Path) -> None:
