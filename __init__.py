@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # type checkers treat it as true; importing `typing` woul
 if TYPE_CHECKING:
     from .agent import Memory, Roles, Settings, WorldAgent
     from .core import Tier
-    from .core.pauses import Answer, Approve, Reject
+    from .core.pauses import Answer, Approve, Happened, NotHappened, Reject, RunAgain
     from .graphs import Shape
     from .harness import Policy, Trace, Worker, flow, tool
     from .harness.gate import Ceiling, Rule
@@ -25,13 +25,16 @@ __all__ = [
     "Answer",
     "Approve",
     "Ceiling",
+    "Happened",
     "Limits",
     "Memory",
+    "NotHappened",
     "Policy",
     "Reject",
     "Role",
     "Roles",
     "Rule",
+    "RunAgain",
     "Settings",
     "Shape",
     "Storage",
@@ -47,13 +50,16 @@ _FOLDERS = {
     "Answer": ".core.pauses",
     "Approve": ".core.pauses",
     "Ceiling": ".harness.gate",
+    "Happened": ".core.pauses",
     "Limits": ".harness.limits",
     "Memory": ".agent",
+    "NotHappened": ".core.pauses",
     "Policy": ".harness",
     "Reject": ".core.pauses",
     "Role": ".role_resolution",
     "Roles": ".agent",
     "Rule": ".harness.gate",
+    "RunAgain": ".core.pauses",
     "Settings": ".agent",
     "Shape": ".graphs",
     "Storage": ".storage",

@@ -8,11 +8,13 @@ import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import worldagent
 from support.house import ROOT, UNSHIPPED, pyproject, shipped_folders, shipped_modules, shipped_names
+from worldagent.core.pauses import PersonAnswer
 
 VERSION = pyproject()["project"]["version"]
 # Written by tools, and in .gitignore.
@@ -36,6 +38,13 @@ class Built:
     wheel: Path
     in_wheel: set[str]
     in_sdist: set[str]
+
+
+@pytest.mark.requirement("T4")
+def test_every_answer_of_a_person_comes_from_the_front_door() -> None:
+    answers = {each.__name__ for each in get_args(PersonAnswer)}
+    assert answers <= {*worldagent.__all__}
+    assert all(getattr(worldagent, name) in get_args(PersonAnswer) for name in answers)
 
 
 @pytest.fixture(scope="module")
