@@ -204,14 +204,15 @@ def _has_tools(lm: dspy.BaseLM) -> bool | None:
 
 
 def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
-    """Return `lm` in a form that can be called with a role: no callbacks, no stored answers and no retries."""
+    """Return a copy of `lm` that can be called with a role: no callbacks, no stored answers and no retries.
+
+    It is a copy also if nothing is changed, because callbacks that are set on `lm` later would see every prompt.
+    """
     if lm.callbacks:
         raise InvalidArgument(
             f"the dspy.LM {lm.model!r} must not have callbacks, because they would see every prompt",
             remedy="pass one without callbacks=",
         )
-    if not lm.cache and not lm.num_retries:
-        return lm
     return lm.copy(cache=False, num_retries=0)
 
 

@@ -166,13 +166,22 @@ async def test_users_lm_is_neither_cached_nor_changed(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.requirement("R7")
-async def test_a_users_lm_with_callbacks_is_refused() -> None:
+async def test_a_users_lm_has_no_callbacks_at_the_start_or_later() -> None:
+    seen: list[str] = []
+
     class Watch(dspy.utils.callback.BaseCallback):
-        pass
+        def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+            seen.append(call_id)
 
     lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo(), callbacks=[Watch()])
     with pytest.raises(InvalidArgument, match="callbacks"):
         await connect_model(lm)
+    for cache in (True, False):  # one that is neither cached nor retried needs no change, and is copied too
+        lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo(), cache=cache, num_retries=0)
+        connection = await connect_model(lm)
+        lm.callbacks.append(Watch())
+        lm.callbacks = [Watch()]
+        assert (await ask(connection), seen) == ("answer 1", [])
 
 
 async def test_key_for_a_users_lm_is_refused() -> None:
