@@ -46,7 +46,7 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..role_resolution.role import check_role
+from ..role_resolution.role import check_role, refuses_texts
 from ..skills import SkillCatalogue
 from ..storage import Storage
 from ..tools import BuiltinTools
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
 
 
+@refuses_texts
 class WorldAgent:
     """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
 

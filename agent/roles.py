@@ -16,7 +16,7 @@ from ..harness import CallContext, Function, flow
 from ..mcp_client import HttpHost, StdioHost
 from ..memory import Message, thread_key
 from ..role_resolution import Role, RoleResolver, RoleSource, RoleStore
-from ..role_resolution.role import check_role
+from ..role_resolution.role import check_role, refuses_texts
 from ..storage import Storage
 from .runtime import RunnerParts, TurnRunner
 from .settings import Settings
@@ -93,6 +93,7 @@ class Roles:
             )
 
 
+@refuses_texts
 class StoredRoles:
     """Read and change the stored roles: `agent.roles`. They are stored at the role host, or in the embedded store.
 
@@ -193,6 +194,7 @@ class StoredRoles:
             )
 
 
+@refuses_texts
 @dataclass(frozen=True, slots=True)
 class ThreadRole:
     """Sets and clears the role of one thread. Only memory holds it; the conversation records that it changed.

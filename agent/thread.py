@@ -24,7 +24,7 @@ from ..memory.conversation import MAX_NAME_CHARACTERS
 from ..memory.entries.recall import Passage, context_json
 from ..memory.examples import Feedback
 from ..role_resolution import Role
-from ..role_resolution.role import check_role
+from ..role_resolution.role import check_role, refuses_texts
 from .choices import TurnModel, Unattended, check_example, check_skills, check_unattended, output_type, turn_models
 from .roles import ThreadRole
 from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..graphs.outer import NodeView
 
 
+@refuses_texts
 @dataclass(frozen=True, slots=True)
 class Thread:
     """One conversation of an agent, as one account sees it; get it from `agent.thread(...)`.

@@ -25,6 +25,7 @@ from ..core.checks import check_text
 from ..core.errors import InvalidArgument, ToolNotAllowed
 from ..core.files import read_limited
 from ..harness.yaml import LONGEST
+from ..role_resolution.role import refuses_texts
 from ..society import (
     AuthorityConfig,
     ClearanceProfile,
@@ -82,6 +83,7 @@ def read_soul(soul: str, folder: Path | None = None) -> str:
     return text
 
 
+@refuses_texts
 class AutonomousRole:
     """A member of a workspace that decides what to do with events.
 

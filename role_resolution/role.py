@@ -6,10 +6,13 @@ The roles of several tiers are composed into one text per Signature, once, befor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from fnmatch import fnmatchcase
+from functools import wraps
+from inspect import iscoroutinefunction, isfunction, signature
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from ..core import Tier
 from ..core.errors import RoleInvalid, RoleTooLong
@@ -22,6 +25,8 @@ NAME_LIMIT = 200
 """The most characters in a role's name (R15)."""
 
 _UNNAMED = "unnamed"
+
+T = TypeVar("T")
 
 
 class Sealed:
@@ -336,4 +341,49 @@ def check_role(role: object) -> Role:
     """
     if isinstance(role, Role):
         return role
-    raise RoleInvalid(f"`role` must be a Role, got a {type(role).__name__}", remedy="make it with Role(name, content)")
+    raise _not_a_role(role)
+
+
+def _not_a_role(given: object) -> RoleInvalid:
+    return RoleInvalid(
+        f"`role` must be a Role, got a {type(given).__name__}", remedy="make it with Role(name, content)"
+    )
+
+
+def refuses_texts(owner: type[T]) -> type[T]:
+    """Make the public methods of a class refuse a `role` that is not a Role before they run (R7).
+
+    A person who passes a text instead of a Role gets `RoleInvalid`. The text is then in no local variable of a frame of
+    this package, which programs that report errors with the variables of each frame would store.
+    """
+    for name, method in list(vars(owner).items()):
+        if isfunction(method) and not name.startswith("_") and "role" in (names := list(signature(method).parameters)):
+            setattr(owner, name, _checking(method, names.index("role")))
+    return owner
+
+
+def _checking(method: Callable[..., Any], place: int) -> Callable[..., Any]:
+    def problem(given: Sequence[Any], named: Mapping[str, Any]) -> RoleInvalid | None:
+        role = named["role"] if "role" in named else given[place] if len(given) > place else None
+        # An enumeration has the constant that says that nothing was passed.
+        return None if role is None or isinstance(role, Role | Enum) else _not_a_role(role)
+
+    if iscoroutinefunction(method):
+
+        @wraps(method)
+        async def checked_later(*given: Any, **named: Any) -> Any:
+            if (error := problem(given, named)) is not None:
+                del given, named
+                raise error
+            return await method(*given, **named)
+
+        return checked_later
+
+    @wraps(method)
+    def checked(*given: Any, **named: Any) -> Any:
+        if (error := problem(given, named)) is not None:
+            del given, named
+            raise error
+        return method(*given, **named)
+
+    return checked
