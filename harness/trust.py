@@ -144,19 +144,44 @@ def tree_files(folder: Path) -> Mapping[str, str]:
     Raises:
         SkillInvalid: A file cannot be read, a link leads out of the folder, or there are too many files.
     """
-    root, found = Path(os.path.realpath(folder)), dict[str, str]()
-    for path in _walk(root) if os.path.lexists(folder) else ():
+    found: dict[str, str] = {}
+    for name, path in _tree(folder):
+        mark = "x" if os.access(path, os.X_OK) else "-"
+        found[name] = mark + hashlib.sha256(read_tree_file(path)).hexdigest()
+    return dict(sorted(found.items()))
+
+
+def check_tree(folder: Path) -> None:
+    """Refuse a folder that `tree_files` would refuse, without reading its files.
+
+    Args:
+        folder: The folder. A missing one has no files.
+
+    Raises:
+        SkillInvalid: As for `tree_files`.
+    """
+    for _, path in _tree(folder):
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            size = MAX_TREE_FILE_BYTES + 1
+        if not os.path.isfile(path) or size > MAX_TREE_FILE_BYTES or not os.access(path, os.R_OK):
+            read_tree_file(path)  # raises the error
+
+
+def _tree(folder: Path) -> Iterator[tuple[str, Path]]:
+    """All files at any depth of a folder, with their relative paths."""
+    root = Path(os.path.realpath(folder))
+    for count, path in enumerate(_walk(root) if os.path.lexists(folder) else ()):
         if not Path(os.path.realpath(path)).is_relative_to(root):
             raise SkillInvalid(
                 f"{path} is a link that leads out of its folder", remedy="replace it with the file itself"
             )
-        if len(found) == MAX_TREE_FILES:
+        if count == MAX_TREE_FILES:
             raise SkillInvalid(
                 f"{str(folder)!r} has more than {MAX_TREE_FILES} files", remedy="remove what the skills do not use"
             )
-        mark = "x" if os.access(path, os.X_OK) else "-"
-        found[path.relative_to(root).as_posix()] = mark + hashlib.sha256(read_tree_file(path)).hexdigest()
-    return dict(sorted(found.items()))
+        yield path.relative_to(root).as_posix(), path
 
 
 def tree_digest(files: Mapping[str, str]) -> str:

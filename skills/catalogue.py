@@ -12,7 +12,7 @@ from typing import Final, Literal, Self
 from ..core.errors import InvalidArgument, SkillInvalid
 from ..harness.trust import SKILLS_FOLDER, ProjectTrust, scan, user_folder
 from ..harness.yaml import near
-from .package import SKILL_FILE, SkillHeader, SkillPackage, judge_header, read_package, skill_file
+from .package import SKILL_FILE, SkillHeader, SkillPackage, judge_package, read_package, skill_file
 
 LevelName = Literal["host", "user", "project", "given"]
 
@@ -31,8 +31,8 @@ class SkillEntry:
         level: Where it is from.
         folder: Its folder.
         used: Whether its name refers to this package, and no later folder has one of the same name.
-        header: Its name, description and so on; None if it breaks a rule of the format.
-        problems: The rules that it breaks.
+        header: Its name, description and so on; None if it cannot be used.
+        problems: Why it cannot be used: the rules of the format that it breaks, and files that cannot be read.
     """
 
     name: str
@@ -44,7 +44,7 @@ class SkillEntry:
 
 
 class SkillCatalogue:
-    """Skills by name. Only the front matter of each is read, until `load` reads a whole package.
+    """Skills by name. Until `load` reads a package, only its front matter is read, and the names of its files.
 
     Args:
         folders: The folders that have packages in them, with their level. A later one overrides an earlier one.
@@ -154,7 +154,7 @@ class SkillCatalogue:
                 yield level, path
 
     def _entry(self, level: LevelName, folder: Path, used: bool) -> SkillEntry:
-        header, problems = judge_header(folder)
+        header, problems = judge_package(folder)
         return SkillEntry(name=folder.name, level=level, folder=folder, used=used, header=header, problems=problems)
 
 

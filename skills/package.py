@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ..core.errors import SkillInvalid
-from ..harness.trust import read_tree_file, tree_digest, tree_files
+from ..harness.trust import check_tree, read_tree_file, tree_digest, tree_files
 from ..harness.yaml import YamlDocument, read_yaml
 
 MAX_NAME: Final = 64  # characters
@@ -151,11 +151,32 @@ def skill_problems(folder: Path) -> tuple[SkillInvalid, ...]:
         MissingExtra: The extra `yaml` is not installed.
     """
     _, problems = judge_header(folder)
+    return (*problems, *_tree_problems(folder))
+
+
+def judge_package(folder: Path) -> tuple[SkillHeader | None, tuple[SkillInvalid, ...]]:
+    """Read the front matter of a package, and look whether its files can be read, without reading them.
+
+    Args:
+        folder: The folder of the package.
+
+    Returns:
+        The front matter and no problem, or None and what keeps the package from being used.
+
+    Raises:
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    header, problems = judge_header(folder)
+    found = (*problems, *_tree_problems(folder))
+    return (None, found) if found else (header, ())
+
+
+def _tree_problems(folder: Path) -> tuple[SkillInvalid, ...]:
     try:
-        tree_files(folder)
+        check_tree(folder)
     except SkillInvalid as problem:
-        return (*problems, problem)
-    return problems
+        return (problem,)
+    return ()
 
 
 def skill_file(folder: Path) -> Path | None:

@@ -9,6 +9,7 @@ import pytest
 from worldagent.core.errors import InvalidArgument, SkillInvalid
 from worldagent.harness.trust import MAX_TREE_FILE_BYTES, ProjectTrust
 from worldagent.skills import EXAMPLES, SkillCatalogue, allowed_tools, judge_header, read_package
+from worldagent.skills.package import skill_problems
 
 pytestmark = pytest.mark.requirement("T6")
 
@@ -108,6 +109,32 @@ def test_a_link_out_of_the_package_is_refused(tmp_path: Path) -> None:
     (folder / "notes.txt").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(SkillInvalid, match="leads out of its folder"):
         read_package(folder)
+
+
+def test_a_package_whose_files_cannot_be_read_is_listed_with_the_reason_and_not_offered(tmp_path: Path) -> None:
+    def large(path: Path) -> None:
+        with path.open("wb") as file:
+            file.truncate(MAX_TREE_FILE_BYTES + 1)
+
+    (tmp_path / "secret.txt").write_text("x")
+    for place, (spoil, problem) in enumerate(
+        (
+            (lambda path: path.symlink_to(tmp_path / "secret.txt"), "leads out of its folder"),
+            (lambda path: path.symlink_to(path.parent), "cannot be read"),
+            (lambda path: path.symlink_to(path.parent / "missing"), "cannot be read"),
+            (os.mkfifo, "cannot be read"),
+            (large, "cannot be read"),
+        )
+    ):
+        skills = tmp_path / str(place)
+        folder = package(skills, TEA)
+        assert [each.name for each in SkillCatalogue.of([skills]).usable] == ["tea"]
+        spoil(folder / "notes.txt")
+        catalogue = SkillCatalogue.of([skills])
+        assert catalogue.usable == ()
+        [entry] = catalogue.entries
+        assert [problem in each.problem for each in entry.problems] == [True]
+        assert skill_problems(folder)[0].problem == entry.problems[0].problem
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
