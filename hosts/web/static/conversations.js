@@ -1,7 +1,7 @@
 // Conversations: the list, one thread with its answer as it is written, and how the next message is to be gone about.
 
 import { call, fresh, get, stream, thread } from "./api.js";
-import { badge, dialog, empty, h, notice, status, time } from "./dom.js";
+import { badge, dialog, empty, h, notice, onceAFrame, status, time } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { answer, card } from "./pauses.js";
 
@@ -127,11 +127,11 @@ function one(pane, id, isNew, changed) {
     stop.hidden = false;
     send.disabled = true;
     let body = null, steps = new Map();
-    const draw = () => {
+    const draw = onceAFrame(() => {
       if (body === null) body = bubble("answer", "agent").lastChild;
       body.replaceChildren(...markdown([...steps.values()].join("\n\n")));
       atEnd();
-    };
+    });
     const heard = (event) => {
       turn = event.turn_id;
       if (event.type === "text_delta") { steps.set(event.step, (steps.get(event.step) ?? "") + event.text); draw(); }
@@ -140,6 +140,7 @@ function one(pane, id, isNew, changed) {
         else steps.set(event.step, event.text);
         draw();
       } else if (event.type === "call_started") {
+        draw.now();
         body = null;
         steps = new Map();
         log.append(h("p", { class: "step" }, "calls ", h("code", {}, event.function ?? event.name ?? "a function")));
@@ -149,6 +150,7 @@ function one(pane, id, isNew, changed) {
     try {
       return await run(heard);
     } finally {
+      draw.now();
       busy = false;
       stop.hidden = true;
       send.disabled = false;

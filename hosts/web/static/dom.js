@@ -23,6 +23,19 @@ export function svg(name, given = {}, ...children) {
   return made;
 }
 
+/** `draw`, at most once for each picture that the screen shows, however often it is called. `now` draws what still waits. */
+export function onceAFrame(draw) {
+  let waiting = 0;
+  const later = () => { waiting ||= requestAnimationFrame(later.now); };
+  later.now = () => {
+    if (!waiting) return;
+    cancelAnimationFrame(waiting);
+    waiting = 0;
+    draw();
+  };
+  return later;
+}
+
 /** A moment as people read it; the whole time is its tooltip. */
 export function time(text) {
   if (!text) return "";

@@ -3,7 +3,8 @@
 import { h } from "./dom.js";
 
 const SAFE = ["http:", "https:", "mailto:"];
-const INLINE = /(`[^`\n]+`)|\*\*([^*\n]+)\*\*|\*([^*\n]+)\*|\[([^\]\n]+)\]\(([^)\s]+)\)|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?])/g;
+// Each part ends before the character that begins it, so a text is read once, however often it begins something.
+const INLINE = /(`[^`\n]+`)|\*\*([^*\n]+)\*\*|\*([^*\n]+)\*|\[([^[\]\n]+)\]\(([^[)\s]+)\)|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?])/g;
 
 function link(text, target) {
   let found;
@@ -18,7 +19,7 @@ function inline(text) {
   const found = [];
   let last = 0;
   for (const match of text.matchAll(INLINE)) {
-    found.push(text.slice(last, match.index));
+    if (match.index > last) found.push(text.slice(last, match.index));
     const [whole, code, strong, soft, name, target, plain] = match;
     if (code) found.push(h("code", {}, code.slice(1, -1)));
     else if (strong) found.push(h("strong", {}, strong));
@@ -27,11 +28,11 @@ function inline(text) {
     else found.push(link(plain, plain));
     last = match.index + whole.length;
   }
-  found.push(text.slice(last));
+  if (last < text.length) found.push(text.slice(last));
   return found;
 }
 
-const BULLET = /^\s*(?:[-*+]|\d+[.)])\s+(.*)$/;
+const BULLET = /^\s*(?:[-*+]|\d+[.)])\s+/;
 
 /** Return the elements of a text. */
 export function markdown(text) {
@@ -46,7 +47,7 @@ export function markdown(text) {
       made.push(h("pre", { tabindex: "0" }, h("code", {}, code.join("\n"))));
     } else if (BULLET.test(line)) {
       const ordered = /^\s*\d/.test(line), items = [];
-      for (; at < lines.length && BULLET.test(lines[at]); at += 1) items.push(h("li", {}, inline(lines[at].match(BULLET)[1])));
+      for (; at < lines.length && BULLET.test(lines[at]); at += 1) items.push(h("li", {}, inline(lines[at].replace(BULLET, ""))));
       made.push(h(ordered ? "ol" : "ul", {}, items));
     } else if (/^#{1,6}\s/.test(line)) {
       made.push(h("p", { class: "heading" }, inline(line.replace(/^#+\s+/, ""))));
