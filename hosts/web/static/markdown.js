@@ -6,13 +6,15 @@ const SAFE = ["http:", "https:", "mailto:"];
 // Each part ends before the character that begins it, so a text is read once, however often it begins something.
 const INLINE = /(`[^`\n]+`)|\*\*([^*\n]+)\*\*|\*([^*\n]+)\*|\[([^[\]\n]+)\]\(([^[)\s]+)\)|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?])/g;
 
+/** A link with its host behind its text, unless the text is the address: neither a user before the host nor letters of another alphabet hide it. */
 function link(text, target) {
   let found;
   try { found = new URL(target); } catch { return `[${text}](${target})`; }
   if (!SAFE.includes(found.protocol)) return `[${text}](${target})`;
   const where = found.protocol === "mailto:" ? found.pathname : found.host;
-  const shown = text.includes(where) ? text : `${text} (${where})`;
-  return h("a", { href: found.href, rel: "noopener noreferrer nofollow", target: "_blank" }, shown);
+  const itself = text === where || (text === target && `${text}/`.startsWith(`${found.protocol}//${where}/`));
+  // Both are isolated, so that a mark of direction in the text does not turn the host around.
+  return h("a", { href: found.href, rel: "noopener noreferrer nofollow", target: "_blank" }, h("bdi", {}, text), itself ? null : [" (", h("bdi", {}, where), ")"]);
 }
 
 function inline(text) {

@@ -1,4 +1,4 @@
-"""The Markdown of the console: what it costs, and how often it is drawn."""
+"""The Markdown of the console: what it costs, how often it is drawn, and that a link shows where it leads."""
 
 import itertools
 import json
@@ -32,6 +32,24 @@ def test_the_cost_of_an_answer_grows_with_its_length_and_not_its_square() -> Non
     assert done.stdout == f"{len(texts)} read\n"
 
 
+LINKS = {
+    "[site](https://example.com/a)": "site (example.com)",
+    "[example.com](https://example.com/a)": "example.com",
+    "https://example.com/a?b=c#d": "https://example.com/a?b=c#d",
+    "https://example.com": "https://example.com",
+    "[https://example.com/a](https://example.com/a)": "https://example.com/a",
+    "[https://bank.example/?evil.example](https://evil.example/login)": (
+        "https://bank.example/?evil.example (evil.example)"
+    ),
+    "[bank.example, not evil.example](https://evil.example)": "bank.example, not evil.example (evil.example)",
+    "https://bank.example@evil.example/": "https://bank.example@evil.example/ (evil.example)",
+    "https://evil.example:bank@evil.example.com/": "https://evil.example:bank@evil.example.com/ (evil.example.com)",
+    "https://b\N{CYRILLIC SMALL LETTER A}nk.example/": (
+        "https://b\N{CYRILLIC SMALL LETTER A}nk.example/ (xn--bnk-6cd.example)"
+    ),
+    "[ask](mailto:ana@example.com?subject=a)": "ask (ana@example.com)",
+    "[press](javascript:alert(1))": "[press](javascript:alert(1))",
+}
 _DRAWN = """async (texts) => {
     const { markdown } = await import("./markdown.js");
     return texts.map((text) => {
@@ -42,14 +60,16 @@ _DRAWN = """async (texts) => {
 }"""
 
 
-async def test_the_longest_answer_is_drawn_whole(tmp_path: Path, page: Page, browser: Browser) -> None:
+async def test_a_link_shows_its_host_and_the_longest_answer_is_whole(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
     most = 131_072  # characters of an answer
     long = {"*a*" * (most // 3): "a" * (most // 3), "a\n\n" * (most // 3): "a" * (most // 3)}
     async with served(WebApp(scripted_agent(tmp_path, ScriptedLM([])), login=lambda _: "ana")) as url:
         await page.goto(f"{url}/console/")
-        shown = await page.evaluate(_DRAWN, list(long))
+        shown = await page.evaluate(_DRAWN, [*LINKS, *long])
         await browser.leave()
-    assert dict(zip(long, shown, strict=True)) == long
+    assert dict(zip([*LINKS, *long], shown, strict=True)) == LINKS | long
 
 
 _COUNTED = """
