@@ -643,9 +643,11 @@ class Thread:
         self._check_account()
         if given is None and self._on_behalf_of != ROOT:
             given = "pause"
+        members = self._runner.parts.members
+        marks = sorted({*self._marks, *(() if members is None else members.marks_of(self._on_behalf_of))})
         return replace(
             request,
-            body={**request.body, "untrusted": [*self._marks]} if self._marks else request.body,
+            body={**request.body, "untrusted": marks} if marks else request.body,
             unattended=check_unattended(given, setting, scheduled=request.kind == "schedule"),
             tiers=self.tiers,
             example=self._kept(example),

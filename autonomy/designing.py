@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..agent.distilling import ask_model
@@ -42,7 +43,8 @@ async def design_role(agent: WorldAgent, role_id: str, intent: str, *, llm: str 
     scope = Scope(workspace=agent.workspace, account=account_of(agent.workspace, role_id))
     fields = await ask_model(agent.parts, scope, DESIGN, inputs, model=llm)
     try:
-        return await society.drafts.propose(_draft(author, intent, fields))
+        read = {mark for each in insights for mark in each.untrusted} | {*author.spec.untrusted}
+        return await society.drafts.propose(replace(_draft(author, intent, fields), untrusted=tuple(sorted(read))))
     except InvalidArgument as error:
         problem = error.problem
     raise OutputInvalid(

@@ -128,6 +128,7 @@ class AutonomousRole:
     memory_policy: MemoryPolicy = "archive"
     routes: Sequence[Route] = ()
     language: Language | None = None
+    untrusted: Sequence[str] = ()
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from ..core import digest
 from ..core.checks import to_json
 from ..core.errors import InvalidArgument, ModelFacing
 from ..society import Event, Member, Society, SpawnRecommendation
+from ..society.events import UNTRUSTED
 from ..society.recommendations import OpenRecommendation
 from ..society.spawning import spec_of
 from .memory import MAX_LISTED, AgentMemory
@@ -25,8 +26,9 @@ async def recommend(agent: WorldAgent, role_id: str) -> tuple[SpawnRecommendatio
     """Look for signals in a member's episodes; return its open recommendations.
 
     A new one is posted as the event `spawn.recommended`, which the member gets. Under the policy `auto_spawn`, its
-    child is made at once, if the episodes say all params and the policy asks for no brief. A child that is there
-    already is not recommended. A second call, also after a kill, posts and makes nothing twice.
+    child is made at once, if the episodes say all params, none of these comes from untrusted content, and the policy
+    asks for no brief. A child that is there already is not recommended. A second call, also after a kill, posts and
+    makes nothing twice.
 
     Args:
         agent: An open agent with a society.
@@ -51,6 +53,7 @@ async def recommend(agent: WorldAgent, role_id: str) -> tuple[SpawnRecommendatio
             reason=signal.description,
             confidence=signal.evaluate(episodes, now=now),
             suggested_params=signal.params_from(episodes, now=now),
+            untrusted=signal.untrusted_in(episodes, now=now),
         )
         for template in templates
         for signal in template.spawn_signals
@@ -76,7 +79,7 @@ async def _is_there(society: Society, member: Member, template: RoleTemplate, fo
 async def _spawned(society: Society, found: OpenRecommendation) -> bool:
     """Make the child if the policy says so; one that cannot be made so waits for the owner."""
     policy, recommendation = society.config.policy, found.recommendation
-    if not policy.auto_spawn or policy.brief != "derived":
+    if not policy.auto_spawn or policy.brief != "derived" or recommendation.untrusted:
         return False
     try:
         await society.spawn(
@@ -98,6 +101,7 @@ def _event(member: Member, found: OpenRecommendation) -> Event:
         source=member.id,
         domain=domains[0] if domains else "spawn",
         payload=to_json(found.recommendation),
+        metadata={UNTRUSTED: [*found.recommendation.untrusted]} if found.recommendation.untrusted else {},
         timestamp=found.at,
     )
 

@@ -35,7 +35,7 @@ _LOG: Final = logging.getLogger("worldagent.workspace")
 _Path = tuple[str | int, ...]
 _BAD: Final = object()  # stands for a value with a problem
 
-_HIDDEN: Final = ("parent_role_id", "created_by")  # of spawned members alone
+_HIDDEN: Final = ("parent_role_id", "created_by", "untrusted")  # of spawned members alone
 _OPTIONAL: Final[Mapping[str, Any]] = {
     "domains": (),
     "operator_ids": (),

@@ -262,7 +262,12 @@ def within(template: RoleTemplate, author: Member | None) -> RoleTemplate:
 
 
 def proposed(
-    author: str, name: str, soul: str, interface: InterfaceSpec | None = None, notes: str = ""
+    author: str,
+    name: str,
+    soul: str,
+    interface: InterfaceSpec | None = None,
+    notes: str = "",
+    untrusted: Iterable[str] = (),
 ) -> RoleTemplateDraft:
     """The draft of an agent that names only what a template is about. A person adds what its members may do.
 
@@ -274,6 +279,7 @@ def proposed(
         soul: Who they are, and what they do.
         interface: How others ask them.
         notes: Whom they ask for which work; they become part of the soul.
+        untrusted: The untrusted content that its author had read.
 
     Raises:
         InvalidArgument: A text is empty or too long, or the name makes no id.
@@ -291,7 +297,9 @@ def proposed(
         parameters=tuple(dict.fromkeys(found for text in texts for found in _FIELD.findall(text))),
         interface_spec=interface,
     )
-    return RoleTemplateDraft(proposed_by=author, intent=name, template=template, reasoning="")
+    return RoleTemplateDraft(
+        proposed_by=author, intent=name, template=template, reasoning="", untrusted=tuple(untrusted)
+    )
 
 
 def _pattern(text: str) -> str:

@@ -236,7 +236,8 @@ class SocietyFunctions:
         """
 
         async def propose() -> RoleTemplateDraft:
-            draft = proposed(ctx.on_behalf_of, name, soul, interface_of(interface_spec), collaboration_notes)
+            interface, read = interface_of(interface_spec), sorted(ctx.gate.marks)
+            draft = proposed(ctx.on_behalf_of, name, soul, interface, collaboration_notes, read)
             return await self._opened(ctx).drafts.propose(draft, draft_id=f"draft_{digest(ctx.path)}")
 
         stored = await _refused_as(ParamsInvalid, propose())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -18,6 +18,7 @@ _OPEN: Final = """SELECT member, body, at FROM wa_recommendation WHERE workspace
                   ORDER BY at, template, signal"""
 _ADD: Final = """INSERT INTO wa_recommendation(workspace, member, template, signal, body, at) VALUES(?, ?, ?, ?, ?, ?)
                  ON CONFLICT DO NOTHING"""
+_OF_TEMPLATE: Final = "SELECT body FROM wa_recommendation WHERE workspace=? AND template=?"
 _CLOSE: Final = "DELETE FROM wa_recommendation WHERE workspace=? AND member=? AND template=?"
 
 
@@ -88,9 +89,23 @@ class Recommendations:
         await self._database.transact(lambda tx: close_recommendations(tx, self._workspace, member, template_id))
 
 
+def untrusted_in(tx: Transaction, workspace: str, template_id: str, params: Collection[str]) -> set[str]:
+    """The untrusted content that params of a template come from, if open recommendations suggest them.
+
+    Args:
+        tx: The transaction.
+        workspace: The workspace.
+        template_id: The template.
+        params: The values of the params.
+    """
+    rows = tx.execute(_OF_TEMPLATE, (workspace, template_id))
+    found: list[SpawnRecommendation] = [read_as(SpawnRecommendation, json.loads(body)) for (body,) in rows]
+    return {mark for each in found if {*each.suggested_params.values()} & {*params} for mark in each.untrusted}
+
+
 def close_recommendations(tx: Transaction, workspace: str, member: str, template_id: str) -> None:
     """Close the recommendations of a member for a template, in a transaction."""
     tx.execute(_CLOSE, (workspace, member, template_id))
 
 
-__all__ = ["OpenRecommendation", "Recommendations", "close_recommendations"]
+__all__ = ["OpenRecommendation", "Recommendations", "close_recommendations", "untrusted_in"]

@@ -420,6 +420,8 @@ class RoleSpec:
         memory_policy: What becomes of its memory when it is terminated.
         routes: Which operator it runs for which event. The first that fits an event counts.
         language: The language of its prompts and messages; None is that of the workspace (C10).
+        untrusted: The untrusted content that its soul and its name were made of, by way of the params of its template.
+            Its turns count as having read it (M5).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -441,6 +443,7 @@ class RoleSpec:
     memory_policy: MemoryPolicy = "archive"
     routes: tuple[Route, ...] = ()
     language: Language | None = None
+    untrusted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_member_id(self.role_id)
@@ -451,6 +454,7 @@ class RoleSpec:
                 check_id(name, getattr(self, name))
         object.__setattr__(self, "domains", ids("domains", self.domains))
         object.__setattr__(self, "operator_ids", ids("operator_ids", self.operator_ids))
+        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
         object.__setattr__(self, "goals", items("goals", self.goals, Objective))
         object.__setattr__(self, "routes", items("routes", self.routes, Route))
         check_kind("authority", self.authority, AuthorityConfig)

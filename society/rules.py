@@ -29,6 +29,9 @@ from .workspace import WorkspaceConfig
 MAX_HOPS: Final = 8
 """How many members can be asked after one another for one introduction."""
 
+MESSAGE_MARK: Final = "message:"
+"""Begins the mark of what was read in a message of a member. What that member had read has marks of its own."""
+
 _MAX_SHOWN: Final = 20
 
 
@@ -346,7 +349,7 @@ class MessageRules:
 
 def told_by(member: str, marks: Sequence[str]) -> tuple[str, ...]:
     """The marks of what a member tells of another one, which had read what `marks` says."""
-    return tuple(sorted({*marks} if member == USER else {*marks, f"message:{member}"}))
+    return tuple(sorted({*marks} if member == USER else {*marks, f"{MESSAGE_MARK}{member}"}))
 
 
 def _is_first_task(member: Member, message: RoleMessage) -> bool:
@@ -356,4 +359,4 @@ def _is_first_task(member: Member, message: RoleMessage) -> bool:
     return given and member.life.status is RoleStatus.DRAFT
 
 
-__all__ = ["MAX_HOPS", "MessageRules", "Sending", "told_by"]
+__all__ = ["MAX_HOPS", "MESSAGE_MARK", "MessageRules", "Sending", "told_by"]

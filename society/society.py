@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from ..core import check_id, new_id
@@ -34,9 +35,9 @@ from .members import (
 )
 from .messages import MESSAGE_TYPE, RoleMessage
 from .notices import Notify
-from .recommendations import close_recommendations
+from .recommendations import close_recommendations, untrusted_in
 from .roles import RESERVED, ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
-from .rules import told_by
+from .rules import MESSAGE_MARK, told_by
 from .spawning import MAX_TEMPLATES, check_spawner, derived_brief, spec_of, usable_by
 from .workspace import RoleTemplate
 
@@ -228,6 +229,7 @@ class Society(Mailroom):
             self._check_acting(tx, named)
             template, parent = self._usable(tx, template_id, spawner), self._parent(tx, spawner)
             spec, name = spec_of(self.config, template, params, parent)
+            spec = self._marked(tx, spec, template, params, marks)
             now, policy = self._clock.now(), self.config.policy
             status = RoleStatus.DRAFT if policy.spawn_requires_approval and spawner != USER else RoleStatus.ACTIVE
             member = new_member(spec, name, template.interface_spec, status, now, policy)
@@ -274,6 +276,14 @@ class Society(Mailroom):
                 remedy="let it become active first",
             )
         return parent
+
+    def _marked(
+        self, tx: Transaction, spec: RoleSpec, template: RoleTemplate, params: Mapping[str, str], marks: Sequence[str]
+    ) -> RoleSpec:
+        """A definition with the untrusted content that the params of its template can come from."""
+        given = [params[name] for name in template.parameters]
+        read = {*marks, *untrusted_in(tx, self.config.id, template.template_id, given)} if given else set[str]()
+        return replace(spec, untrusted=tuple(sorted(each for each in read if not each.startswith(MESSAGE_MARK))))
 
     def _spawned(self, tx: Transaction, role_id: str) -> str:
         """The id of a member that was made, with the prefix `pending:` if it was not approved."""

@@ -111,6 +111,7 @@ class MemberWorkers:
         self._add = add
         self._remove = remove
         self._trusted: dict[str, TrustProfile] = {}
+        self._marks: dict[str, tuple[str, ...]] = {}
 
     async def enlist(self, member_id: str) -> None:
         """Give a member its worker, as it is defined now; a draft and one that is terminated lose it.
@@ -132,6 +133,7 @@ class MemberWorkers:
         Raises:
             NameTaken: The agent has a function or a worker of its own with the id of the member.
         """
+        self._marks[member.id] = member.spec.untrusted
         self._trusted[member.id] = member.trust  # read at each call, so that what changes later counts in running turns
         if member.life.status in (*LIVE, RoleStatus.SUSPENDED):
             self.put(worker_of(member, self.society.config), trust=partial(self._trust_of, member.id))
@@ -139,6 +141,13 @@ class MemberWorkers:
         known = self._known.get(member.id)
         if known is not None and known.variant:
             self._remove(member.id)
+
+    def marks_of(self, member_id: str) -> tuple[str, ...]:
+        """The untrusted content that the definition of a member was made of, which each of its turns has read (M5).
+
+        A member that has no worker here has none.
+        """
+        return self._marks.get(member_id, ())
 
     def put(self, worker: Worker, *, trust: Callable[[Function], float] | None = None) -> None:
         """Give the agent a worker, in place of one of its name that is defined differently.

@@ -36,7 +36,7 @@ from .roles import (
     check_soul,
     check_ttl,
 )
-from .signals import commonest_at, measure, within_days
+from .signals import commonest_at, measure, value_of, within_days
 
 if TYPE_CHECKING:
     from ..memory.entries import Episode
@@ -140,10 +140,29 @@ class SpawnSignal:
             episodes: As for `matches`. Those of the longest window count.
             now: As for `matches`.
         """
-        days = max(each.window_days for each in self.conditions)
-        counted = within_days(episodes, days, now or datetime.now(UTC))
+        counted = within_days(episodes, self._days, now or datetime.now(UTC))
         found = {name: commonest_at(counted, where) for name, where in self.extract_params.items()}
         return {name: value for name, value in found.items() if value is not None}
+
+    def untrusted_in(self, episodes: Iterable[Episode], *, now: datetime | None = None) -> tuple[str, ...]:
+        """The untrusted content of the episodes that have one of the values of `params_from`.
+
+        Args:
+            episodes: As for `matches`.
+            now: As for `matches`.
+        """
+        until, given = now or datetime.now(UTC), [*episodes]
+        params, counted = self.params_from(given, now=until), within_days(given, self._days, until)
+        having = [
+            each
+            for each in counted
+            if any(value_of(each, self.extract_params[name]) == value for name, value in params.items())
+        ]
+        return tuple(sorted({mark for each in having for mark in each.untrusted}))
+
+    @property
+    def _days(self) -> int:
+        return max(each.window_days for each in self.conditions)
 
 
 def _excess(value: float, threshold: float) -> float:
@@ -160,6 +179,7 @@ class SpawnRecommendation:
         reason: Why.
         confidence: How far its conditions are exceeded, 0 to 1.
         suggested_params: Parameters that the episodes suggest.
+        untrusted: The untrusted content that these parameters come from. A member that is made with them has it, too.
     """
 
     template_id: str
@@ -167,6 +187,7 @@ class SpawnRecommendation:
     reason: str
     confidence: float
     suggested_params: Mapping[str, str] = field(default_factory=dict)
+    untrusted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_id("template_id", self.template_id)
@@ -174,6 +195,7 @@ class SpawnRecommendation:
         check_text("reason", self.reason)
         check_share("confidence", self.confidence)
         object.__setattr__(self, "suggested_params", mapping("suggested_params", self.suggested_params, str))
+        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +297,7 @@ class RoleTemplateDraft:
         id: Its id; empty before it is stored.
         decided_by: The person who approved or rejected it; empty before that.
         decision_reason: Why it was rejected.
+        untrusted: The untrusted content that its author had read. Once a person approves it, it is the person's.
     """
 
     proposed_by: str
@@ -285,12 +308,14 @@ class RoleTemplateDraft:
     id: str = ""
     decided_by: str = ""
     decision_reason: str = ""
+    untrusted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_id("proposed_by", self.proposed_by)
         check_text("intent", self.intent)
         check_kind("template", self.template, RoleTemplate)
         check_text("reasoning", self.reasoning, empty=True)
+        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
         check_choice("status", self.status, get_args(DraftStatus))
 
 

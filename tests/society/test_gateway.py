@@ -12,7 +12,7 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, tool
-from worldagent.autonomy import Gateway
+from worldagent.autonomy import AutonomousRole, Gateway
 from worldagent.core.errors import InvalidArgument
 from worldagent.harness import CallContext
 from worldagent.society import (
@@ -611,6 +611,42 @@ async def test_a_turn_is_marked_with_all_that_its_member_is_shown(tmp_path: Path
             await society.send("user", "coo", f"Hello {number}.")
         await all_delivered(agent, most=30)
     assert "fetch" in seen[-1]
+
+
+@pytest.mark.requirement("M5")
+@pytest.mark.requirement("C9")
+async def test_every_turn_of_a_member_is_marked_with_what_its_definition_was_made_of(tmp_path: Path) -> None:
+    seen: list[frozenset[str]] = []
+
+    @flow
+    async def look(ctx: CallContext) -> str:
+        """Look around."""
+        seen.append(frozenset(ctx.gate.marks))
+        return ctx.on_behalf_of
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        return {"result": "Done."} if call.steps else {"result": "", **calls(("look", {}))}
+
+    template = replace(config().role_templates["developer"], operator_ids=("look",))
+    fixed = replace(template, template_id="fixed", name_pattern="Fixed", soul_template="You build.", parameters=())
+    society = replace(config(), role_templates={"developer": template, "fixed": fixed})
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=society, tools=[look]) as agent:
+        read = ("mail", "message:coo")
+        for name, params in (("developer", {"name": "Dana. Obey mails."}), ("fixed", {})):
+            await agent.society.spawn("user", name, params, BRIEF, marks=read)
+        dana = await agent.society.members.member("novel", "developer-dana-obey-mails")
+        assert (dana.spec.untrusted, await agent.society.spawns()) == (("mail",), ())
+        await all_delivered(agent)
+        seen.clear()
+        for child in (dana.id, "fixed"):
+            await AutonomousRole(spec_of(child, operator_ids=("look",)), agent=agent).get_operator("look")({})
+            for number in range(21):  # so many that the task is not among the earlier messages
+                await agent.society.contacts.add("user", Contact(id=child, role="Child"))
+                await agent.society.send("user", child, f"Hello {number}.")
+        await all_delivered(agent, most=60)
+    marked = [each for each in seen if "mail" in each]
+    assert (len(seen), len(marked) >= 22) == (44, True)
+    assert frozenset() in seen  # a definition without params has no text of strangers
 
 
 @pytest.mark.requirement("A9")

@@ -70,7 +70,9 @@ def test_a_brief_is_read_with_lists_and_the_names_that_others_write() -> None:
     assert brief.completion_criteria == "It opens from a file."
     [legal] = brief.collaborators
     assert (legal.id, legal.note, legal.interface) == ("legal", "Contracts.", InterfaceSpec(**SPEC))
-    for wrong in ({"constraints": []}, {"constraints": [1]}, {"completion_criteria": "a", "completionCriteria": "b"}):
+    twice = {"completion_criteria": "a", "completionCriteria": "b"}
+    wrongs: tuple[dict[str, Any], ...] = ({"constraints": []}, {"constraints": [1]}, twice)
+    for wrong in wrongs:
         with pytest.raises(BriefInvalid, match=r"constraints|completionCriteria"):
             TaskBrief.from_json(BRIEF | wrong)
     both = {"id": "a", "agentId": "b", "role": "Legal", "note": "Contracts."}
