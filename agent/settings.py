@@ -198,6 +198,13 @@ class Settings(BaseSettings):
         default="refuse",
         description="what a scheduled run does if a person would be asked: refuse the call, or pause and notify",
     )
+    graph_changed_grace: float = Field(
+        default=86_400.0,
+        ge=0,
+        le=AGE_LIMIT,
+        description="seconds after which a turn of a message, an event or a schedule that cannot resume because of "
+        "GraphChanged ends",
+    )
     max_rounds: int = Field(default=8, ge=0, description="steps with calls before the conversation must answer")
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the model sees")
     history_characters: int | None = Field(

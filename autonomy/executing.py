@@ -11,11 +11,20 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ..agent.runtime.stale import find_stale
 from ..agent.thread import Thread, as_member
 from ..core import canonical_json
 from ..core.checks import thawed
-from ..core.errors import AgentClosed, CallRefused, LeaseLost, NothingToResume, PauseExpired, WorldAgentError
+from ..core.errors import (
+    AgentClosed,
+    CallRefused,
+    LeaseLost,
+    NothingToResume,
+    PauseExpired,
+    WorldAgentError,
+)
 from ..graphs.shape import OPERATOR
+from ..memory import thread_key
 from ..memory.entries import Episode
 from ..society import Event, Outcome, PostedEvent, RoutingDecision
 from ..society.events import EventResult, part_of
@@ -80,11 +89,22 @@ class EventRunner:
 
     async def _can_resume(self, posted: PostedEvent) -> bool:
         thread = self.thread(posted)
+        if await self._is_stale(posted, thread):
+            return False
         state = await thread.state()
         if state is None or state.status != "paused" or state.answers:  # an answer whose process was killed
             return True
         now = self._agent.clock.now()
         return all(each.expires is not None and each.expires <= now for each in await thread.pauses())
+
+    async def _is_stale(self, posted: PostedEvent, thread: Thread) -> bool:
+        """Whether the turn of an event can never resume. The owner is told at once; the event ends with the turn."""
+        found = await find_stale(self._agent.parts, thread.scope)
+        if found is not None and found.may_end and found.turn.stale is None:
+            text = f"The turn of the event {posted.event.id} of {posted.member} can never resume."
+            await self._society.notify_owner(f"event.{part_of(posted.event.id)}.stuck", text, found.error)
+            await self._agent.stores.turns.note_stale(found.turn.id)
+        return found is not None
 
     async def move(self, posted: PostedEvent) -> bool:
         """Decide about an event and execute the decision; returns whether it moved on."""
@@ -151,8 +171,13 @@ class EventRunner:
         except WorldAgentError as error:
             if _is_passing(error):
                 raise
-            refused = isinstance(error, CallRefused | PauseExpired) or await thread.state() is None
-            return await self._ended(posted, "refused" if refused else "failed", error.code, detail=error.remedy or "")
+            if await self._is_stale(posted, thread):
+                await self._society.events.pause(posted.event.id)
+                return posted.state != "paused"
+            record = await self._agent.stores.turns.latest(thread_key(thread.scope))
+            refused = isinstance(error, CallRefused | PauseExpired) or record is None
+            code = record.code if record is not None and record.given_up else error.code
+            return await self._ended(posted, "refused" if refused else "failed", code or "", detail=error.remedy or "")
         if turn.status == "stopped":
             return False
         if turn.status == "paused":

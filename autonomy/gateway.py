@@ -18,14 +18,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from ..agent import WorldAgent
+from ..agent.runtime.stale import Stale, find_stale
 from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
 from ..core import Scope
 from ..core.errors import (
     AlreadyAnswered,
     CallRefused,
+    GraphChanged,
     HostError,
     NothingToResume,
+    ThreadPaused,
     WorldAgentError,
 )
 from ..harness.journal import Reply
@@ -127,6 +130,8 @@ class Gateway:
                 continue
             late = wait.expires is not None and wait.expires <= self._agent.clock.now()
             letter = None if late else await self._society.reply_to(wait.message_id)
+            if (late or letter is not None) and await self._is_stale(wait.scope):
+                continue  # the reply is delivered as a message of its own
             if letter is not None:
                 # Before the turn has it: one that is over is still found, and one that is not would start its own turn.
                 await self._society.ended(letter.message.id)
@@ -223,20 +228,55 @@ class Gateway:
                 return True
             try:
                 turn = await asyncio.shield(self._turn(letter))
-            except HostError as error:
-                if error.retryable:
-                    _LOG.warning("the message %s is delivered again later: %s", letter.message.id, error.code)
-                    return False
-                return await self._given_up(letter, error)
             except WorldAgentError as error:
-                return await self._given_up(letter, error)
+                return await self._failed(letter, error)
             if turn.status in ("paused", "stopped"):
-                return False
+                return await self._stuck(letter)
             if turn.status != "done":
                 refused = CallRefused(f"the turn was {turn.status}", remedy="do without it, or ask for something else")
                 return await self._given_up(letter, refused)
             await self._society.ended(letter.message.id)
             return True
+
+    async def _failed(self, letter: Letter, error: WorldAgentError) -> bool:
+        match error:
+            case ThreadPaused():  # an earlier turn of the member waits, and so does this message, if that can end
+                return await self._is_stale(self._thread_of(letter.message.to_id, None, ()).scope)
+            case GraphChanged():
+                return await self._stuck(letter, error)
+            case HostError() if error.retryable:
+                _LOG.warning("the message %s is delivered again later: %s", letter.message.id, error.code)
+                return False
+            case _:
+                return await self._given_up(letter, error)
+
+    async def _stuck(self, letter: Letter, error: GraphChanged | None = None) -> bool:
+        """Give up a message whose turn waits, or was interrupted, if no process of this version can ever resume it."""
+        scope = self._thread_of(letter.message.to_id, None, ()).scope
+        found = await find_stale(self._agent.parts, scope)
+        if found is None:
+            return False if error is None else await self._given_up(letter, error)
+        if not found.may_end:
+            return False
+        # Noted first: its message is given up once more after a kill in between, and what comes next ends the turn.
+        await self._note_stale(found)
+        return await self._given_up(letter, found.error)
+
+    async def _is_stale(self, scope: Scope) -> bool:
+        """Whether the turn of a thread can never resume. It is noted, so that the next turn of the thread ends it."""
+        found = await find_stale(self._agent.parts, scope)
+        if found is not None and found.may_end:
+            await self._note_stale(found)
+        return found is not None and found.may_end
+
+    async def _note_stale(self, found: Stale) -> None:
+        if found.turn.stale is not None:
+            return
+        for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
+            reply = await self._society.reply_to(wait.message_id) if wait.turn_id == found.turn.id else None
+            if reply is not None:  # taken for the turn before a kill
+                await self._society.returned(reply.message.id)
+        await self._agent.stores.turns.note_stale(found.turn.id)
 
     async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
         if not await self._society.receives(letter.message.to_id):  # it was suspended meanwhile, so the message waits

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ..agent.runtime.stale import end_stale
 from ..core import digest
 from ..core.errors import UnknownMember, WorldAgentError
 from ..memory.entries import Insight
@@ -98,6 +99,7 @@ class MemberUpkeep:
         A work that fails is tried again in the next call, and what is due after it is done without it.
         """
         await self._society.expire()
+        await end_stale(self._agent.parts, self._agent.workspace)
         await self._take_workers()
         done = 0
         for due in await self._society.memory_due():

@@ -217,6 +217,8 @@ class StoredTurn(Row):
     example: bool | None
     on_behalf_of: _ScopeId | None
     archived: bool | None
+    version: str | None
+    stale: Moment | None
 
 
 def _object(text: object) -> object:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..core import ROOT, Clock, Scope, SystemClock, Tier, canonical_json
-from ..core.errors import StorageInvalid
+from ..core.errors import GraphChanged, StorageInvalid
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..storage import Database, Known, Lease, Schema, Transaction, read_row
@@ -22,7 +22,7 @@ from .conversation import OPEN, StoredTurn, TurnStatus
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
-_FIRST_COLUMNS = ", ".join(_NAMES[:-6])  # those of the first version of the table
+_FIRST_COLUMNS = ", ".join(_NAMES[:-8])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -55,13 +55,19 @@ TURNS = Schema(
         ("ALTER TABLE wa_turn ADD COLUMN example BIGINT",),
         ("ALTER TABLE wa_turn ADD COLUMN on_behalf_of TEXT",),
         ("ALTER TABLE wa_turn ADD COLUMN archived BIGINT",),
+        (
+            "ALTER TABLE wa_turn ADD COLUMN version TEXT",
+            "ALTER TABLE wa_turn ADD COLUMN stale DOUBLE PRECISION",
+            "CREATE INDEX wa_turn_stale ON wa_turn(workspace) WHERE stale IS NOT NULL",
+        ),
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
 _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # A turn that could be resumed becomes cancelled instead, if its cancellation was requested.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
-               ELSE ? END, code=?, changed=?, role=COALESCE(?, role) WHERE id=? RETURNING status"""
+               ELSE ? END, code=?, changed=?, role=COALESCE(?, role), version=?,
+               stale=CASE WHEN ?='running' THEN NULL ELSE stale END WHERE id=? RETURNING status"""
 _NOTE_ROLE = "UPDATE wa_turn SET role=? WHERE id=?"
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 # A thread is archived if its newest turn says so, so a new turn brings it back.
@@ -76,6 +82,9 @@ _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
 _RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
 _BY_IDS = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
 _CANCEL = f"UPDATE wa_turn SET cancel=1 WHERE id=? AND {_IS_OPEN} RETURNING id"
+_NOTE_STALE = f"UPDATE wa_turn SET stale=? WHERE id=? AND stale IS NULL AND {_IS_OPEN} RETURNING id"
+_STALE = f"""SELECT {_COLUMNS} FROM wa_turn WHERE workspace=? AND stale IS NOT NULL AND stale <= ? AND {_IS_OPEN}
+             AND NOT (status='failed' AND code='{GraphChanged.code}') ORDER BY id LIMIT 100"""
 _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
 # Keys of a workspace's threads begin with the workspace and a slash, so only the index over (thread, id) is read. `0`
 # is the character after the slash.
@@ -115,6 +124,8 @@ class TurnRecord:
         example: Whether its model steps are kept as examples.
         archived: Whether its thread is archived, if it is the newest turn.
         on_behalf_of: The member that it runs for; `root` if it is a turn of no member.
+        version: The newest version of the package that has begun or resumed it; None is one before 0.2.
+        stale: When it was found that it can never resume; None if it was not. Such a turn is ended later.
     """
 
     id: str
@@ -136,6 +147,13 @@ class TurnRecord:
     example: bool = False
     archived: bool = False
     on_behalf_of: str = ROOT
+    version: str | None = None
+    stale: datetime | None = None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it was ended because it could not resume, so that it never can."""
+        return self.status == "failed" and self.stale is not None and self.code == GraphChanged.code
 
     @property
     def sent_tiers(self) -> tuple[Tier, ...]:
@@ -200,8 +218,10 @@ class TurnRegister:
         """
         now, noted = self._clock.now(), None if role is None else canonical_json(role)
 
+        given = (status, status, code, now.timestamp(), noted, record.version, status, record.id)
+
         def work(transaction: Transaction) -> TurnStatus:
-            rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), noted, record.id))
+            rows = transaction.execute(_UPDATE, given)
             if not rows:  # the begin of the turn could not be written, so it has no row
                 return status
             written: TurnStatus = rows[0][0]
@@ -213,7 +233,8 @@ class TurnRegister:
 
         written = await lease.commit(work, final=final)
         kept = record.role if role is None else role
-        return self._known(replace(record, status=written, code=code, changed=now, role=kept), lease)
+        stale = None if status == "running" else record.stale
+        return self._known(replace(record, status=written, code=code, changed=now, role=kept, stale=stale), lease)
 
     @staticmethod
     def note_role(transaction: Transaction, turn_id: str, role: Mapping[str, Any]) -> None:
@@ -318,6 +339,16 @@ class TurnRegister:
         given = (1 if archived else None, thread)
         return bool(await self._database.transact(lambda tx: tx.execute(_ARCHIVE, given)))
 
+    async def note_stale(self, turn_id: str) -> bool:
+        """Note that a turn can never resume; False if that was noted before, or the turn is over."""
+        given = (self._clock.now().timestamp(), turn_id)
+        return bool(await self._database.transact(lambda tx: tx.execute(_NOTE_STALE, given)))
+
+    async def stale(self, workspace: str, *, before: datetime) -> tuple[TurnRecord, ...]:
+        """The open turns of a workspace of which it was noted before a time that they can never resume."""
+        rows = await self._database.read(lambda tx: tx.execute(_STALE, (workspace, before.timestamp())))
+        return tuple(_record(row, self._database.name) for row in rows)
+
     async def ask_to_cancel(self, turn_id: str) -> bool:
         """Ask a turn's owner, in any process, to cancel it; False if the turn is over."""
         return bool(await self._database.transact(lambda tx: tx.execute(_CANCEL, (turn_id,))))
@@ -357,6 +388,7 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         "example": 1 if record.example else None,
         "archived": 1 if record.archived else None,
         "on_behalf_of": None if record.on_behalf_of == ROOT else record.on_behalf_of,
+        "stale": None if record.stale is None else record.stale.timestamp(),
     }
     return tuple([stored[name] if name in stored else getattr(record, name) for name in _NAMES])
 
@@ -370,6 +402,6 @@ def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
     kept["origin"] = json.loads(kept["origin"] or "null")
     kept["example"], kept["archived"] = bool(kept["example"]), bool(kept["archived"])
     kept["on_behalf_of"] = kept["on_behalf_of"] or ROOT
-    for name in ("began", "changed"):
-        kept[name] = datetime.fromtimestamp(kept[name], UTC)
+    for name in ("began", "changed", "stale"):
+        kept[name] = None if kept[name] is None else datetime.fromtimestamp(kept[name], UTC)
     return TurnRecord(**kept)

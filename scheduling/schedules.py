@@ -16,8 +16,10 @@ from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
 from ..agent import Thread, Trigger, TurnStream, WorldAgent
+from ..agent.runtime.stale import Stale, end_stale, find_stale
 from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..agent.threads import ThreadState
+from ..core import digest
 from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
 from ..core.validation import check_integer
 from ..memory import thread_key
@@ -207,6 +209,7 @@ class Schedules:
         A failure of one schedule is logged and does not keep the others from firing.
         """
         wait = MAX_WAIT_SECONDS
+        await end_stale(self._agent.parts, self._agent.workspace)
         for stored in await self._rows.list(self._agent.workspace):
             try:
                 schedule = Schedule.from_json(stored.body)
@@ -272,6 +275,9 @@ class Schedules:
         """Decide about a run by the overlap policy, and claim it: it starts, is skipped, or waits."""
         state = await thread.state()
         ended = await self._ended_before_its_answer(schedule, state)
+        found = await find_stale(self._agent.parts, thread.scope)
+        if found is not None and found.may_end and found.turn.stale is not None:
+            state = None  # its run has failed, and the turn that begins now ends it
         action = "start" if ended is not None else overlap_action(_run_state(state), schedule.overlap)
         own, note = await self._not_over(schedule, state)
         if action == "queue":
@@ -330,12 +336,25 @@ class Schedules:
         state = await thread.state()
         if state is None or state.turn_id != run.turn:
             await self._set(schedule, run, "done", note="a later turn of the thread has begun")
+        elif state.status != "done" and (found := await find_stale(self._agent.parts, thread.scope)) is not None:
+            if found.may_end:
+                await self._give_up(schedule, run, found)
         elif state.status in ("stopped", "cut_off"):
             await self._begin(schedule, run, thread.stream_resume(detach=True))
         elif state.status != "running":
             turn = await self._agent.stores.turns.get(run.turn)
             note = None if turn is None or turn.status != "failed" else turn.code
             await self._set(schedule, run, _ENDED.get(state.status, "failed"), note=note)
+
+    async def _give_up(self, schedule: Schedule, run: ScheduleRun, found: Stale) -> None:
+        """Fail a run whose turn can never resume, and tell people. The next slot ends the turn."""
+        text = f"The run {run.slot} of the schedule {schedule.id} can never resume."
+        _LOG.warning("the run %s of the schedule %r can never resume: %s", run.slot, schedule.id, found.error.code)
+        members = self._agent.parts.members
+        if members is not None:
+            await members.society.notify_owner(f"schedule.{digest([schedule.id, run.slot])}.stuck", text, found.error)
+        await self._agent.stores.turns.note_stale(found.turn.id)
+        await self._set(schedule, run, "failed", note=_described(found.error))
 
     async def _begin(self, schedule: Schedule, run: ScheduleRun, stream: TurnStream) -> bool:
         try:

@@ -9,6 +9,7 @@ from ..core.errors import WorldAgentError
 from .brief import Language
 from .mail import Letter
 from .messages import RoleMessage
+from .roles import USER
 
 _TEXTS: Final[Mapping[Language, str]] = {
     "en": "From the system: the turn of {receiver} on your message failed.",
@@ -40,6 +41,31 @@ def failed(letter: Letter, error: WorldAgentError, language: Language) -> RoleMe
     )
 
 
+_STUCK: Final[Mapping[Language, str]] = {
+    "en": "From the system: the turn of {receiver} on the message {message} of {sender} can never resume.",
+    "zh": "系统通知：{receiver} 处理 {sender} 的消息 {message} 的运行无法继续。",
+}
+
+
+def not_resumed(letter: Letter, error: WorldAgentError, language: Language) -> RoleMessage:
+    """The notification of the owner that the turn of a message can never resume, one for each message.
+
+    Args:
+        letter: The message.
+        error: Why it cannot.
+        language: The language of the owner.
+    """
+    message = letter.message
+    text = _STUCK[language].format(receiver=message.to_id, message=message.id, sender=message.from_id)
+    return stuck(f"{message.id}.stuck", message.to_id, text, error)
+
+
+def stuck(message_id: str, from_id: str, text: str, error: WorldAgentError) -> RoleMessage:
+    """A notification of the owner that something cannot go on, with the error and its remedy."""
+    payload = {"error": error.code, "problem": error.problem, "remedy": error.remedy}
+    return RoleMessage(id=message_id, type="notification", from_id=from_id, to_id=USER, content=text, payload=payload)
+
+
 def is_failure(letter: Letter) -> bool:
     """Whether a message is such a notification. Only the system makes one: its id says so."""
     message = letter.message
@@ -50,4 +76,4 @@ def _id_of(message_id: str) -> str:
     return f"{message_id}.failed"
 
 
-__all__ = ["failed", "failure_text", "is_failure"]
+__all__ = ["failed", "failure_text", "is_failure", "not_resumed", "stuck"]

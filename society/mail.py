@@ -328,6 +328,17 @@ def set_state(tx: Transaction, workspace: str, message_id: str, state: State) ->
         tx.execute(_COUNT, (waiting - 1, last, workspace, receiver))
 
 
+def reopen(tx: Transaction, workspace: str, message_id: str) -> None:
+    """Let a message that is handled wait again, at its place."""
+    letter = held(tx, workspace, message_id)
+    if letter is None or letter.state != "handled":
+        return
+    receiver = letter.message.to_id
+    [(waiting, last)] = tx.hold(_MAILBOX, (workspace, receiver), alone=True)
+    tx.execute(_STATE, ("waiting", workspace, message_id))
+    tx.execute(_COUNT, (waiting + 1, last, workspace, receiver))
+
+
 def _letter(row: Sequence[Any]) -> Letter:
     kept = read_row(_Stored, row, what=f"the message {row[1]!r}", database="the society")
     payload, opening = json.loads(kept["payload"]), kept["opening"]

@@ -15,7 +15,15 @@ from typing import Any, Final
 
 from ..core import new_id
 from ..core.checks import check_number, check_texts, items
-from ..core.errors import ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact, WorldAgentError
+from ..core.errors import (
+    ChainTooLong,
+    GraphChanged,
+    InvalidArgument,
+    MailboxFull,
+    MessageInvalid,
+    UnknownContact,
+    WorldAgentError,
+)
 from ..core.scope import is_id
 from ..core.validation import check_integer
 from ..memory.entries.words import question_words
@@ -24,7 +32,7 @@ from .brief import Language, TaskBrief
 from .consent import CONSENT, answer_of, is_question
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of, contact_words
 from .delivery import delivered, quoted
-from .failures import failed, failure_text, is_failure
+from .failures import failed, failure_text, is_failure, not_resumed, stuck
 from .lifecycle import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, terminated
 from .lives import below, report_done, write_lives
 from .mail import (
@@ -43,6 +51,7 @@ from .mail import (
     prepare,
     prepared_of,
     recorded_of,
+    reopen,
     set_state,
     task_of,
     waiting_for,
@@ -414,7 +423,8 @@ class Mailroom(MessageRules):
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
 
         So is one whose last referral was answered without an introduction. An answer that waits is looked at first.
-        If the turn failed, its sender is notified, which a message without an answer that it waits for ends too.
+        If the turn failed, its sender is notified, which a message without an answer that it waits for ends too. If it
+        can never resume, the owner is, too.
 
         Args:
             message_id: The message.
@@ -435,9 +445,33 @@ class Mailroom(MessageRules):
                 self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why}, marks)
             elif error is not None and origin is None:
                 self._notify_failure(tx, letter, error)
+            if isinstance(error, GraphChanged) and letter.message.from_id != USER:
+                with suppress(*_REFUSALS):  # an id that leaves no room for another one
+                    self._notify_owner(tx, not_resumed(letter, error, self._language(tx, USER)), letter.marks)
             set_state(tx, self.config.id, message_id, "handled")
 
         await self._announcing.transact(work)
+
+    async def returned(self, message_id: str) -> None:
+        """Let a reply wait again that was taken for a turn which can never read it. It begins a turn of its own."""
+        check_texts(message_id=message_id)
+        await self._announcing.transact(lambda tx: reopen(tx, self.config.id, message_id), wakes=True)
+
+    async def notify_owner(self, message_id: str, text: str, error: WorldAgentError) -> None:
+        """Tell the owner, once for each id, that something that nobody looks at cannot go on. A full inbox is left out.
+
+        Args:
+            message_id: The id of the message.
+            text: What it is.
+            error: Why.
+        """
+        check_texts(message_id=message_id, text=text)
+        await self._announcing.transact(lambda tx: self._notify_owner(tx, stuck(message_id, ROOT, text, error)))
+
+    def _notify_owner(self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = ()) -> None:
+        if letter_of(tx, self.config.id, message.id) is None:
+            with suppress(MailboxFull):
+                post(tx, self.config.id, message, chain=1, opening=None, marks=marks, now=self._clock.now())
 
     def _why_declined(self, tx: Transaction, origin: Letter, over: Letter) -> tuple[str, tuple[str, ...]]:
         """What the member that was asked said or received without an introduction, and what that is marked with."""

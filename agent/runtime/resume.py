@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from traceback import clear_frames
 from typing import Any
 
@@ -28,6 +29,7 @@ from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, Message, TurnRecord, thread_key
 from ...role_resolution import Resolution, Role
 from ...storage import Lease
+from .versions import newest_version
 from .work import Begun, ResumedTurn, Resumption, RunnerParts, emit_started
 
 
@@ -47,6 +49,11 @@ async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, obje
     record = await parts.stores.turns.latest(key)
     if record is None:
         raise NothingToResume(f"thread {key!r} has no turn", remedy="send a message on it first")
+    if record.given_up:
+        raise NothingToResume(
+            f"the last turn {record.id!r} of thread {key!r} could not resume, and was ended",
+            remedy="begin a new turn",
+        )
     if record.status in OPEN:
         return record
     if record.status == "done" and isinstance(answers, Mapping) and answers:
@@ -71,7 +78,8 @@ def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResu
         turn_id: The turn to resume.
         thread: The thread's key.
     """
-    if latest is not None and latest.id == turn_id and latest.status not in ("cancelled", "abandoned"):
+    over = latest is None or latest.given_up or latest.status in ("cancelled", "abandoned")
+    if latest is not None and latest.id == turn_id and not over:
         return None
     became = latest.status if latest is not None and latest.id == turn_id else "ended"
     return NothingToResume(
@@ -101,6 +109,7 @@ async def checked(
     engine = parts.engine
     message, item = begun
     _check_engine(parts, record)
+    await engine.check_work(record.id, record.thread)
     if how.output is not None and how.output.json_schema() != message.body.get("output"):
         raise InvalidArgument(
             f"`output` differs from the one that the turn {record.id!r} began with",
@@ -167,13 +176,13 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
     """
     failure: WorldAgentError
     try:
-        begun = await _opening(parts, record)
+        begun = await opening(parts, record)
         # Only the turn's own account can pass its call role. An approver's answer is stored and waits for that account.
         if account is None or account == record.scope.account:
             await checked(parts, record, how, begun)
         else:
             _check_engine(parts, record)
-        await parts.engine.check_work(record.id, record.thread)
+            await parts.engine.check_work(record.id, record.thread)
         return
     except WorldAgentError as error:
         failure = error
@@ -182,7 +191,7 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
     raise failure
 
 
-async def _opening(parts: RunnerParts, record: TurnRecord) -> tuple[Message, Any]:
+async def opening(parts: RunnerParts, record: TurnRecord) -> tuple[Message, Any]:
     """Load the message that a turn began with and the task that it dispatches, if any.
 
     A turn of a member needs the member's worker: without it the gate would refuse all its calls. So whoever resumes the
@@ -282,7 +291,7 @@ async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emit
     if gone is not None:
         raise gone
     assert record is not None
-    message, item = await _opening(parts, record)
+    message, item = await opening(parts, record)
     if record.status == "done":
         return await engine.ended(record.thread, item)
     recording = work.recording
@@ -315,6 +324,7 @@ async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emit
     use = await parts.usage.open(record.id, record.scope, again=True)
     if origin is not None and work.origin is not None:
         record = parts.stores.turns.set_origin(record, origin.to_json(), lease=lease)
+    record = replace(record, version=newest_version(record.version))
     begin = None if recording is None else recording.write_begin
     written, cancelled = await uninterrupted(parts.stores.turns.end(record, "running", lease=lease, each=begin))
     if recording is not None:

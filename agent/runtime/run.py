@@ -31,6 +31,8 @@ from ..turns import Turn, TurnUsage
 from ..unattended import notify
 from ..upkeep import Retention
 from .resume import resume
+from .stale import give_up, to_give_up
+from .versions import this_version
 from .work import Begun, KeyBegun, NewTurn, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
 
 _SHOWN: Final = PauseOpened.model_fields.keys() & {each.name for each in fields(Pause)}
@@ -374,8 +376,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             await parts.starts.enter(turn_id)
         del call
         if abandoned is not None:
-            await parts.stores.turns.end(abandoned, "abandoned", lease=lease)
-            await parts.stores.journal.withdraw(abandoned.id)
+            await _abandon(parts, abandoned, lease)
         emit_started(emit, work.request, resolution)
         if work.loaded:
             await parts.stores.attachments.keep(work.loaded)
@@ -417,7 +418,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
 
 
 async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord | None:
-    """Find the open turn that new input abandons: an interrupted one without open pauses, or one of a retired graph.
+    """Find the open turn that new input ends: an interrupted one without open pauses, or one that can never resume.
 
     Raises:
         ThreadPaused: A turn waits.
@@ -425,7 +426,9 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord 
     latest = await parts.stores.turns.latest(key, lease=lease)
     if latest is None or latest.status not in OPEN:
         return None
-    if not parts.engine.resumes(latest.graph, latest.kind):
+    if latest.given_up:
+        return None
+    if not parts.engine.resumes(latest.graph, latest.kind) or await to_give_up(parts, latest):
         return latest
     records = await parts.stores.journal.load(latest.id)
     waiting = [pause_id_of(record.id) for record in records.values() if record.open]
@@ -436,6 +439,14 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord 
         what = f"waits for a person: {', '.join(map(repr, waiting))}"
         how = "resume it, with an answer to each"
     raise ThreadPaused(f"the turn {latest.id!r} of thread {key!r} {what}", remedy=f"{how}, or cancel it")
+
+
+async def _abandon(parts: RunnerParts, record: TurnRecord, lease: Lease) -> None:
+    if record.stale is not None:
+        await give_up(parts, record, lease)
+        return
+    await parts.stores.turns.end(record, "abandoned", lease=lease)
+    await parts.stores.journal.withdraw(record.id)
 
 
 async def _load(parts: RunnerParts, work: NewTurn) -> None:
@@ -472,4 +483,5 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         unattended=request.unattended,
         example=request.example,
         on_behalf_of=request.on_behalf_of,
+        version=this_version(),
     )

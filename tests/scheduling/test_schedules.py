@@ -14,7 +14,7 @@ from support.processes import call_of, ending, eventually, killed, next_line, ru
 from support.role_specs import spec_of
 from support.schedules import START, die, die_in_a_target, die_in_an_effect, fire_all, hourly, opened, passes, rings
 from support.skill_turns import package
-from worldagent import Role, Tier, Worker
+from worldagent import Role, Tier, Worker, tool
 from worldagent.core.errors import (
     InvalidArgument,
     NameTaken,
@@ -438,6 +438,43 @@ async def test_a_slot_that_ended_uncertain_holds_up_no_later_one_in_silence(
             assert first.status == "cancelled"
         else:
             assert len(told) == len(waits)
+
+
+@pytest.mark.requirement("T4")
+async def test_a_run_that_can_never_resume_ends_for_the_next_slot_or_after_the_grace_period(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, done = VirtualClock(START), list[str]()
+    lm = ScriptedLM(
+        lambda call: {"reply": "Done."} if call.steps else {"reply": "", **calls(("pay", {"what": "toll"}))}
+    )
+    society = WorkspaceConfig(id="novel", owner="charles")
+    once = hourly("once", when=Once(START + timedelta(hours=1)), unattended="pause")
+    async with opened(tmp_path, lm, clock, tools=[paying(done)], society=society) as (_, schedules):
+        await schedules.add(hourly(unattended="pause", overlap="queue"))
+        await schedules.add(once)
+        await passes(schedules, clock, 1)
+        for each in ("tide", "once"):
+            await settled(schedules, [("01", "paused")], each)
+        [left] = await schedules.history("once")
+
+    @tool(name="pay", risk="read_only")
+    async def pay(what: str, how: str = "cash") -> str:
+        return f"paid {what} {how}"
+
+    async with opened(tmp_path, lm, clock, tools=[pay], society=society) as (agent, schedules):
+        await passes(schedules, clock, 1)
+        await settled(schedules, [("01", "failed"), ("02", "done")])
+        _, first = await schedules.history("tide")
+        assert str(first.note).startswith("graph_changed: 'pay', which the turn calls, is gone or has changed")
+        assert [each.message.payload["error"] for each in await agent.society.inbox()] == ["graph_changed"] * 2
+        assert sum("can never resume: graph_changed" in each.getMessage() for each in caplog.records) == 2
+        for hours, wanted in ((22, "paused"), (2, "failed")):
+            await passes(schedules, clock, hours)
+            state = await agent.turn(left.turn or "")
+            assert state is not None
+            assert state.status == wanted
+    assert done == []
 
 
 async def test_a_target_is_called_again_only_after_a_kill(tmp_path: Path) -> None:
