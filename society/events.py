@@ -367,7 +367,7 @@ class Events:
         """Store the decision about an event, and do what needs no turn. A decision is made once.
 
         Ignored events and escalations are then over, unless an escalation has an operator: a person can release that. A
-        forwarded event waits in the line of the next member.
+        forwarded event waits in the line of the next member. A full inbox stops none of them: the message is left out.
 
         Args:
             before: The event as the decision was made about it.
@@ -375,9 +375,6 @@ class Events:
 
         Returns:
             The event after it, or as it is if another gateway was faster.
-
-        Raises:
-            MailboxFull: The one that it is escalated to has no room. Nothing is stored.
         """
 
         def work(tx: Transaction) -> PostedEvent:
@@ -508,9 +505,8 @@ class Events:
         try:
             self._notify(tx, posted, target, "escalation", text)
         except MailboxFull:
-            if target == USER:
-                raise
-            self._notify(tx, posted, USER, "escalation", f"{target!r} has no room for this: {text}")
+            with suppress(MailboxFull):  # the event itself is kept, and says the same
+                self._notify(tx, posted, USER, "escalation", f"{target!r} has no room for this: {text}")
 
     def _notify(self, tx: Transaction, posted: PostedEvent, target: str, what: str, text: str) -> None:
         """Put a message about an event into a mailbox. It is from its member, so that a reply reaches that."""

@@ -628,3 +628,22 @@ async def test_a_suspended_member_finishes_what_waited_for_an_approval(tmp_path:
         assert await gateway.deliver() == 1
         posted = await found(agent)
         assert (posted.state, posted.result, desk.done) == ("done", "done", [("cro", "price for Ada")])
+
+
+@pytest.mark.requirement("A12")
+async def test_a_full_inbox_of_the_owner_holds_up_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worldagent.society.mail.MAX_WAITING", 2)
+    desk = Desk()
+    async with desk.agent(tmp_path) as agent:
+        await agent.society.join(cro(role_id="ceo", domains=()))
+        await agent.society.join(cro(reports_to="ceo"))
+        for each in range(2):
+            await agent.society.send("root", "ceo", f"Wait {each}.")
+        await agent.society.suspend("ceo")
+        for each in range(4):
+            await agent.society.events.post(event(f"u{each}", "deal.sign"))
+        await agent.society.events.post(event())
+        await handled(agent)
+        assert [each.result for each in await agent.society.events.list()] == ["escalated"] * 4 + ["done"]
+        assert (len(await agent.society.inbox()), desk.done) == (2, [("cro", "Ada")])
+        assert await agent.society.events.next() == ()
