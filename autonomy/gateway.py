@@ -106,18 +106,37 @@ class Gateway:
         """Deliver the oldest message of each mailbox and handle the first event of each member's line.
 
         It waits for the turns. A turn that waits for a person is not over: its message stays the oldest of its mailbox,
-        and later ones wait. Events do not wait for one another so.
+        and later ones wait. Events do not wait for one another so. If nothing is over after that, but a turn has sent
+        a message before it began to wait, that is delivered as well.
 
         Returns:
-            How many messages are over, and how many events moved on.
+            How many messages are over, and how many events moved on. 0 means that nothing can move any more, until a
+            person answers, time passes, or something is sent or posted.
         """
+        tried: set[str] = set()
+        while True:
+            moved, fresh = await self._passed(tried)
+            if moved or not fresh:
+                return moved
+            tried |= fresh
+
+    async def _passed(self, tried: set[str]) -> tuple[int, set[str]]:
+        """Deliver and resume what was not tried yet; returns how much moved, and what was tried now."""
         await self._upkeep.run()
         replies = await self._replies()
-        heads = {thread_of(letter.message.to_id): letter async for letter in self._heads()}
-        resumed = [self._resumed(scope, found, heads.pop(scope.thread or "", None)) for scope, found in replies.items()]
-        delivered = [self._delivered(letter) for letter in heads.values()]
-        events, *done = await asyncio.gather(self._events.run(), *resumed, *delivered)
-        return events + sum(done)
+        heads = {thread_of(each.message.to_id): each async for each in self._heads()}
+        fresh, todo = set[str](), list[Awaitable[bool]]()
+        for scope, found in replies.items():
+            letter, name = heads.pop(scope.thread or "", None), f"{scope.thread}: {sorted(found)}"
+            if name not in tried:
+                fresh.add(name)
+                todo.append(self._resumed(scope, found, letter))
+        for letter in heads.values():
+            if letter.message.id not in tried:
+                fresh.add(letter.message.id)
+                todo.append(self._delivered(letter))
+        events, *done = await asyncio.gather(self._events.run(), *todo)
+        return events + sum(done), fresh
 
     async def _replies(self) -> dict[Scope, dict[str, Reply]]:
         """The threads with a turn that waits for a reply (A4) and can be resumed, with the replies to its pauses.
