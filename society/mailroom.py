@@ -32,7 +32,7 @@ from .brief import Language, TaskBrief
 from .consent import CONSENT, answer_of, is_question
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of, contact_words
 from .delivery import delivered, quoted
-from .failures import failed, failure_text, is_failure, not_resumed, stuck
+from .failures import circle_text, failed, failure_text, is_failure, not_resumed, stuck
 from .lifecycle import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, terminated
 from .lives import below, report_done, write_lives
 from .mail import (
@@ -451,6 +451,22 @@ class Mailroom(MessageRules):
             set_state(tx, self.config.id, message_id, "handled")
 
         await self._announcing.transact(work)
+
+    async def letters(self, message_ids: Sequence[str]) -> list[Letter]:
+        """The messages with these ids, in the order in which they were sent. Ids of no message are left out."""
+        read = items("message_ids", message_ids, str)
+
+        def work(tx: Transaction) -> list[Letter]:
+            found = (letter_of(tx, self.config.id, each) for each in read)
+            return [each for each in found if each is not None]
+
+        found = await self._database.read(work)
+        return sorted(found, key=lambda each: (str(each.message.timestamp), each.message.id))
+
+    async def circle_text(self, letter: Letter) -> str:
+        """What the sender of a message is told in place of a reply if its receiver waits for the sender itself."""
+        language: Language = await self._database.read(lambda tx: self._language(tx, letter.message.from_id))
+        return circle_text(letter, language)
 
     async def returned(self, message_id: str) -> None:
         """Let a reply wait again that was taken for a turn which can never read it. It begins a turn of its own."""

@@ -211,6 +211,41 @@ async def test_a_turn_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("A4")
+@pytest.mark.parametrize("ring", [("cro", "coo"), ("cro", "coo", "cfo")])
+async def test_members_that_wait_for_each_other_in_a_circle_go_on(tmp_path: Path, ring: tuple[str, ...]) -> None:
+    after = dict(zip(ring, (*ring[1:], ring[0]), strict=True))
+    told: list[str] = []
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        me = next((each for each in ring if f"You are {each}." in call.text), None)
+        if me is None:
+            return {"reply": "Fine."}
+        if "You called" in call.text:
+            told.append(call.text)
+            return {"result": "Done."}
+        if "Ask." in str(call.fields["message"]):
+            return {"result": "", **calls(("request_role", {"to": after[me], "content": "How many?", "reason": "So."}))}
+        if "How many?" not in str(call.fields["message"]):
+            return {"result": "Noted."}
+        asker = next(each for each in ring if after[each] == me)
+        return {"result": "", **calls(("send_message", {"to": asker, "content": "Seven.", "reason": "You asked."}))}
+
+    clock = VirtualClock()
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy], "clock": clock}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await enlisted(agent, *ring)
+        for each in ring:
+            await agent.society.contacts.add(each, Contact(id=after[each], role="Other"))
+            await agent.society.send("root", each, "Ask.")
+        await all_delivered(agent)
+        assert await agent.society.waiting() == []
+        assert clock.now() == VirtualClock().now()
+    refused = [each for each in told if "waits for your reply, directly or through others" in each]
+    assert len(refused) == 1
+    assert sum("]\nSeven." in each for each in told) >= len(ring) - 1
+
+
+@pytest.mark.requirement("A4")
 async def test_an_agent_that_was_restarted_brings_a_reply_to_a_member_that_waits_once(tmp_path: Path) -> None:
     asks = ("request_role", {"to": "coo", "content": "How many orders?", "reason": "For the report.", "seconds": 600})
     begun: list[str] = []
