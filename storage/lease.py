@@ -36,8 +36,8 @@ RETIRED: Final = ""
 """The key of the row with the highest epoch of all retired keys. No lease has this key."""
 
 HIGHEST: Final = f"COALESCE((SELECT epoch FROM wa_epoch WHERE key='{RETIRED}'), 0)"
-_RAISE = f"""INSERT INTO wa_epoch(key, epoch) VALUES('{RETIRED}', ?) ON CONFLICT(key) DO UPDATE
-             SET epoch=CASE WHEN excluded.epoch > wa_epoch.epoch THEN excluded.epoch ELSE wa_epoch.epoch END"""
+_RAISE = """INSERT INTO wa_epoch(key, epoch) VALUES(?, ?) ON CONFLICT(key) DO UPDATE
+            SET epoch=CASE WHEN excluded.epoch > wa_epoch.epoch THEN excluded.epoch ELSE wa_epoch.epoch END"""
 _EPOCH = "SELECT epoch FROM wa_epoch WHERE key=?"
 _DELETE = "DELETE FROM wa_epoch WHERE key=?"
 MAX_DELAY_SECONDS: Final = 1.0  # seconds after which a part is written if no commit has written it
@@ -254,7 +254,7 @@ class Lease:
             LeaseLost: Another owner took over `key`.
         """
         self.verify(transaction)
-        transaction.execute(_RAISE, (self.epoch,))
+        transaction.execute(_RAISE, (RETIRED, self.epoch))
         transaction.execute(_DELETE, (self.key,))
 
 
@@ -383,6 +383,23 @@ class Leases:
         asked = frozenset(keys)
         here = frozenset(key for key in asked if (queue := self._queues.get(key)) is not None and queue.locked())
         return here | await self._locks.owned(asked - here)
+
+    async def epoch(self, key: str) -> int:
+        """Return the epoch of a key; 0 if it has none.
+
+        Raises:
+            StorageUnavailable: The database cannot be read.
+        """
+        rows = await self._database.read(lambda tx: tx.execute(_EPOCH, (key,)))
+        return int(rows[0][0]) if rows else 0
+
+    async def raise_epoch(self, key: str, epoch: int) -> None:
+        """Raise the epoch of a key that is never owned; one that is higher already stays.
+
+        Raises:
+            StorageUnavailable: The database cannot be written.
+        """
+        await self._database.transact(lambda tx: tx.execute(_RAISE, (key, epoch)))
 
     async def lost(self, lease: Lease) -> bool:
         """Whether the lock of a lease that is held here is gone, as on Postgres with its connection.

@@ -7,7 +7,7 @@
 from .address import PATH, Address, HttpOptions
 from .http_server import accepted_names, application, serve_http, serving_pages
 from .logs import RequestLog, quiet_logs
-from .service import Operated, Service, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
+from .service import Operated, Service, Session, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
 from .stdio_server import Received, Sent, exchange_messages, serve_stdio
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "RequestLog",
     "Sent",
     "Service",
+    "Session",
     "Tokens",
     "ToolSpec",
     "accepted_names",

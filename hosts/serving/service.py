@@ -27,6 +27,21 @@ from .logs import log
 G = TypeVar("G")
 
 
+@dataclass(frozen=True, slots=True)
+class Session(Generic[G]):
+    """A session that a token began.
+
+    Attributes:
+        grant: The grant of the token.
+        key: Names the token; neither the token nor a session can be made from it.
+        began: When it began, in milliseconds since 1970.
+    """
+
+    grant: G
+    key: str
+    began: int
+
+
 class Tokens(Generic[G]):
     """The bearer tokens that a server accepts, and the grant of each.
 
@@ -68,25 +83,25 @@ class Tokens(Generic[G]):
         made._grants = {digest: change(grant) for digest, grant in self._grants.items()}
         return made
 
-    def session(self, token: str, *, expires: int) -> str:
-        """Return a value for a cookie that `grant_of_session` accepts in place of the token, also after a restart.
+    def session(self, token: str, *, began: int) -> str:
+        """Return a value for a cookie that `session_of` accepts in place of the token, also after a restart.
 
         Args:
             token: The token. It cannot be found from the value.
-            expires: When the session ends, in seconds since 1970.
+            began: When the session begins, in milliseconds since 1970.
         """
-        return f"{expires}.{_signature(hashlib.sha256(token.encode()).hexdigest(), expires)}"
+        return f"{began}.{_signature(hashlib.sha256(token.encode()).hexdigest(), str(began))}"
 
-    def grant_of_session(self, session: str, *, now: float) -> G | None:
-        """Return the grant of a session that has not ended and whose token is still accepted; None otherwise."""
-        expires, _, given = session.partition(".")
-        if not (expires.isascii() and expires.isdigit() and len(expires) < 12 and now < int(expires)):
+    def session_of(self, value: str) -> Session[G] | None:
+        """Return the session of a value from `session` whose token is still accepted; None for any other value."""
+        began, _, given = value.partition(".")
+        if not (began.isascii() and began.isdigit() and len(began) < 15):
             return None
         signature = given.encode("utf-8", "replace")
         matching = [
-            grant
+            Session(grant, _signature(digest, "session"), int(began))
             for digest, grant in self._grants.items()
-            if hmac.compare_digest(_signature(digest, int(expires)).encode(), signature)
+            if hmac.compare_digest(_signature(digest, began).encode(), signature)
         ]
         return matching[0] if matching else None
 
@@ -95,8 +110,8 @@ class Tokens(Generic[G]):
         return None if access is None else self._grants.get(access.client_id)
 
 
-def _signature(digest: str, expires: int) -> str:
-    return hmac.new(digest.encode(), str(expires).encode(), hashlib.sha256).hexdigest()
+def _signature(digest: str, text: str) -> str:
+    return hmac.new(digest.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def read_token_file(path: Path, grant: G, *, entry: Callable[[dict[str, Any]], G], example: str) -> Tokens[G]:

@@ -33,7 +33,8 @@ from .console import console_routes
 from .errors import HttpRefused, error_response, internal
 from .openai import openai_routes
 from .routes import ENDPOINTS, Endpoint, openapi
-from .security import LOOPBACK, SESSION_COOKIE, SESSION_SECONDS, Guard, Login, grant_of
+from .security import LOOPBACK, Guard, Login, grant_of
+from .sessions import Sessions
 from .turns import Failed, WebCall, failed, follow_turn, run_turn, turn_response, wants_stream
 
 MAX_BODY_BYTES: Final = 4 << 20
@@ -85,11 +86,12 @@ class WebApp:
                 "a web app must know who calls it",
                 remedy="pass `login`, a function that returns the account of a request, or `tokens`",
             )
-        self._login, self._tokens, self._grant = login, tokens, grant
+        self._login, self._grant = login, grant
         self.workspace = agents.workspace if isinstance(agents, WorldAgent) else None
         self.console = console
         self._owned = not isinstance(agents, Sidecar)
         self.parts = agents.parts if isinstance(agents, Sidecar) else _parts(agents, limits or Limits())
+        self._sessions = None if tokens is None else Sessions(tokens, self.parts.agents)
         if names is None and login is None and tokens is None:
             names = LOOPBACK
         middleware = [Middleware(Guard, origins=origins, names=names)]
@@ -133,12 +135,12 @@ class WebApp:
         Raises:
             HttpRefused: The sender is unknown.
         """
-        if self._tokens is None and self._login is None:
+        if self._sessions is None and self._login is None:
             assert self._grant is not None, "the constructor requires one of the three"
             return self._grant
         if not hasattr(request.state, "grant"):
             request.state.grant = await grant_of(
-                request, tokens=self._tokens, login=self._login, workspace=self.workspace
+                request, sessions=self._sessions, login=self._login, workspace=self.workspace
             )
         found: Grant = request.state.grant
         return found
@@ -162,6 +164,8 @@ class WebApp:
         if isinstance(arguments, ThreadArguments):
             arguments = arguments.model_copy(update={"thread": grant.own_thread(arguments.thread)})
         caller = grant.caller(arguments.workspace, arguments.account)
+        if self._sessions is not None:
+            await self._sessions.check(request, caller.workspace)
         facts = CallFacts(workspace=caller.workspace)
         if isinstance(arguments, ThreadArguments):
             check_thread(grant, arguments.thread)
@@ -264,25 +268,18 @@ class WebApp:
     async def _log_in(self, request: Request) -> Response:
         """Exchange a token for a session cookie, so that a page need not keep the token."""
         body = await _body(request)
-        token = body.get("token")
-        access = await self._tokens.verify_token(token) if self._tokens and isinstance(token, str) else None
-        if access is None or self._tokens is None:
-            raise HttpRefused(401, "invalid_token", "the token is not accepted", "send one that this server accepts")
-        assert isinstance(token, str)
-        response = JSONResponse({"contract": 1, "logged_in": True})
-        session = self._tokens.session(token, expires=int(time.time()) + SESSION_SECONDS)
-        path = request.scope.get("root_path") or "/"
-        # Behind a proxy that ends TLS, only the page's origin may tell.
-        secure = "https" in (request.url.scheme, request.headers.get("origin", "").partition(":")[0])
-        response.set_cookie(
-            SESSION_COOKIE, session, max_age=SESSION_SECONDS, path=path, httponly=True, samesite="strict", secure=secure
-        )
-        return response
+        if self._sessions is None:
+            raise HttpRefused(
+                401, "invalid_token", "the token is not accepted", "log in to the app that has these pages"
+            )
+        return await self._sessions.log_in(request, body.get("token"))
 
     async def _log_out(self, request: Request) -> Response:
-        response = JSONResponse({"contract": 1, "logged_in": False})
-        response.delete_cookie(SESSION_COOKIE, path=request.scope.get("root_path") or "/", samesite="strict")
-        return response
+        """End the sessions of the caller's token."""
+        body = await _body(request)
+        if self._sessions is None:
+            return JSONResponse({"contract": 1, "logged_in": False})
+        return await self._sessions.log_out(request, body.get("workspace"))
 
     async def _attach(self, request: Request) -> Response:
         """Store the body of the request, to attach to a message later."""

@@ -91,10 +91,24 @@ class HttpRefused(Exception):
             scope: The request, if no endpoint answers it: clients of OpenAI's API get its error object.
         """
         headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        if "retry_after" in self.record:
+            headers["Retry-After"] = str(self.record["retry_after"])
         content = {"contract": 1, "error": self.record}
         if scope is not None and scope["path"].removeprefix(scope.get("root_path", "")).startswith("/v1/"):
             content, headers["x-should-retry"] = openai_error(self.record, self.status), "false"
         return JSONResponse(content, status_code=self.status, headers=headers)
+
+
+def not_logged_in(*, accepts_tokens: bool) -> HttpRefused:
+    """Return the refusal of a request whose sender is unknown."""
+    token_remedy = "log in, or send the header `Authorization: Bearer TOKEN` with a token that this server accepts"
+    return HttpRefused(
+        401,
+        "not_logged_in",
+        "the request does not say who sends it",
+        token_remedy if accepts_tokens else "log in to the app that has these pages, then try again",
+        accepts_tokens=accepts_tokens,
+    )
 
 
 def internal(turn_id: str | None = None) -> Refused:

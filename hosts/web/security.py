@@ -8,7 +8,6 @@ kept in histories and logs.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeAlias
 
@@ -18,15 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import InvalidArgument
 from ..service.call import Grant
-from ..serving import Tokens
-from .errors import HttpRefused
+from .errors import HttpRefused, not_logged_in
+from .sessions import SESSION_COOKIE, Sessions
 
 Login: TypeAlias = Callable[[Request], "str | Grant | Awaitable[str | Grant | None] | None"]
 """Says who sends a request: the id of an account, which then reaches its own threads; a `Grant`; or None for a request
 of a person who is not logged in."""
 
-SESSION_COOKIE: Final = "worldagent_session"
-SESSION_SECONDS: Final = 12 * 3600
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _SECRET_NAMES: Final = frozenset(
@@ -115,14 +112,12 @@ def _without_port(host: str) -> str:
     return name if port.isdigit() else host
 
 
-async def grant_of(
-    request: Request, *, tokens: Tokens[Grant] | None, login: Login | None, workspace: str | None
-) -> Grant:
+async def grant_of(request: Request, *, sessions: Sessions | None, login: Login | None, workspace: str | None) -> Grant:
     """Return what the sender of a request can use.
 
     Args:
         request: The request.
-        tokens: The tokens that are accepted; None accepts none.
+        sessions: The tokens that are accepted, and their sessions; None accepts none.
         login: The hook of the host; None: there is none.
         workspace: The workspace of an account that `login` returns; None if the app serves several.
 
@@ -132,22 +127,15 @@ async def grant_of(
     """
     found: str | Grant | None = None
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if tokens is not None and scheme.lower() == "bearer":
-        found = tokens.grant_of(await tokens.verify_token(token.strip()))
-    elif tokens is not None and SESSION_COOKIE in request.cookies:
-        found = tokens.grant_of_session(request.cookies[SESSION_COOKIE], now=time.time())
+    if sessions is not None and scheme.lower() == "bearer":
+        found = sessions.tokens.grant_of(await sessions.tokens.verify_token(token.strip()))
+    elif sessions is not None:
+        found = sessions.grant_of(request)
     if found is None and login is not None:
         answer = login(request)
         found = await answer if inspect.isawaitable(answer) else answer
     if found is None:
-        token_remedy = "log in, or send the header `Authorization: Bearer TOKEN` with a token that this server accepts"
-        raise HttpRefused(
-            401,
-            "not_logged_in",
-            "the request does not say who sends it",
-            "log in to the app that has these pages, then try again" if tokens is None else token_remedy,
-            accepts_tokens=tokens is not None,
-        )
+        raise not_logged_in(accepts_tokens=sessions is not None)
     if isinstance(found, Grant):
         return found
     if workspace is None:

@@ -174,3 +174,11 @@ async def test_next_owner_reads_again(leases: Leases, database: Database, tmp_pa
                 raise ZeroDivisionError
     async with leases.hold("t", wait=0, read=reading("new")) as lease:
         assert lease.known == {str: "new"}
+
+
+async def test_the_epoch_of_a_key_that_is_never_owned_only_rises(leases: Leases) -> None:
+    assert await leases.epoch("mark") == 0
+    for given, found in ((7, 7), (5, 7), (1_800_000_000_000, 1_800_000_000_000)):
+        await leases.raise_epoch("mark", given)
+        assert await leases.epoch("mark") == found
+    assert await leases.epoch("other") == 0

@@ -84,7 +84,7 @@ function login(error) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     try { await call("POST", "login", { token: token.value }); await begin(); }
-    catch (error) { problem.textContent = error.record?.problem ?? String(error); }
+    catch (error) { problem.textContent = error.message; }
   });
   view.replaceChildren(form);
   token.focus();

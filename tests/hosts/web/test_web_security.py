@@ -1,5 +1,7 @@
 """Who can call the web app, and which requests it refuses whoever calls."""
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +67,76 @@ async def test_a_page_logs_in_with_a_token_once_and_out_again(tmp_path: Path) ->
         assert (await client.get("/me")).json()["account"] == "ana"
         assert (await client.post("/logout")).status_code == 200
         assert code(await client.get("/me")) == (401, "not_logged_in")
-        client.cookies.set("worldagent_session", "99999999999.0000")
-        assert code(await client.get("/me")) == (401, "not_logged_in")
+        for value in ("99999999999.0000", "999999999999999999.0", f"{cookie.partition('.')[0][-13:]}.0000", "."):
+            client.cookies.set("worldagent_session", value)
+            assert code(await client.get("/me")) == (401, "not_logged_in")
         behind_tls = {"Origin": f"https://{client.base_url.netloc.decode()}"}  # of a proxy that ends it
         response = await client.post("/login", json={"token": "secret-of-ana"}, headers=behind_tls)
         assert "Secure" in response.headers["set-cookie"]
+
+
+async def session_of(client: Any, token: str = "secret-of-ana") -> dict[str, str]:
+    """Log in; gives the cookie as a header."""
+    response = await client.post("/login", json={"token": token})
+    client.cookies.clear()
+    return {"Cookie": response.headers["set-cookie"].partition(";")[0]}
+
+
+async def test_logging_out_ends_the_sessions_of_the_token_in_every_process(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"login": None, "tokens": TOKENS}
+    async with web(tmp_path, answering(), **more) as client, web(tmp_path, answering(), **more) as elsewhere:
+        ana, phone, operator = [await session_of(client, f"secret-of-{name}") for name in ("ana", "ana", "all")]
+        assert (await elsewhere.get("/me", headers=ana)).status_code == 200
+        assert (await client.post("/logout", headers=ana)).status_code == 200
+        for path in ("/me", "/threads", "/v1/models"):
+            assert code(await client.get(path, headers=ana)) == (401, "not_logged_in"), path
+        for one in (client, elsewhere):
+            for ended in (ana, phone):
+                assert code(await one.get("/threads", headers=ended)) == (401, "not_logged_in")
+            assert (await one.get("/threads?workspace=novel", headers=operator)).status_code == 200
+            assert (await one.get("/threads", headers=await session_of(one))).status_code == 200
+            assert (await one.get("/me", headers={"Authorization": "Bearer secret-of-ana"})).status_code == 200
+        assert (await elsewhere.post("/logout", headers=operator)).status_code == 200
+    async with web(tmp_path, answering(), **more) as later:
+        assert code(await later.get("/threads", headers=ana)) == (401, "not_logged_in")
+        assert code(await later.get("/me?workspace=novel", headers=operator)) == (401, "not_logged_in")
+
+
+async def test_a_session_ends_after_its_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with web(tmp_path, answering(), login=None, tokens=TOKENS) as client:
+        cookie, clock = await session_of(client), [time.time_ns()]
+        monkeypatch.setattr("worldagent.hosts.web.sessions.time_ns", lambda: clock[0])
+        for hours, status in ((11.9, 200), (0.2, 401)):
+            clock[0] += int(hours * 3600 * 10**9)
+            assert (await client.get("/me", headers=cookie)).status_code == status
+
+
+async def test_wrong_tokens_of_an_address_wait_longer_and_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("worldagent.hosts.web.sessions.monotonic", lambda: clock[0])
+    async with web(tmp_path, answering(), login=None, tokens=TOKENS) as client:
+
+        async def tried(token: str = "wrong") -> int:
+            refused = await client.post("/login", json={"token": token})
+            if refused.status_code == 429:
+                assert code(refused) == (429, "too_many_logins")
+                return int(refused.headers["retry-after"])
+            assert refused.status_code == (200 if token == "secret-of-ana" else 401)
+            return 0
+
+        assert await asyncio.gather(*(tried() for _ in range(20))) == [0] * 5 + [1] * 15
+        waits: list[int] = []
+        for _ in range(8):
+            waits.append(await tried("secret-of-ana"))  # a right one does not come through either
+            clock[0] += waits[-1]
+            assert await tried() == 0
+        assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+        clock[0] += 60
+        assert await tried("secret-of-ana") == 0
+        clock[0] += 600
+        assert [await tried() for _ in range(6)] == [0, 0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
