@@ -16,7 +16,7 @@ from ..harness import CallContext, Function, flow
 from ..mcp_client import HttpHost, StdioHost
 from ..memory import Message, thread_key
 from ..role_resolution import Role, RoleResolver, RoleSource, RoleStore
-from ..role_resolution.role import check_role, refuses_texts
+from ..role_resolution.role import check_applies, check_role, refuses_texts
 from ..storage import Storage
 from .runtime import RunnerParts, TurnRunner
 from .settings import Settings
@@ -217,10 +217,9 @@ class ThreadRole:
             RoleInvalid, RoleTooLong, InvalidArgument: `role` is invalid or too long, or `ttl` is invalid.
             AgentClosed: The agent is not open.
         """
-        parts = self._runner.parts
-        parts.resolver.threads.set(
-            self._thread, check_role(role), parts.settings.thread_role_ttl if ttl is None else ttl
-        )
+        parts, checked = self._runner.parts, check_role(role)
+        check_applies(checked, parts.engine.services.signatures)
+        parts.resolver.threads.set(self._thread, checked, parts.settings.thread_role_ttl if ttl is None else ttl)
 
     def get(self) -> Role | None:
         """Return the role that applies to the thread's next turn, if this process has set one.

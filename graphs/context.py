@@ -110,6 +110,12 @@ class Services:
     approver: Approver | None = None
     callbacks: tuple[object, ...] = ()
 
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """The names of all Signatures of the agent, which a role can name."""
+        entries = [shape.entry.__name__ for shape in self.shapes.shapes.values() if shape.entry is not None]
+        return tuple(dict.fromkeys((*self.predictors.names, *entries, *self.registry.workers)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnContext:

@@ -196,7 +196,7 @@ async def task(
     found = services.shapes.get(shape)
     checked = found.check_params(params)
     entries, others = found.names_for(checked, services.shapes)
-    resolved = services.resolver.resolve_call(role, entry=entries, signatures=others)
+    resolved = services.resolver.resolve_call(role, entry=entries, signatures=others, known=services.signatures)
     return await dispatched(Dispatched(shape=found, role=resolved), checked, ctx.calls, key=key)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ..core import Clock, Scope, SystemClock, Tier
 from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
 from .keys import RoleKey
-from .role import NO_ROLE, ROLE_LIMIT, Policy, ResolvedRole, Role, active_tiers, check_length, compose
+from .role import NO_ROLE, ROLE_LIMIT, Policy, ResolvedRole, Role, active_tiers, check_applies, check_length, compose
 from .sources import CachedRoleStore, RoleSource, RoleStore, ThreadRoles
 
 OnUnavailable = Literal["fail", "skip"]
@@ -149,6 +149,7 @@ class RoleResolver:
         signatures: Iterable[str] = (),
         turn: str | None = None,
         tiers: Collection[Tier] | None = None,
+        known: Collection[str] | None = None,
     ) -> Resolution:
         """Ask all tiers at once and compose their roles (R3).
 
@@ -159,8 +160,10 @@ class RoleResolver:
             signatures: The names of the turn's other Signatures.
             turn: The turn that is resumed; None for a new one.
             tiers: The tiers that count, besides that of the call; None is all of them.
+            known: The names of all Signatures of the agent, which `applies_to` is checked against; None checks nothing.
 
         Raises:
+            RoleInvalid: `applies_to` of a role names no Signature of the agent, or no predictor of the turn's module.
             RoleSourceUnavailable: A source failed or was late, and `on_unavailable` is `fail`.
             RoleSourceInvalid: A source returned something that is not a role, and `on_unavailable` is `fail`.
             HostForbidden: A role host refuses the token or a scope. It is raised whatever `on_unavailable` is.
@@ -171,20 +174,33 @@ class RoleResolver:
             roles = {tier: role for tier, role in roles.items() if tier in (*tiers, Tier.CALL)}
         if not roles:
             return Resolution(NO_ROLE, skipped)
-        return Resolution(compose(roles, entry=entry, signatures=signatures, policy=self.options.policy), skipped)
+        resolved = compose(roles, entry=entry, signatures=signatures, policy=self.options.policy)
+        if known is not None:
+            for role in roles.values():
+                check_applies(role, known)
+        return Resolution(resolved, skipped)
 
     def resolve_call(
-        self, call: Role | None, *, entry: str | tuple[str, ...], signatures: Iterable[str] = ()
+        self,
+        call: Role | None,
+        *,
+        entry: str | tuple[str, ...],
+        signatures: Iterable[str] = (),
+        known: Collection[str] | None = None,
     ) -> ResolvedRole:
-        """Resolve only the call tier, for a dispatch inside a turn (T8).
+        """Resolve only the call tier, for a dispatch inside a turn (T8); see `resolve`.
 
         Raises:
             RoleTooLong: The role is over the limit.
+            RoleInvalid: As for `resolve`.
         """
         if call is None:
             return NO_ROLE
         check_length(call, Tier.CALL, self.options.limit)
-        return compose({Tier.CALL: call}, entry=entry, signatures=signatures, policy=self.options.policy)
+        resolved = compose({Tier.CALL: call}, entry=entry, signatures=signatures, policy=self.options.policy)
+        if known is not None:
+            check_applies(call, known)
+        return resolved
 
     async def explain(
         self, scope: Scope, *, call: Role | None, entry: str | tuple[str, ...], signatures: Iterable[str] = ()

@@ -6,7 +6,7 @@ The roles of several tiers are composed into one text per Signature, once, befor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import wraps
@@ -317,6 +317,27 @@ def _check_paths(roles: Iterable[Role], entries: tuple[str, ...], names: Iterabl
                         f"`applies_to` of the role {role.name!r} has {pattern!r}, but the module has no such predictor",
                         remedy=f"use {' or '.join(paths)}, or {entry} for the predictors that have its fields",
                     )
+
+
+def check_applies(role: Role, known: Collection[str]) -> None:
+    """Refuse a pattern of `applies_to` that fits no Signature, because it is usually misspelt.
+
+    A pattern with a predictor of a module, `SIGNATURE.PATH`, only needs the Signature; `compose` checks the rest.
+
+    Args:
+        role: The role.
+        known: The names of all Signatures of the agent.
+
+    Raises:
+        RoleInvalid: There is one; the text has the names.
+    """
+    for pattern in role.applies_to:
+        heads = {pattern, pattern.partition(".")[0]}
+        if not any(fnmatchcase(name, head) for name in known for head in heads):
+            raise RoleInvalid(
+                f"`applies_to` of the role {role.name!r} has {pattern!r}, but this agent has no such Signature",
+                remedy=f"use one of: {', '.join(sorted(known))}",
+            )
 
 
 def _applies(role: Role, signature: str, entries: tuple[str, ...]) -> bool:

@@ -370,7 +370,12 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             await _load(parts, work)
             scope = work.request.scope
             resolution = await parts.resolver.resolve(
-                scope, call=call, entry=entry, signatures=others, tiers=work.request.tiers
+                scope,
+                call=call,
+                entry=entry,
+                signatures=others,
+                tiers=work.request.tiers,
+                known=engine.services.signatures,
             )
             use = await parts.usage.open(turn_id, scope)
             await parts.starts.enter(turn_id)

@@ -68,7 +68,7 @@ async def test_applies_to_names_a_predictor_by_its_path(tmp_path: Path) -> None:
 async def test_applies_to_with_a_path_that_the_module_does_not_have_is_refused_before_anything_runs(
     tmp_path: Path, pattern: str
 ) -> None:
-    role = Role("r", "Be brief.", applies_to=("Other", pattern))
+    role = Role("r", "Be brief.", applies_to=("Converse", pattern))
     refused = pytest.raises(
         RoleInvalid, match=r"role 'r' has 'Answer\..*; use Answer\.draft or Answer\.answer\.predict, or "
     )

@@ -10,8 +10,9 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from support.databases import Engine, made, on_every_database, storage_of
-from worldagent import Role, Tier, WorldAgent
+from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Composed, Trigger
+from worldagent.core import Scope
 from worldagent.core.errors import (
     InvalidArgument,
     ModelUnavailable,
@@ -151,6 +152,37 @@ async def test_applies_to_is_respected(tmp_path: Path, applies_to: tuple[str, ..
     assert turn.result == ReviewResult(verdict="Weak.", summary="Short.")
     assert [call.role for call in lm.calls] == expected
     assert turn.role_tiers == ((Tier.CALL,) if any(expected) else ())
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize("pattern", ["Convers", "converse", "Conversation.predict", "revie*"])
+async def test_applies_to_without_a_signature_is_refused_before_anything_runs(tmp_path: Path, pattern: str) -> None:
+    role, refused = (
+        Role("r", "Be harsh.", applies_to=["Converse", pattern]),
+        pytest.raises(RoleInvalid, match="Converse"),
+    )
+
+    async def outer(params: Nothing, ctx: TaskContext) -> Nothing:
+        with refused:
+            await ctx.task("review", {"text": "one"}, role=role)
+        return params
+
+    async def of_thread(scope: Scope) -> Role:
+        return role
+
+    shapes, lm = [REVIEW, Shape("outer", Nothing, Nothing, outer)], ScriptedLM([])
+    async with scripted_agent(tmp_path / "1", lm, shapes=shapes) as agent:
+        thread = agent.thread("t")
+        with refused:
+            await thread.converse("Hi", role=role)
+        with refused:
+            thread.role.set(role)
+        assert await agent.threads() == ()
+        await thread.task("outer", {})
+    async with scripted_agent(tmp_path / "2", lm, roles=Roles(sources={Tier.THREAD: of_thread})) as agent:
+        with refused:
+            await agent.thread("t").converse("Hi")
+    assert lm.calls == []
 
 
 @pytest.mark.requirement("R9", "T8")
