@@ -159,7 +159,9 @@ class Settings(BaseSettings):
     echo: Literal["withhold", "allow", "fail"] = Field(
         default="withhold", description="what happens to a role that the model repeats"
     )
-    model_timeout: float = Field(default=120.0, gt=0, description="seconds that one model call can take")
+    model_timeout: float = Field(
+        default=120.0, gt=0, description="seconds that one model call can take, with all its tries"
+    )
     model_attempts: int = Field(default=3, ge=1, le=20, description="tries of a model call with a retryable error")
     model_backoff: float = Field(default=0.5, ge=0, description="seconds before the second try; doubles each time")
     thread_wait: float = Field(default=30.0, ge=0, description="seconds to wait for a thread that another turn owns")

@@ -93,22 +93,21 @@ class HostedEmbedder:
         """
         from .predictor import with_retries
 
-        return await with_retries(lambda: self._try(texts), self._options)
+        return await with_retries(lambda left: self._try(texts, left), self._options)
 
     async def aclose(self) -> None:
         """Release the connections."""
         await self._engine.aclose()
 
-    async def _try(self, texts: list[str]) -> list[list[float]]:
+    async def _try(self, texts: list[str], left: float) -> list[list[float]]:
         from dspy.clients.errors import wrap_error
         from dspy.lm15 import LM15Error
 
         from .engines.classification import classify
 
-        options = self._options
-        async with self._pace.place(options.timeout, backoff=options.backoff, model=self._model):
+        async with self._pace.place(left, backoff=self._options.backoff, model=self._model):
             try:
-                async with asyncio.timeout(options.timeout):
+                async with asyncio.timeout(left):
                     return self._read(await self._engine.embed(texts))
             except LM15Error as error:
                 wrapped = wrap_error(error, model=self._model)

@@ -588,19 +588,19 @@ class _ThreadEngine:
     async def _outcome(self, request: Request) -> tuple[Response | WorldAgentError, BaseException | None]:
         original: list[BaseException] = []
         try:
-            return await with_retries(lambda: self._sent(request, original), self._caller.options), None
+            return await with_retries(lambda left: self._sent(request, original, left), self._caller.options), None
         except WorldAgentError as error:
             return error, original[-1] if original else error
 
-    async def _sent(self, request: Request, original: list[BaseException]) -> Response:
+    async def _sent(self, request: Request, original: list[BaseException], left: float) -> Response:
         caller, connection = self._caller, self._caller.connection
         options, tracker = caller.options, CostTracker()
         failure: WorldAgentError | None = None
         context = dspy.context(usage_tracker=tracker, disable_history=True, callbacks=[], send_stream=None)
-        async with connection.pace.place(options.timeout, backoff=options.backoff, model=connection.name):
+        async with connection.pace.place(left, backoff=options.backoff, model=connection.name):
             try:
                 with context, sending(caller.headers):
-                    async with asyncio.timeout(options.timeout):
+                    async with asyncio.timeout(left):
                         response: Response = await connection.lm.acall(request, cache=False)
                         return response
             except Exception as error:  # every failure of a model gets its type

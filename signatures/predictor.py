@@ -71,7 +71,7 @@ class ModelOptions:
     """The options of model calls.
 
     Attributes:
-        timeout: Seconds that one call can take.
+        timeout: Seconds that one call can take with all its tries, besides waiting as long for a rate limit.
         attempts: How often a call is tried that failed for a temporary reason.
         backoff: Seconds before the second try; it doubles with each further one.
         echo: What happens to a role that the model repeats (R16).
@@ -398,6 +398,7 @@ class _Call(Hidden):
         self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
+        self._deadline = 0.0  # of the try, in whatever forms, by the clock of the loop
         self._emitted = ""
         self._argued: dict[int, str] = {}  # the arguments that were emitted, by the place of the call
         self._guard: EchoGuard | None = None
@@ -406,12 +407,18 @@ class _Call(Hidden):
             others = [text for value in inputs.values() for text in _texts(value)]
             self._guard = EchoGuard(role, others=[*others, *self._adapter.step_texts])
 
-    async def run(self) -> Answer:
+    async def run(self, left: float) -> Answer:
+        """Make one try.
+
+        Args:
+            left: The seconds that it can take, after it has waited that long at most for a rate limit.
+        """
         options, connection = self._caller.options, self._caller.connection
         name, waiting = connection.name, self._listener.waiting
         async with connection.pace.place(
-            options.timeout, backoff=options.backoff, model=name, waiting=lambda seconds: waiting(name, seconds)
+            left, backoff=options.backoff, model=name, waiting=lambda seconds: waiting(name, seconds)
         ):
+            self._deadline = asyncio.get_running_loop().time() + left
             return await self._ask_in_forms()
 
     def _adapter_now(self) -> RoleAdapter:
@@ -501,7 +508,7 @@ class _Call(Hidden):
         try:
             async with limit:
                 # A cancelled timer keeps its context until its time. Ours would keep the turn and its role.
-                Context().run(limit.reschedule, asyncio.get_running_loop().time() + options.timeout)
+                Context().run(limit.reschedule, self._deadline)
                 return await self._acall(usage)
         except asyncio.CancelledError:
             # The frames of the original hold the role. A new exception cancels just as well.
@@ -626,25 +633,34 @@ def _texts(value: Any) -> Iterator[str]:
             yield str(value)
 
 
-async def with_retries(run: Callable[[], Awaitable[T]], options: ModelOptions) -> T:
-    """Retry until it succeeds, fails permanently, or has used up its attempts. The pause doubles, with some jitter.
+async def with_retries(run: Callable[[float], Awaitable[T]], options: ModelOptions) -> T:
+    """Retry until it succeeds, fails permanently, or has used up its attempts or its time.
+
+    The pause doubles, with some jitter. All tries share the time of the call, so that one that hangs is not repeated.
 
     Args:
-        run: Makes one try.
-        options: The number of attempts and the pause.
+        run: Makes one try. It gets the seconds that are left.
+        options: The number of attempts, the pause and the time.
 
     Raises:
         WorldAgentError: The last error.
     """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + options.timeout
+    pause = 0.0
     for attempt in range(options.attempts):
         try:
-            return await run()
+            return await run(deadline - clock())
         except WorldAgentError as error:
             if attempt + 1 == options.attempts or not error.retryable or isinstance(error, RateLimitWait):
                 raise
-            limited = isinstance(error, ModelRateLimited)  # the rate limiter of the model makes the next try wait
-        pause = options.backoff * 2.0**attempt + random.uniform(0.0, options.backoff)
-        await asyncio.sleep(0.0 if limited else min(pause, _LONGEST_PAUSE))
+            if not isinstance(error, ModelRateLimited):  # the rate limiter of the model makes the next try wait
+                pause = options.backoff * 2.0**attempt + random.uniform(0.0, options.backoff)
+                pause = min(pause, _LONGEST_PAUSE)
+            if clock() + pause >= deadline:
+                raise
+        await asyncio.sleep(pause)
+        pause = 0.0
     raise AssertionError("retries end with an answer or an error")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dspy.lm15 import ServerError
 
 from support.agents import CRITIC, Muse, Said, Writing, answering, open_pauses, scripted_agent, shape
 from support.processes import eventually, others
@@ -248,3 +249,19 @@ async def test_the_time_limit_of_a_model_call_holds_below_a_handler(tmp_path: Pa
             await asyncio.wait_for(thread.task(where, {}), LIMIT)
         silent = False
         assert (await thread.resume()).result == Said(text="Fine.")
+
+
+@pytest.mark.requirement("T3")
+async def test_all_tries_of_a_model_call_share_its_time(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    def reply(call: ScriptedCall) -> Any:
+        tried.append(call.user)
+        return asyncio.Event().wait() if len(tried) != 2 else ServerError("down")
+
+    settings = {"model_timeout": 0.5, "model_attempts": 5}
+    async with scripted_agent(tmp_path, ScriptedLM(reply), settings=settings) as agent:
+        for number, tries in enumerate((1, 3)):
+            with pytest.raises(ModelTimeout, match=r"within 0\.5 s"):
+                await asyncio.wait_for(agent.thread(f"t{number}").converse("Hi"), LIMIT)
+            assert len(tried) == tries
