@@ -271,6 +271,12 @@ class McpServerUnavailable(HostError):
     retryable = True
 
 
+class ThreadUnavailable(HostError):
+    """The process cannot start a thread for a function or a module that is not async. It did not run."""
+
+    retryable = True
+
+
 class SearchUnavailable(HostError):
     """`web_search` has no search service, or cannot reach it."""
 

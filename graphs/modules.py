@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
 from anyio import CapacityLimiter
 from pydantic import PydanticUserError, TypeAdapter
 
 from ..core.errors import ResultInvalid
 from ..core.validation import json_of_value, read_value
-from ..harness.inside import Inside
+from ..harness.inside import run_on_thread
 from ..harness.journal import Frame, Step
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ async def run_module(
     with run.opened(turn.services.callbacks, hide=turn.hide_roles):
         if run.is_async:
             return await run.module.acall(**inputs)
-        work = Inside.on_thread(partial(run.module, **inputs))
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=CapacityLimiter(1))
+        return await run_on_thread(partial(run.module, **inputs), CapacityLimiter(1))
 
 
 class Outputs:

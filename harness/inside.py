@@ -12,7 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from ..core.errors import FunctionInvalid
+from anyio import CapacityLimiter, to_thread
+
+from ..core.errors import FunctionInvalid, ThreadUnavailable
 
 if TYPE_CHECKING:
     from .context import CallContext
@@ -210,3 +212,33 @@ class Inside:
             marks=tuple(sorted(ctx.gate.marks)),
             workers=ctx.caller.workers,
         )
+
+
+async def run_on_thread(work: Callable[[], T], limiter: CapacityLimiter) -> T:
+    """Run `work` on a thread as part of the running body. After a cancellation it runs on, and its result is dropped.
+
+    Args:
+        work: What to run.
+        limiter: How many threads run at once.
+
+    Raises:
+        ThreadUnavailable: The process cannot start a thread, so `work` did not begin.
+    """
+    begun: list[bool] = []
+    marked = Inside.on_thread(work)
+
+    def run() -> T:
+        begun.append(True)
+        return marked()
+
+    try:
+        return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
+    except (RuntimeError, MemoryError):
+        if begun:
+            raise
+    error = ThreadUnavailable(
+        "the process cannot start another thread, so a function that is not async did not run",
+        remedy="raise the process's limits of threads and memory, or make the function async; then try again",
+    )
+    error.unsent = ""
+    raise error

@@ -22,6 +22,7 @@ from ..core.errors import (
     ParamsInvalid,
     PauseExpired,
     ResultInvalid,
+    ThreadUnavailable,
     ToolNotAllowed,
     WorldAgentError,
 )
@@ -346,6 +347,9 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
                 return await without_exit(function.body(ctx, **given))
             try:
                 return await without_exit(function.body(ctx, **given) if function.context else function.body(**given))
+            except ThreadUnavailable as error:
+                error.unsent = ctx.path  # the call is simply repeated
+                raise
             finally:
                 ctx.frame.end()
 

@@ -16,7 +16,6 @@ from functools import partial, wraps
 from itertools import zip_longest
 from typing import Any, Final, overload
 
-import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
@@ -25,7 +24,7 @@ from ..core.errors import FunctionInvalid
 from ..core.events import Risk
 from .context import CallContext, ToolContext
 from .function import READ_ONLY, Body, Function, FunctionKind, params_model
-from .inside import Inside
+from .inside import run_on_thread
 from .limits import Limits, Retry
 from .schema import params_of
 from .yaml import near
@@ -353,9 +352,7 @@ def _on_a_thread(body: Plain) -> Body:
         except LookupError:
             pool = CapacityLimiter(_THREADS)
             _POOL.set(pool)
-        # A thread cannot be interrupted: after a cancellation the caller continues, and the result is dropped.
-        work = Inside.on_thread(partial(body, *placed, **named))
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=pool)
+        return await run_on_thread(partial(body, *placed, **named), pool)
 
     return run
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio._backends._asyncio import WorkerThread
 
 from support.agents import failure, scripted_agent, shape
 from support.steps import effects, flow_of, turns_of
-from worldagent.core.errors import FunctionInvalid, TaskFailed
+from worldagent.core.errors import FunctionInvalid, TaskFailed, ThreadUnavailable
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Worker, flow, tool
@@ -63,6 +64,36 @@ async def test_a_body_that_wants_the_process_to_end_fails_its_call_alone(tmp_pat
         assert isinstance(error, TaskFailed)
         assert RAISES[what].__name__ in error.problem
     assert [type(each) for each in originals] == [RAISES[what]] * 2
+
+
+async def test_a_body_without_a_thread_did_not_run_and_runs_when_the_turn_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    @tool(risk="write")
+    def put(text: str) -> str:
+        done.append(text)
+        if text == "raises":
+            raise RuntimeError("can't start new thread")
+        return text
+
+    async def handler(ctx: TaskContext) -> str:
+        return str(await ctx.call("put", {"text": "effect"}))
+
+    def exhausted(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[put], shapes=[shape(handler, "job")]) as agent:
+        with monkeypatch.context() as patched:
+            patched.setattr(WorkerThread, "start", exhausted)
+            with pytest.raises(ThreadUnavailable) as caught:
+                await agent.thread("t").task("job", {})
+        assert (caught.value.retryable, caught.value.__context__, done) == (True, None, [])
+        assert (await agent.thread("t").resume()).status == "done"
+        with pytest.raises(TaskFailed):  # an error of the body's own stays one
+            await agent.call("put", {"text": "raises"})
+    assert done == ["effect", "raises"]
 
 
 async def test_sys_exit_of_an_approver_does_not_end_the_process(tmp_path: Path) -> None:
