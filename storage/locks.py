@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import os
 import sqlite3
 from pathlib import Path
 from typing import Protocol
@@ -14,13 +16,29 @@ from ..core.errors import HostError, StorageInvalid, StorageUnavailable
 
 _WRITABLE = "make its folder and files writable for this user, or use another home"
 _RESTORE = "restore the file from a copy, move it away, or use another home"
+_DESCRIPTORS = "raise the limit of open files (`ulimit -n`), or run fewer agents in a process; then try again"
+_A_FILE = "name a folder; a part of this path is a file"
+_SPACE = "free space on its disk"
+_SYSTEM_REMEDIES = {
+    errno.EMFILE: _DESCRIPTORS,
+    errno.ENFILE: _DESCRIPTORS,
+    errno.ENOTDIR: _A_FILE,
+    errno.EEXIST: _A_FILE,  # what creating the folder fails with
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EROFS: "use a home on a disk that can be written",
+    errno.ENAMETOOLONG: "use a home with a shorter path",
+    errno.ELOOP: "use a home whose links lead to a folder",
+    errno.EIO: "check its disk, and that it is a local one",
+}
+"""What to do about an error of the system; about all others make it writable."""
 _REMEDIES = {
     sqlite3.SQLITE_PERM: _WRITABLE,
     sqlite3.SQLITE_READONLY: _WRITABLE,
     sqlite3.SQLITE_CANTOPEN: _WRITABLE,
     sqlite3.SQLITE_BUSY: "end the process that holds it, or try again when that is done",
     sqlite3.SQLITE_LOCKED: "end the process that holds it, or try again when that is done",
-    sqlite3.SQLITE_FULL: "free space on its disk",
+    sqlite3.SQLITE_FULL: _SPACE,
     sqlite3.SQLITE_IOERR: "check its disk, and that it is a local one",
     sqlite3.SQLITE_PROTOCOL: "put the home on a local disk",
     sqlite3.SQLITE_NOLFS: "put the home on a file system for large files",
@@ -38,6 +56,8 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
     primary = code & 0xFF
     if primary in _INVALID:
         return StorageInvalid(f"file {str(path)!r} is not a valid SQLite database ({error})", remedy=_RESTORE)
+    if primary == sqlite3.SQLITE_CANTOPEN and (cause := _cause(path)) is not None:
+        return from_system(cause, path)
     if primary in _REMEDIES:
         return StorageUnavailable(f"database {str(path)!r} failed ({error})", remedy=_REMEDIES[primary])
     return None
@@ -62,7 +82,20 @@ def not_text(path: Path) -> StorageInvalid:
 def from_system(error: OSError, path: Path) -> StorageUnavailable:
     """The error for a folder or file that the system cannot open or write."""
     reason = error.strerror or type(error).__name__
-    return StorageUnavailable(f"{str(path)!r} cannot be used ({reason})", remedy=_WRITABLE)
+    remedy = _SYSTEM_REMEDIES.get(error.errno or 0, _WRITABLE)
+    return StorageUnavailable(f"{str(path)!r} cannot be used ({reason})", remedy=remedy)
+
+
+def _cause(path: Path) -> OSError | None:
+    """Why SQLite could not open a file, which it does not say. The file itself is not opened: see `_connect_writer`."""
+    try:
+        os.close(os.open(path.parent, os.O_RDONLY))
+        os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error
+    return None
 
 
 class HeldLock(Protocol):

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import resource
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -131,6 +133,31 @@ async def test_full_disk_is_named_and_earlier_rows_stay(database: Database) -> N
     with pytest.raises(StorageUnavailable, match=r"agent\.db' failed \(database or disk is full\); free space"):
         await database.transact(fill)
     assert await database.read(texts) == ["before"]
+
+
+async def test_remedy_is_that_of_the_systems_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    long = tmp_path / ("x" * 300)
+    for path, remedy in (
+        (file / "agent.db", "a part of this path is a file"),
+        (file / "home" / "agent.db", "a part of this path is a file"),
+        (long / "agent.db", "shorter path"),
+    ):
+        with pytest.raises(StorageUnavailable, match="cannot be used") as caught:
+            await Database.at(path, schemas=[NOTES])
+        assert remedy in caught.value.remedy
+    await (await Database.at(tmp_path / "home" / "agent.db", schemas=[NOTES])).aclose()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(StorageUnavailable, match="cannot be used") as caught:
+            await Database.at(tmp_path / "home" / "agent.db", schemas=[NOTES])
+    assert "ulimit -n" in caught.value.remedy
 
 
 async def test_damaged_schema_is_a_typed_error(tmp_path: Path) -> None:
