@@ -27,6 +27,7 @@ from ...core.errors import (
     WorldAgentError,
 )
 from ..calling import Unfit
+from .costs import duration
 
 
 class PromptTooLong(lm15.ContextLengthError):
@@ -148,7 +149,7 @@ def _fixed(kind: _Kind, problem: str, remedy: str) -> _Make:
 
 def _rate_limited(model: str, error: BaseException) -> WorldAgentError:
     seconds = _number(getattr(error, "retry_after", None))
-    wait = "wait" if seconds is None else f"wait {seconds:g} seconds"
+    wait = "wait" if seconds is None else f"wait {duration(seconds)}"
     problem = f"the model {model!r} is rate limited ({_answer(error)})"
     return ModelRateLimited(problem, remedy=f"{wait} and try again", retry_after=seconds)
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -25,6 +26,18 @@ from ...core.errors import ModelRateLimited
 
 MAX_DELAY_SECONDS: Final = 60.0  # seconds between two tries if the service does not name a time
 
+LONGEST_HOLD_SECONDS: Final = 300.0
+"""How long calls are held back at most, however long a service names: then one call asks whether it still refuses."""
+
+
+def duration(seconds: float) -> str:
+    """A duration for a person: `90 seconds`, `5 minutes`, `1 hour`."""
+    for size, unit in ((3600, "hour"), (60, "minute")):
+        if seconds >= 2 * size or seconds == size:
+            number = math.ceil(seconds / size)
+            return f"{number} {unit}{'s' if number > 1 else ''}"
+    return f"{seconds:.3g} second{'' if seconds == 1 else 's'}"
+
 
 class RateLimitWait(ModelRateLimited):
     """A call waited as long as it could, and was not made."""
@@ -33,8 +46,8 @@ class RateLimitWait(ModelRateLimited):
 class RateLimiter:
     """Delays the calls of one model after a refusal.
 
-    No call is made before the time that the service names, or before a growing delay if it names none. Then one call
-    goes first, and the others follow after it succeeds.
+    No call is made before the time that the service names, at most `LONGEST_HOLD_SECONDS`, or before a growing delay if
+    it names none. Then one call goes first, and the others follow after it succeeds.
 
     Args:
         clock: Tells the time.
@@ -86,7 +99,7 @@ class RateLimiter:
             due = max(self._until, now)
             if due > deadline or now >= deadline:
                 seconds = due - now
-                wait = f"wait {seconds:.3g} seconds" if seconds else "wait"
+                wait = f"wait {duration(seconds)}" if seconds else "wait"
                 raise RateLimitWait(
                     f"the model {model!r} is rate limited, and its calls are held back",
                     remedy=f"{wait} and try again",
@@ -103,7 +116,9 @@ class RateLimiter:
         if first or self._until is None:
             self._refusals += 1
         seconds = (
-            retry_after if retry_after is not None else min(MAX_DELAY_SECONDS, backoff * 2.0 ** (self._refusals - 1))
+            min(MAX_DELAY_SECONDS, backoff * 2.0 ** (self._refusals - 1))
+            if retry_after is None
+            else min(LONGEST_HOLD_SECONDS, retry_after)
         )
         until = self._clock.monotonic() + seconds
         self._until = until if self._until is None else max(self._until, until)

@@ -12,7 +12,7 @@ from dspy import lm15
 
 from support.agents import scripted_agent
 from worldagent.core.errors import ModelRateLimited
-from worldagent.signatures.engines.costs import RateLimiter, RateLimitWait
+from worldagent.signatures.engines.costs import RateLimiter, RateLimitWait, duration
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H4")
@@ -55,6 +55,34 @@ class Service:
                 raise
             except ModelRateLimited:
                 continue
+
+
+async def test_a_service_that_names_an_hour_is_tried_in_between() -> None:
+    service = Service(refusals=1, retry_after=3600)
+    with pytest.raises(ModelRateLimited):
+        await service.call()
+    with pytest.raises(RateLimitWait, match=r"wait 5 minutes and"):
+        await service.call(patience=120)
+    call = asyncio.create_task(service.call(patience=600))
+    await service.clock.advance(0)
+    await service.clock.advance(300)
+    assert await asyncio.wait_for(call, BOUND) == "fine"
+    assert [round(at - service.at[0]) for at in service.at] == [0, 300]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1, "1 second"),
+        (2.5, "2.5 seconds"),
+        (90, "90 seconds"),
+        (200, "4 minutes"),
+        (3600, "1 hour"),
+        (9000, "3 hours"),
+    ],
+)
+def test_a_wait_is_named_as_people_name_it(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 async def test_after_a_refusal_one_call_goes_first_and_the_others_follow() -> None:
