@@ -29,7 +29,7 @@ async def design_role(agent: WorldAgent, role_id: str, intent: str, *, llm: str 
     society = agent.society
     author = await society.members.member(agent.workspace, role_id)
     insights = await AgentMemory(agent, role_id).recall_insights(intent, limit=_KNOWN)
-    templates = [each for each in society.config.role_templates.values() if role_id in each.allowed_spawners]
+    templates = await society.templates(role_id)
     inputs = {
         "author": {
             "domains": [*author.spec.domains],

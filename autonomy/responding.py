@@ -120,7 +120,7 @@ async def respond(
     recall = agent.parts.engine.services.recall
     worker = responder_of(member, remembers=recall is not None, llm=llm)
     workers = workers_of(agent)
-    workers.update(member)
+    await workers.update(member)
     workers.put(worker)
     request = {"message": message}
     if worker.params is RespondWithGoals:
@@ -137,7 +137,7 @@ async def run_operator(
 ) -> Turn:
     """Let a member run one of its operators; see `Operator`."""
     member = await agent.society.members.member(agent.workspace, role_id)
-    workers_of(agent).update(member)
+    await workers_of(agent).update(member)
     # A thread of its own, as for an event: a run that waits for a person holds up nothing else.
     thread = agent.thread(f"operator {key or new_id('run')}", account=account_of(agent.workspace, role_id))
     given = input.model_dump(mode="json") if isinstance(input, BaseModel) else input

@@ -39,7 +39,7 @@ async def recommend(agent: WorldAgent, role_id: str) -> tuple[SpawnRecommendatio
     """
     society = agent.society
     member = await society.members.member(agent.workspace, role_id)
-    templates = [each for each in await society.templates() if role_id in each.allowed_spawners and each.spawn_signals]
+    templates = [each for each in await society.templates(role_id) if each.spawn_signals]
     conditions = [each for one in templates for signal in one.spawn_signals for each in signal.conditions]
     if not conditions:
         return tuple(each.recommendation for each in await society.recommendations.open(role_id))

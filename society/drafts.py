@@ -22,7 +22,7 @@ from .spawning import id_of
 from .workspace import DraftStatus, RoleTemplate, RoleTemplateDraft, WorkspaceConfig
 
 _TEMPLATE: Final = "SELECT body FROM wa_template WHERE workspace=? AND id=?"
-_TEMPLATES: Final = "SELECT body FROM wa_template WHERE workspace=? ORDER BY id"
+_TEMPLATES: Final = "SELECT body FROM wa_template WHERE workspace=? AND body LIKE ? ORDER BY id"
 _PUT_TEMPLATE: Final = """INSERT INTO wa_template(workspace, id, body) VALUES(?, ?, ?)
                           ON CONFLICT(workspace, id) DO UPDATE SET body=excluded.body"""
 _ADD: Final = """INSERT INTO wa_draft(workspace, id, template, status, body, at) VALUES(?, ?, ?, ?, ?, ?)
@@ -43,9 +43,17 @@ def stored_template(tx: Transaction, config: WorkspaceConfig, template_id: str) 
     return config.role_templates.get(template_id, found)
 
 
-def stored_templates(tx: Transaction, config: WorkspaceConfig) -> list[RoleTemplate]:
-    """All templates, in a transaction: those of the configuration, then those that were added."""
-    rows = tx.execute(_TEMPLATES, (config.id,))
+def stored_templates(tx: Transaction, config: WorkspaceConfig, naming: str | None = None) -> list[RoleTemplate]:
+    """All templates, in a transaction: those of the configuration, then those that were added.
+
+    Args:
+        tx: The transaction.
+        config: The workspace.
+        naming: A member. Of the templates that were added, those that do not name it can be left out, which saves
+            reading them; None is all.
+    """
+    plain = naming is not None and naming != USER and "\\" not in naming  # it would escape in the pattern
+    rows = tx.execute(_TEMPLATES, (config.id, f"%{canonical_json(naming)}%" if plain else "%"))
     added: list[RoleTemplate] = [read_as(RoleTemplate, json.loads(body)) for (body,) in rows]
     return [*config.role_templates.values(), *(each for each in added if each.template_id not in config.role_templates)]
 

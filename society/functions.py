@@ -5,7 +5,7 @@ They pass the gate like all others. Memory is looked into by the function `recal
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Annotated, Any, Final, TypeVar
@@ -28,7 +28,7 @@ from .notices import emit_notices
 from .roles import ROOT, Participant, goals_text
 from .society import Society
 from .spawning import MAX_TEMPLATES, usable_by
-from .workspace import RoleTemplateDraft, WorkspaceConfig
+from .workspace import RoleTemplate, RoleTemplateDraft, WorkspaceConfig
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class SocietyFunctions:
     def __init__(self, config: WorkspaceConfig) -> None:
         self.config = config
         self._society: Society | None = None
-        about = prompts(config, config.language, ROOT)
+        about = prompts(config.language, usable_by(ROOT, config.role_templates.values()))
         self.functions: tuple[Function, ...] = (
             # A member in testing runs the same code: the society records what it sends, and delivers nothing.
             flow(name=SEND, description=about[SEND], risk="write", dry_run=self._send)(self._send),
@@ -310,15 +310,13 @@ async def _all_roles(known: Society, me: str, domain: str, search: str) -> tuple
     return [*there.values()][:MAX_SHOWN], len(there) > MAX_SHOWN
 
 
-def prompts(config: WorkspaceConfig, language: Language, reader: str) -> dict[str, str]:
+def prompts(language: Language, usable: Sequence[RoleTemplate]) -> dict[str, str]:
     """The prompts of `send_message` and `spawn_agent`, with the templates of which the reader can make members.
 
     Args:
-        config: The workspace.
         language: The language of the prompts.
-        reader: The member that reads them.
+        usable: The templates.
     """
-    usable = usable_by(reader, config.role_templates.values())
     known = [
         f"- {each.template_id}: {each.name_pattern}; params: {', '.join(each.parameters) or 'none'}"
         for each in usable[:MAX_TEMPLATES]

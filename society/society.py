@@ -252,15 +252,20 @@ class Society(Mailroom):
 
         return await self._announcing.transact(work)
 
-    async def templates(self) -> tuple[RoleTemplate, ...]:
-        """All templates: those of the configuration, then those that were added."""
-        return tuple(await self._database.read(lambda tx: stored_templates(tx, self.config)))
+    async def templates(self, spawner: str | None = None) -> tuple[RoleTemplate, ...]:
+        """All templates: those of the configuration, then those that were added, such as approved drafts.
+
+        Args:
+            spawner: Only those of which this member can make members; None is all.
+        """
+        found = await self._database.read(lambda tx: stored_templates(tx, self.config, spawner))
+        return tuple(found if spawner is None else usable_by(spawner, found))
 
     def _usable(self, tx: Transaction, template_id: str, spawner: str) -> RoleTemplate:
         found, known = stored_template(tx, self.config, template_id), list[str]()
         if found is None:
             check_no_draft(tx, self.config.id, template_id)
-            usable = usable_by(spawner, stored_templates(tx, self.config))
+            usable = usable_by(spawner, stored_templates(tx, self.config, spawner))
             known = [each.template_id for each in usable[:MAX_TEMPLATES]]
         return check_spawner(found, template_id, spawner, known)
 

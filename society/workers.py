@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -15,7 +15,7 @@ from .functions import AMBIENT, FUNCTIONS, SPAWN, prompts
 from .members import LIVE, Member
 from .roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 from .society import Society
-from .workspace import WorkspaceConfig
+from .workspace import RoleTemplate, WorkspaceConfig
 
 MAX_NAME: Final = 64  # characters of the name of a worker
 
@@ -44,15 +44,16 @@ class MemberRequest(BaseModel):
     message: str = Field(description="the message to act on")
 
 
-def worker_of(member: Member, config: WorkspaceConfig) -> Worker:
+def worker_of(member: Member, config: WorkspaceConfig, usable: Sequence[RoleTemplate]) -> Worker:
     """The worker of a member: its soul is its instructions, and it reaches what its operators and authority allow.
 
     Args:
         member: The member.
         config: Its workspace.
+        usable: The templates of which it can make members.
     """
     own = member.spec.language
-    told = prompts(config, own or config.language, member.id)
+    told = prompts(own or config.language, usable)
     listed: dict[str, Authority] = dict.fromkeys(FUNCTIONS, "autonomous")
     for level in AUTHORITIES:
         listed |= dict.fromkeys(getattr(member.spec.authority, level), level)
@@ -123,9 +124,9 @@ class MemberWorkers:
             UnknownMember: There is no such member.
             NameTaken: The agent has a function or a worker of its own with this id.
         """
-        self.update(await self.society.members.member(self.society.config.id, member_id))
+        await self.update(await self.society.members.member(self.society.config.id, member_id))
 
-    def update(self, member: Member) -> None:
+    async def update(self, member: Member) -> None:
         """Do as `enlist` does with a member that was just read.
 
         A suspended member keeps its worker, so that it finishes what it is in the middle of.
@@ -136,7 +137,8 @@ class MemberWorkers:
         self._marks[member.id] = member.spec.untrusted
         self._trusted[member.id] = member.trust  # read at each call, so that what changes later counts in running turns
         if member.life.status in (*LIVE, RoleStatus.SUSPENDED):
-            self.put(worker_of(member, self.society.config), trust=partial(self._trust_of, member.id))
+            usable = await self.society.templates(member.id)
+            self.put(worker_of(member, self.society.config, usable), trust=partial(self._trust_of, member.id))
             return
         known = self._known.get(member.id)
         if known is not None and known.variant:

@@ -21,6 +21,7 @@ from worldagent.society import (
     Contact,
     RoleSpec,
     RoleTemplate,
+    RoleTemplateDraft,
     WorkspaceConfig,
     WorkspacePolicy,
 )
@@ -682,6 +683,35 @@ async def test_every_turn_of_a_member_is_marked_with_what_its_definition_was_mad
     marked = [each for each in seen if "mail" in each]
     assert (len(seen), len(marked) >= 22) == (44, True)
     assert frozenset() in seen  # a definition without params has no text of strangers
+
+
+@pytest.mark.requirement("A10")
+@pytest.mark.requirement("C6")
+async def test_a_member_reads_of_the_approved_templates_that_it_can_use(tmp_path: Path) -> None:
+    seen: dict[str, str] = {}
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        seen["coo" if "You are coo." in call.text else "cro"] = call.text
+        return {"result": "Done."}
+
+    async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), tools=[deploy]) as agent:
+        society = agent.society
+        for role_id in ("cro", "coo"):
+            await society.join(able(role_id))
+            await society.contacts.add("user", Contact(id=role_id, role=role_id))
+        template = replace(config().role_templates["developer"], template_id="sdr", name_pattern="SDR {name}")
+        draft = RoleTemplateDraft(proposed_by="cro", intent="SDRs.", template=template, reasoning="")
+        stored = await society.drafts.propose(draft)
+        for number in range(2):
+            for role_id in ("cro", "coo"):
+                await society.send("user", role_id, f"Hello {number}.")
+            await all_delivered(agent)
+            if number == 0:
+                assert "SDR {name}" not in seen["cro"] + seen["coo"]
+                await society.drafts.approve(stored.id, allowed_spawners=["cro"])
+        assert ("- sdr: SDR {name}; params: name" in seen["cro"], "SDR {name}" in seen["coo"]) == (True, False)
+        assert [each.template_id for each in await society.templates("coo")] == []
+        assert [each.template_id for each in await society.templates("user")] == ["developer", "sdr"]
 
 
 @pytest.mark.requirement("A9")
