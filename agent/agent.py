@@ -530,7 +530,8 @@ class WorldAgent:
             AgentClosed: The agent is not open.
         """
         parts = self._runner.parts
-        return Upkeep(parts.stores, self.workspace, parts.resolver.store)
+        old = self.settings.society_age
+        return Upkeep(parts.stores, self.workspace, parts.resolver.store, society_age=old)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
         """Call one function, worker or shape by name, without a turn.

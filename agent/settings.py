@@ -265,6 +265,14 @@ class Settings(BaseSettings):
         description="seconds that the events of a recorded turn are kept after it last changed",
     )
 
+    society_age: float | None = Field(
+        default=7_776_000.0,
+        ge=0,
+        le=AGE_LIMIT,
+        description="seconds after which a gateway and `threads prune` remove what is over of members: events with the "
+        "threads and episodes of their turns, messages, what members did, and steps of their lives; none means never",
+    )
+
     model_tools: Literal["auto", "native", "json"] = Field(
         default="auto",
         description="how the model is offered tools: by its service's own means, or in words; auto uses the service's "

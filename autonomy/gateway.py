@@ -198,6 +198,7 @@ class Gateway:
     async def run(self) -> None:
         """Deliver until this is cancelled. Turns that run then are interrupted, as after `async with`."""
         receiving = asyncio.ensure_future(self._society.events.receive())
+        pruning = asyncio.ensure_future(self._upkeep.prune())
         try:
             async with self._society.listen() as watch:
                 while True:
@@ -209,7 +210,7 @@ class Gateway:
                     else:
                         await self._woken(watch)
         finally:
-            await cancelled(receiving, *self._running.values())
+            await cancelled(receiving, pruning, *self._running.values())
 
     async def _woken(self, watch: Watch) -> None:
         """Wait until something is announced, a turn is over, or it is time to look again."""

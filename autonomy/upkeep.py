@@ -34,6 +34,8 @@ MAX_INHERITED: Final = 20
 
 _OPEN: Final[tuple[ThreadStatus, ...]] = ("running", "cut_off", "paused", "stopped", "failed")
 _THREADS: Final = 1000
+_HOUR: Final = 3600.0  # seconds
+_HOURS: Final = 24
 _LOG: Final = logging.getLogger("worldagent.gateway")
 
 
@@ -110,6 +112,23 @@ class MemberUpkeep:
             except WorldAgentError as error:
                 _LOG.warning("%s of the memory of %r failed: %s", due.work, due.member, error.code)
         return done
+
+    async def prune(self) -> None:
+        """Remove what is over of members for longer than the setting `society_age`, each hour until this is cancelled.
+
+        Content of attachments that no message refers to is removed each day.
+        """
+        age, passed = self._agent.settings.society_age, 0
+        while True:
+            try:
+                if age is not None:
+                    await self._agent.upkeep.prune_by_age(society=age)
+                if passed % _HOURS == 0:
+                    await self._agent.stores.attachments.drop_unreferenced()
+            except WorldAgentError as error:  # the next hour tries again
+                _LOG.warning("what is old of members could not be removed: %s", error.code)
+            passed += 1
+            await self._agent.clock.sleep(_HOUR)
 
     async def _take_workers(self) -> None:
         """Take their workers from members that were terminated, also by another process."""

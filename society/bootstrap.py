@@ -9,7 +9,7 @@ from ..core.errors import RoleExists
 from ..storage import Transaction
 from .lives import below
 from .members import Member, members_of, redefine_member
-from .outcomes import outcomes_of, replayed
+from .outcomes import outcomes_of, replayed, sums_of
 from .roles import RoleSpec, TrustProfile
 from .spawning import narrowed
 from .workspace import WorkspacePolicy
@@ -54,7 +54,7 @@ def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspaceP
     if spec.trust != before.spec.trust:
         default = TrustProfile(default=policy.default_trust) if spec.trust is None else spec.trust
         after = replace(after, trust=default)
-        after = replace(after, trust=replayed(after, outcomes_of(tx, after)))
+        after = replace(after, trust=replayed(after, outcomes_of(tx, after), sums_of(tx, after)))
     redefine_member(tx, after)
     lines = {after.id: after}
     for id_ in reversed(below(tx, spec.workspace, after.id)):

@@ -50,6 +50,9 @@ MAX_FORWARDS: Final = 3
 UNTRUSTED: Final = "untrusted"
 """The key of an event's metadata with the names of the untrusted sources that its payload has text of."""
 
+MESSAGES: Final = ("report", "escalation", "spawn")
+"""What ends the ids of messages that an event makes; `event.` and its id begin them."""
+
 _LOG: Final = logging.getLogger("worldagent.gateway")
 _MAX_PART: Final = 150
 _MAX_EVENT_CHARACTERS: Final = 90_000

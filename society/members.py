@@ -167,6 +167,7 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_mail WHERE workspace=? AND sender=?",
     "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
     "DELETE FROM wa_outcome WHERE workspace=? AND member=?",
+    "DELETE FROM wa_outcome_sum WHERE workspace=? AND member=?",
     "DELETE FROM wa_occurrence WHERE workspace=? AND member=? AND state='done'",
     "DELETE FROM wa_member_step WHERE workspace=? AND member=?",
     "DELETE FROM wa_memory_due WHERE workspace=? AND member=?",

@@ -1,13 +1,14 @@
 """What members did, what people say of it, and the trust that follows (A8).
 
 The trust of a member is that of its definition, changed by each of its outcomes in their order. It is stored with the
-member in the transaction that stores an outcome, and made again from the log when a person rates an old one.
+member in the transaction that stores an outcome, and made again from the log when a person rates an old one. Outcomes
+that are too old to keep leave their sum, with which a replay begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
@@ -16,7 +17,7 @@ from ..core.checks import check_choice, check_texts, check_time, to_json
 from ..core.errors import InvalidArgument, UnknownEpisode
 from ..storage import Database, Moment, Row, Transaction, read_row
 from .members import Member, members_of
-from .roles import Feedback, TrustProfile, changed_trust
+from .roles import Feedback, TrustProfile, change_of, changed_trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,17 @@ _OF_MEMBER: Final = f"SELECT {_COLUMNS} FROM wa_outcome WHERE workspace=? AND me
 _ADD: Final = f"""INSERT INTO wa_outcome(workspace, {_COLUMNS}, place)
                   SELECT ?, ?, ?, ?, ?, ?, ?, ?, COALESCE(MAX(place), 0) + 1 FROM wa_outcome
                   WHERE workspace=? AND member=?"""
+_FOLDED: Final = 500  # outcomes that one transaction puts into their sum
+_OLD: Final = "SELECT DISTINCT member FROM wa_outcome WHERE workspace=? AND at < ?"
+_FIRST_OLD: Final = f"""SELECT {_COLUMNS}, place FROM wa_outcome AS o WHERE workspace=? AND member=?
+                        AND place < COALESCE((SELECT MIN(place) FROM wa_outcome AS y WHERE y.workspace=o.workspace
+                                              AND y.member=o.member AND y.at >= ?), {1 << 62})
+                        ORDER BY place LIMIT {_FOLDED}"""
+_DROP: Final = "DELETE FROM wa_outcome WHERE workspace=? AND member=? AND place <= ?"
+_SUMS: Final = "SELECT capability, shift, low, high FROM wa_outcome_sum WHERE workspace=? AND member=?"
+_PUT_SUM: Final = """INSERT INTO wa_outcome_sum(workspace, member, capability, shift, low, high)
+                     VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT(workspace, member, capability) DO UPDATE
+                     SET shift=excluded.shift, low=excluded.low, high=excluded.high"""
 _RATE: Final = "UPDATE wa_outcome SET feedback=? WHERE workspace=? AND episode=?"
 _HOLD: Final = "SELECT id FROM wa_member WHERE workspace=? AND id=?"
 _TRUST: Final = "UPDATE wa_member SET trust=? WHERE workspace=? AND id=?"
@@ -89,7 +101,7 @@ class Outcomes:
         self._workspace = workspace
 
     async def list(self, role_id: str) -> tuple[Outcome, ...]:
-        """The outcomes of a member in their order, the oldest first; none for a member that was removed."""
+        """The kept outcomes of a member in their order, the oldest first; none for a member that was removed."""
         check_texts(role_id=role_id)
         given = (self._workspace, role_id)
         rows = await self._database.read(lambda tx: tx.execute(_OF_MEMBER, given))
@@ -130,7 +142,7 @@ class Outcomes:
         if trust is None:
             raise UnknownEpisode(
                 f"the workspace {self._workspace!r} has no episode {str(episode_id)[:60]!r}",
-                remedy="list the outcomes of a member for the ids of its episodes",
+                remedy="list the outcomes of a member for the ids of its episodes; old ones are no longer kept",
             )
         return trust
 
@@ -157,7 +169,7 @@ class Outcomes:
             for each in rated:
                 tx.execute(_RATE, (feedback, self._workspace, each.episode_id))
             member = members_of(tx, self._workspace, [role_id])[role_id]
-            trust = replayed(member, outcomes_of(tx, member))
+            trust = replayed(member, outcomes_of(tx, member), sums_of(tx, member))
             _write_trust(tx, member, trust)
         return trust
 
@@ -183,15 +195,84 @@ def outcomes_of(tx: Transaction, member: Member) -> list[Outcome]:
     return [_outcome(row) for row in tx.execute(_OF_MEMBER, (member.spec.workspace, member.id))]
 
 
-def replayed(member: Member, outcomes: Sequence[Outcome]) -> TrustProfile:
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What a number of outcomes in a row did to the trust in one capability, whatever that was before.
+
+    Attributes:
+        shift: By how many hundredths they changed it together.
+        low: The least that it is after them, in hundredths.
+        high: The most.
+    """
+
+    shift: int = 0
+    low: int = 0
+    high: int = 100
+
+    def then(self, change: int) -> Sum:
+        """The sum with one more outcome, which changes the trust by some hundredths."""
+        return Sum(self.shift + change, _bounded(self.low + change), _bounded(self.high + change))
+
+    def after(self, trust: float) -> float:
+        """The trust after these outcomes."""
+        return min(self.high, max(self.low, round(trust * 100) + self.shift)) / 100
+
+
+def _bounded(hundredths: int) -> int:
+    return min(100, max(0, hundredths))
+
+
+def sums_of(tx: Transaction, member: Member) -> dict[str, Sum]:
+    """What the outcomes of a member that are no longer kept did to its trust, by capability, in a transaction."""
+    rows = tx.execute(_SUMS, (member.spec.workspace, member.id))
+    return {str(capability): Sum(*map(int, numbers)) for capability, *numbers in rows}
+
+
+def members_with_old(tx: Transaction, workspace: str, before: float) -> list[str]:
+    """The members with an outcome from before a time, in a transaction."""
+    return [str(member) for (member,) in tx.execute(_OLD, (workspace, before))]
+
+
+def fold_outcomes(tx: Transaction, workspace: str, role_id: str, before: float) -> int:
+    """Put the first outcomes of a member into their sum, in a transaction: those before the first one to keep.
+
+    Args:
+        tx: The transaction.
+        workspace: The workspace.
+        role_id: The member.
+        before: Outcomes from this time on are kept.
+
+    Returns:
+        How many are gone.
+    """
+    found = members_of(tx, workspace, [role_id]) if tx.hold(_HOLD, (workspace, role_id), alone=True) else {}
+    rows = tx.execute(_FIRST_OLD, (workspace, role_id, before)) if found else []
+    if not rows:
+        return 0
+    sums = sums_of(tx, found[role_id])
+    for row in rows:
+        outcome = _outcome(row[:-1])
+        change = change_of(outcome.succeeded, outcome.feedback)
+        if change:
+            sums[outcome.capability] = sums.get(outcome.capability, Sum()).then(change)
+    for capability, each in sums.items():
+        tx.execute(_PUT_SUM, (workspace, role_id, capability, each.shift, each.low, each.high))
+    tx.execute(_DROP, (workspace, role_id, rows[-1][-1]))
+    return len(rows)
+
+
+def replayed(member: Member, outcomes: Sequence[Outcome], sums: Mapping[str, Sum] | None = None) -> TrustProfile:
     """The trust of a member, computed again from its definition and its outcomes in their order.
 
     Args:
         member: The member.
-        outcomes: All of its outcomes, the oldest first.
+        outcomes: All of its outcomes that are kept, the oldest first.
+        sums: What those before them did, by capability.
     """
     scores = {} if member.spec.trust is None else member.spec.trust.scores
     trust = TrustProfile(scores=scores, default=member.trust.default)  # outcomes never change the default
+    earlier = {capability: each.after(trust.trust_for(capability)) for capability, each in (sums or {}).items()}
+    trust = replace(trust, scores={**trust.scores, **earlier})
     for outcome in outcomes:
         trust = _after(trust, outcome)
     return trust
@@ -223,4 +304,14 @@ def _outcome(row: Sequence[Any]) -> Outcome:
     )
 
 
-__all__ = ["Outcome", "Outcomes", "outcomes_of", "record_outcome", "replayed"]
+__all__ = [
+    "Outcome",
+    "Outcomes",
+    "Sum",
+    "fold_outcomes",
+    "members_with_old",
+    "outcomes_of",
+    "record_outcome",
+    "replayed",
+    "sums_of",
+]

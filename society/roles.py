@@ -292,9 +292,14 @@ def update_trust(trust: TrustProfile, episode: Episode, feedback: Feedback | Non
 
 def changed_trust(trust: TrustProfile, capability: str, succeeded: bool, feedback: Feedback | None) -> TrustProfile:
     """`update_trust` for what is known of an episode whose feedback was checked."""
-    change = {"good": GOOD, "bad": BAD, None: GOOD if succeeded else 0}[feedback]
+    change = change_of(succeeded, feedback)
     hundredths = min(100, max(0, round(trust.trust_for(capability) * 100) + change))
     return replace(trust, scores={**trust.scores, capability: hundredths / 100}) if change else trust
+
+
+def change_of(succeeded: bool, feedback: Feedback | None) -> int:
+    """By how many hundredths an episode changes the trust in its capability, within 0 and 1."""
+    return {"good": GOOD, "bad": BAD, None: GOOD if succeeded else 0}[feedback]
 
 
 class RoleStatus(StrEnum):

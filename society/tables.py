@@ -182,6 +182,21 @@ SOCIETY: Final = Schema(
             "CREATE INDEX wa_member_draft ON wa_member(workspace, place) WHERE status='draft'",
             "CREATE INDEX wa_member_domain_of ON wa_member_domain(workspace, member)",
         ),
+        (
+            # What the outcomes that are no longer kept did to the trust of their member, in hundredths: a replay of the
+            # others begins with it.
+            """CREATE TABLE wa_outcome_sum(
+                 workspace TEXT NOT NULL,
+                 member TEXT NOT NULL,
+                 capability TEXT NOT NULL,
+                 shift BIGINT NOT NULL,
+                 low BIGINT NOT NULL,
+                 high BIGINT NOT NULL,
+                 PRIMARY KEY(workspace, member, capability))""",
+            "CREATE INDEX wa_outcome_at ON wa_outcome(workspace, at)",
+            "CREATE INDEX wa_occurrence_over ON wa_occurrence(workspace, ended, id) WHERE state='done'",
+            "CREATE INDEX wa_mail_all ON wa_mail(workspace, sent, id)",
+        ),
     ),
 )
 

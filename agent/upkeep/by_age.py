@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...core import Scope, utc_text
@@ -18,6 +19,11 @@ from ...core.errors import InvalidArgument, ThreadBusy
 from ...memory import OPEN, thread_key
 from ...memory.schedules import OPEN_RUNS
 from ...memory.turns import keys_of
+from ...society.events import part_of
+from ...society.outcomes import fold_outcomes, members_with_old
+from ...society.reading import member_of
+from ...society.retention import FIRST, Place, count_old, drop_events, drop_mail, drop_steps, named_after, old_events
+from ...storage import Transaction
 from ..stores import Stores
 from .removal import AGE_LIMIT, remove_rows
 
@@ -29,6 +35,7 @@ PruneProgress = Callable[[str, int, int], object]
 _BATCH: Final = 500  # rows, or ids that are looked at
 _TURNS: Final = 50  # turns whose calls one transaction removes; a turn has up to some hundreds
 _MAX_PAUSE_SECONDS: Final = 0.25
+_ALL: Final = 1_000_000  # pauses
 
 _OVER: Final = f"""workspace=? AND status NOT IN ({", ".join(map(repr, OPEN_RUNS))}) AND at < ?"""
 _COUNT_RUNS: Final = f"SELECT COUNT(*) FROM wa_schedule_run WHERE {_OVER}"
@@ -52,6 +59,7 @@ _NEWEST: Final = f"""SELECT MAX(id) FROM wa_turn WHERE thread > ? AND thread >= 
                      GROUP BY thread ORDER BY thread LIMIT {_BATCH}"""
 _QUIET: Final = """SELECT thread, name FROM wa_turn WHERE id IN ({}) AND changed < ?
                    AND status NOT IN ('running', 'paused', 'stopped') ORDER BY thread"""
+_ACCOUNTS: Final = "SELECT DISTINCT account FROM wa_turn WHERE thread=?"
 _LAST_OF: Final = "SELECT MAX(thread) FROM wa_turn WHERE id IN ({})"
 
 
@@ -64,6 +72,10 @@ class PrunedByAge:
         calls: Journal rows of turns that are over.
         traces: Traces of turns in this home.
         threads: Threads whose newest turn is over, with all that they had.
+        events: Events of members that are over, with the threads of their turns.
+        messages: Messages between members and people.
+        outcomes: What members did; what it changed of the trust in them stays.
+        steps: Steps of the lives of members.
         left: Threads that another process took up in the meantime.
         attachments: Images and files that no message refers to any more.
         dry_run: Whether they are still there.
@@ -73,6 +85,10 @@ class PrunedByAge:
     calls: int
     traces: int
     threads: int
+    events: int = 0
+    messages: int = 0
+    outcomes: int = 0
+    steps: int = 0
     left: int = 0
     attachments: int = 0
     dry_run: bool = False
@@ -86,11 +102,12 @@ async def prune_by_age(
     calls: float | None,
     traces: float | None,
     threads: float | None,
+    society: float | None = None,
     dry_run: bool,
     progress: PruneProgress,
 ) -> PrunedByAge:
     """Remove what has not changed for a number of seconds; None keeps it. See `Upkeep.prune_by_age`."""
-    ages = {"runs": runs, "calls": calls, "traces": traces, "threads": threads}
+    ages = {"runs": runs, "calls": calls, "traces": traces, "threads": threads, "society": society}
     for name, age in ages.items():
         if age is not None and (isinstance(age, bool) or not isinstance(age, int | float) or not 0 <= age <= AGE_LIMIT):
             raise InvalidArgument(
@@ -99,7 +116,7 @@ async def prune_by_age(
             )
     if all(age is None for age in ages.values()):
         raise InvalidArgument(
-            "nothing to remove: no age is given", remedy="give an age of runs, calls, traces or threads"
+            "nothing to remove: no age is given", remedy="give an age of runs, calls, traces, threads or society"
         )
     now = stores.clock.now().timestamp()
     before = {name: None if age is None else now - age for name, age in ages.items()}
@@ -109,6 +126,7 @@ async def prune_by_age(
         calls=await work.calls(before["calls"]),
         traces=await work.traces(before["traces"]),
         threads=await work.threads(before["threads"]),
+        **await work.society(before["society"]),
         left=work.left,
         attachments=await work.attachments(),
         dry_run=dry_run,
@@ -194,7 +212,7 @@ class _ByAge:
                     removed = await _throttled(self._remove(key, name, before))
                     done, self.left = done + removed, self.left + (not removed)
                     self._progress("threads", done + self.left, max(done + self.left, total))
-        self._unreferenced = done > 0
+        self._unreferenced |= done > 0
         return done
 
     async def _quiet_threads(self, before: float) -> AsyncGenerator[Sequence[tuple[str, str]]]:
@@ -222,6 +240,73 @@ class _ByAge:
                 return await remove_rows(self._stores, scope, lease, latest.id) is not None
         except ThreadBusy:
             return False
+
+    async def society(self, before: float | None) -> dict[str, int]:
+        """Remove what is over of the workspace's members; returns how many of each kind."""
+        if before is None:
+            return {}
+        total = await self._stores.database.read(lambda tx: count_old(tx, self._workspace, before))
+        if self._dry_run:
+            return total
+        done = {"messages": await self._mail(before), "outcomes": await self._outcomes(before), "steps": 0}
+        while gone := await self._transacted(lambda tx: drop_steps(tx, self._workspace, before)):
+            done["steps"] += gone
+        return {**done, "events": await self._events(before, total["events"])}
+
+    async def _events(self, before: float, total: int) -> int:
+        done, last = 0, FIRST
+        while True:
+            find = partial(old_events, workspace=self._workspace, before=before, last=last)
+            found = await self._stores.database.read(find)
+            if not found:
+                return done
+            last = found[-1]
+            ids = [id_ for _, id_ in found]
+            named = await self._stores.database.read(partial(named_after, workspace=self._workspace, ids=ids))
+            free = [id_ for id_ in ids if id_ not in named and await self._without_turns(id_, before)]
+            done += await self._transacted(partial(drop_events, workspace=self._workspace, ids=free))
+            self._progress("events", done, max(done, total))
+
+    async def _without_turns(self, event: str, before: float) -> bool:
+        """Remove the thread of an event; False if a turn of it is not over, began since, or is no member's."""
+        name = f"event {part_of(event)}"
+        key = thread_key(Scope(workspace=self._workspace, thread=name))
+        accounts = [account for (account,) in await self._read(_ACCOUNTS, (key,))]
+        if not accounts:
+            return True
+        if any(member_of(self._workspace, each) is None for each in accounts):  # a person uses a thread of this name
+            return False
+        removed = await _throttled(self._remove(key, name, before))
+        self._unreferenced |= removed
+        self.left += not removed
+        return removed
+
+    async def _mail(self, before: float) -> int:
+        waits = await self._stores.journal.open_replies(self._workspace, limit=_ALL)
+        waited, done = {each.message_id for each in waits}, 0
+        while True:  # a message goes once no answer to it is left, so each round takes the ends of conversations
+            gone = 0
+            last: Place | None = FIRST
+            while last is not None:
+                drop = partial(drop_mail, workspace=self._workspace, before=before, last=last, waited=waited)
+                some, last = await self._transacted(drop)
+                gone += some
+            done += gone
+            self._progress("messages", done, done)
+            if not gone:
+                return done
+
+    async def _outcomes(self, before: float) -> int:
+        done = 0
+        for member in await self._stores.database.read(lambda tx: members_with_old(tx, self._workspace, before)):
+            fold = partial(fold_outcomes, workspace=self._workspace, role_id=member, before=before)
+            while gone := await self._transacted(fold):
+                done += gone
+                self._progress("outcomes", done, done)
+        return done
+
+    async def _transacted(self, work: Callable[[Transaction], T]) -> T:
+        return await _throttled(self._stores.database.transact(work))
 
     async def attachments(self) -> int:
         """Remove the attachments of removed threads; returns how many."""

@@ -367,12 +367,20 @@ class Pruned:
         checkpoints: How many checkpoints they lost.
         left: How many threads were skipped because their turn is running or can be resumed.
         attachments: How many images and files without a message were removed.
+        events: How many events of members that are over were removed, with the threads of their turns.
+        messages: How many messages between members and people.
+        outcomes: How many notes of what members did.
+        steps: How many steps of the lives of members.
     """
 
     threads: int
     checkpoints: int
     left: int
     attachments: int
+    events: int = 0
+    messages: int = 0
+    outcomes: int = 0
+    steps: int = 0
 
 
 def _is_a(kind: type | tuple[type, ...], value: object) -> bool:

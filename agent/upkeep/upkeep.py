@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -23,9 +24,13 @@ class Upkeep:
         stores: The database and its stores.
         workspace: The workspace's id.
         roles: Where stored roles are; None removes none with a member.
+        society_age: How many seconds `prune` keeps what is over of the workspace's members; None keeps it.
     """
 
-    def __init__(self, stores: Stores, workspace: str, roles: RoleStore | None = None) -> None:
+    def __init__(
+        self, stores: Stores, workspace: str, roles: RoleStore | None = None, *, society_age: float | None = None
+    ) -> None:
+        self._society_age = society_age
         self._stores = stores
         self._workspace = workspace
         self._roles = roles
@@ -161,8 +166,9 @@ class Upkeep:
         """Delete checkpoints that no turn continues from, on all threads, and free their space.
 
         Checkpoints that an open turn may need are kept, and so is the newest of each thread. Unreferenced attachments
-        are removed too, and so are examples of turns that were not completed, expired memory entries, and what an
-        interrupted removal left in files.
+        are removed too, and so are examples of turns that were not completed, expired memory entries, what an
+        interrupted removal left in files, and what is over of members for longer than the setting `society_age`, as by
+        `prune_by_age`.
 
         Args:
             keep: How many of the newest to keep of each thread, 1 to 1,000,000,000; None sets no count.
@@ -173,7 +179,19 @@ class Upkeep:
             StorageUnavailable: The database fails, or another process kept it locked.
         """
         retention = Retention(self._stores.checkpoints, self._stores.clock, keep, age)
-        return await prune(self._stores, self._workspace, retention)
+        old = None if self._society_age is None else await self.prune_by_age(society=self._society_age)
+        pruned = await prune(self._stores, self._workspace, retention)
+        if old is None:
+            return pruned
+        attachments = pruned.attachments + old.attachments
+        return replace(
+            pruned,
+            attachments=attachments,
+            events=old.events,
+            messages=old.messages,
+            outcomes=old.outcomes,
+            steps=old.steps,
+        )
 
     async def prune_by_age(
         self,
@@ -182,6 +200,7 @@ class Upkeep:
         calls: float | None = None,
         traces: float | None = None,
         threads: float | None = None,
+        society: float | None = None,
         dry_run: bool = False,
         progress: PruneProgress | None = None,
     ) -> PrunedByAge:
@@ -195,6 +214,9 @@ class Upkeep:
             calls: The age of turns that are over, whose calls are removed from the journal. Their messages stay.
             traces: The age of traces in this home. The setting `trace_age` removes them too.
             threads: The age of threads whose newest turn is done, failed or cancelled. They are removed as by `remove`.
+            society: The age of what is over of the workspace's members: events with the threads and episodes of their
+                turns, messages that were handled, what members did, and steps of their lives. Trust stays as it is. The
+                setting `society_age` removes them too.
             dry_run: Whether to count only.
             progress: Called after each batch.
 
@@ -209,6 +231,7 @@ class Upkeep:
             calls=calls,
             traces=traces,
             threads=threads,
+            society=society,
             dry_run=dry_run,
             progress=progress or (lambda *_: None),
         )

@@ -201,7 +201,8 @@ async def prune_threads(options: ThreadsOptions, output: Output, keep: int | Non
     """Remove old checkpoints that no turn resumes from, and free their space.
 
     Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. Attachments
-    that no message refers to are removed too, and so are memory entries that have expired.
+    that no message refers to are removed too, and so are memory entries that have expired, and what is over of members
+    for longer than the setting society_age.
 
     [bold]Example[/bold]
 
@@ -214,6 +215,9 @@ async def prune_threads(options: ThreadsOptions, output: Output, keep: int | Non
             keep=keep if given else settings.checkpoint_keep or None, age=age if given else settings.checkpoint_age
         )
     shown = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
+    for name in ("event", "message", "outcome", "step"):
+        if count := getattr(found, f"{name}s"):
+            shown += f", {counted(count, name)} of members"
     if found.attachments:
         shown += f", and {counted(found.attachments, 'attachment')} of no message"
     output.note(f"{shown}; skipped {found.left} whose turn runs or can be resumed" if found.left else shown)
@@ -228,6 +232,11 @@ async def prune_threads(options: ThreadsOptions, output: Output, keep: int | Non
     threads=option(
         "SECONDS", "Remove threads whose newest turn ended longer ago, with all messages. Default: none.", WHICH
     ),
+    society=option(
+        "SECONDS",
+        "Remove what is over of members for longer: events with their turns, messages, outcomes, steps. Default: none.",
+        WHICH,
+    ),
     dry_run=flag("--dry-run", "Only count what would be removed.", WHICH),
 )
 async def prune(
@@ -237,6 +246,7 @@ async def prune(
     calls: float | None,
     traces: float | None,
     threads: float | None,
+    society: float | None,
     dry_run: bool,
 ) -> None:
     """Remove what is older than an age, in small steps, while agents use the database.
@@ -254,10 +264,17 @@ async def prune(
     async with _upkeep(options, output) as (upkeep, _):
         with shown_progress(output) as progress:
             found = await upkeep.prune_by_age(
-                runs=runs, calls=calls, traces=traces, threads=threads, dry_run=dry_run, progress=progress
+                runs=runs,
+                calls=calls,
+                traces=traces,
+                threads=threads,
+                society=society,
+                dry_run=dry_run,
+                progress=progress,
             )
     value = asdict(found)
     given = {"runs": runs, "calls": calls, "traces": traces, "threads": threads}
+    given |= dict.fromkeys(("events", "messages", "outcomes", "steps"), society)
     parts = [counted(value[name], name[:-1]) for name, age in given.items() if age is not None]
     shown = f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}"
     if found.attachments:
@@ -326,4 +343,4 @@ async def _upkeep(
         if make is None and not storage.begun():
             raise typer.Exit(missing(options, output))
         async with aclosing(await Stores.open(storage, wait=settings.thread_wait)) as stores:
-            yield Upkeep(stores, options.workspace), settings
+            yield Upkeep(stores, options.workspace, society_age=settings.society_age), settings
