@@ -7,6 +7,7 @@ known form are used.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Final
@@ -107,8 +108,19 @@ def _answer(error: BaseException) -> str:
     """The known parts of the service's answer, for the text: status and code, else the type of the original."""
     status, code = _status(error), _form(_CODE, getattr(error, "provider_code", None))
     if status is None:
-        return type(error).__name__
+        return _place(error.__cause__) if isinstance(error, dspy_errors.LMUnexpectedError) else type(error).__name__
     return f"HTTP {status}" if code is None else f"HTTP {status}, {code}"
+
+
+def _place(cause: BaseException | None) -> str:
+    """The type of an error that a model's engine raised, and where: its text can hold parts of the prompt."""
+    if cause is None:
+        return dspy_errors.LMUnexpectedError.__name__
+    frame = cause.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = "" if frame is None else f" in {os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}"
+    return f"{type(cause).__name__}{where}"
 
 
 def _own(error: Exception, model: str) -> WorldAgentError | None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,8 @@ import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, RateLimitError
 
-from worldagent.core.errors import InvalidArgument
+from support.agents import scripted_agent
+from worldagent.core.errors import InvalidArgument, ModelUnavailable
 from worldagent.testing import ScriptedCall, ScriptedLM, ScriptExhausted
 
 WAIT = 5.0
@@ -128,6 +130,20 @@ async def test_an_async_iterator_streams_as_it_yields() -> None:
 async def test_an_exception_fails_the_call_as_a_service_would(reply: Any, expected: type, streamed: bool) -> None:
     with pytest.raises(expected):
         await ask(ScriptedLM([reply]), sink=Sink() if streamed else None)
+
+
+async def test_an_error_of_a_function_is_named_with_its_place(tmp_path: Path) -> None:
+    async def later(call: ScriptedCall) -> str:
+        raise KeyError("the prompt")
+
+    def now(call: ScriptedCall) -> str:
+        raise KeyError("the prompt")
+
+    for number, function in enumerate((later, now)):
+        async with scripted_agent(tmp_path / str(number), ScriptedLM(function)) as agent:
+            with pytest.raises(ModelUnavailable, match=r"\(KeyError in test_scripted_lm\.py:\d+\)") as caught:
+                await agent.thread("t").converse("Hi")
+        assert "the prompt" not in str(caught.value)
 
 
 async def test_a_function_answers_concurrent_calls_by_what_they_ask() -> None:
