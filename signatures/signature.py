@@ -162,7 +162,8 @@ def check_signature(signature: Signature) -> None:
     if not (isinstance(signature, type) and issubclass(signature, dspy.Signature)):
         raise FunctionInvalid(
             f"a Signature must be a subclass of dspy.Signature, got {_kind(signature)}",
-            remedy="declare it as a class with this base",
+            remedy="declare it as a class with this base"
+            + ("; a string gives it no name for roles and programs" if isinstance(signature, str) else ""),
         )
     name = signature.__name__
     reserved = [field for field in _RESERVED if field in signature.fields]

@@ -76,6 +76,11 @@ def module_shape(
     from ...signatures.signature import without_role
 
     checked = _checked(module, params, result, what=f"shape {key!r}")
+    if isinstance(entry, str):
+        raise FunctionInvalid(
+            f"`entry` of the shape {key!r} must be a subclass of dspy.Signature, got a 'str'",
+            remedy="declare it as a class, or leave out entry=: the module runs the same, and no role reaches it",
+        )
     needed = [] if entry is None else list(without_role(entry).fields)
     own: list[Any] = [predict.signature for _, predict in predictors(checked)]
     if entry is not None and not any(has_fields(each, entry) for each in own):

@@ -9,10 +9,11 @@ import pytest
 from support.agents import scripted_agent
 from support.modules import KEEPER, SECRET, Answer, Question, Said, asking
 from worldagent import Role, Shape
+from worldagent.autonomy import llm_node
 from worldagent.core.errors import FunctionInvalid, LimitReached, RoleInvalid
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
-from worldagent.graphs.shapes import module_shape, module_worker
+from worldagent.graphs.shapes import module_shape, module_worker, signature_worker
 from worldagent.harness import CallContext, flow, tool
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
@@ -62,6 +63,16 @@ async def test_applies_to_names_a_predictor_by_its_path(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, lm, shapes=[asking(Twice())]) as agent:
         await agent.thread("t").task("ask", Question(), role=Role("r", "Be brief.", applies_to=("Answer.draft",)))
     assert [call.role for call in lm.calls] == ["Be brief.", None]
+
+
+@pytest.mark.requirement("T14")
+def test_a_signature_as_a_string_is_refused_with_what_to_do_instead() -> None:
+    text: Any = "question -> answer"
+    with pytest.raises(FunctionInvalid, match=r"'ask' must be a subclass of dspy\.Signature, .* or leave out entry="):
+        module_shape("ask", dspy.Predict(text), params=Question, result=Said, entry=text)
+    for make in (signature_worker, llm_node):
+        with pytest.raises(FunctionInvalid, match="a string gives it no name for roles"):
+            make(text)
 
 
 @pytest.mark.parametrize("pattern", ["Answer.drafts", "Answer.draft.predict", "Answer.*.lm"])
