@@ -134,8 +134,9 @@ class Schedule:
         thread: The thread of its runs; None is a thread of its own, named after its id.
         tiers: The tiers whose roles its runs have; None is every tier that applies. A tier that is not listed is left
             out.
-        misfire: What happens to slots that passed while no process could fire them. `skip` fires none of them, `once`
-            fires the newest, `all` fires up to `misfire_limit` of them.
+        misfire: What happens to slots that passed while no process could fire them. `skip` fires none of them, except
+            that the newest counts as on time for 60 seconds, `once` fires the newest, `all` fires up to
+            `misfire_limit` of them.
         misfire_limit: How many slots `all` fires at most, the newest; 1 to 1000.
         overlap: What happens at a slot while the run of an earlier slot is not over. `skip` skips the slot, `queue`
             starts it after that run, `cancel-older` cancels that run.
