@@ -11,8 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ..agent.runtime.keys import may_succeed_later, outcome_of
 from ..agent.runtime.stale import find_stale
 from ..agent.thread import Thread, as_member
+from ..agent.turns import Turn
 from ..core import canonical_json
 from ..core.checks import thawed
 from ..core.errors import (
@@ -24,7 +26,7 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..graphs.shape import OPERATOR
-from ..memory import thread_key
+from ..memory import OPEN, thread_key
 from ..memory.entries import Episode
 from ..society import Event, Outcome, PostedEvent, RoutingDecision
 from ..society.events import EventResult, part_of
@@ -161,29 +163,42 @@ class EventRunner:
         assert decision is not None
         if decision.operator_id == SPAWN:
             return await self._spawned(posted, decision.input_data or {})
-        thread, given = self.thread(posted), thawed(decision.input_data or {})
-        params = {"worker": decision.operator_id, "request": given, "review": decision.action == "escalate"}
+        thread = self.thread(posted)
         try:
             await self._enlist(posted.member)
-            turn = await asyncio.shield(thread.task(OPERATOR, params, key=posted.event.id))
-            if turn.status == "paused" and posted.state == "paused":  # an answer is there, or its time is over
-                turn = await asyncio.shield(thread.resume({}))
+            turn = await asyncio.shield(self._turn(posted, decision, thread))
         except WorldAgentError as error:
             if _is_passing(error):
                 raise
             if await self._is_stale(posted, thread):
                 await self._society.events.pause(posted.event.id)
                 return posted.state != "paused"
-            record = await self._agent.stores.turns.latest(thread_key(thread.scope))
-            refused = isinstance(error, CallRefused | PauseExpired) or record is None
-            code = record.code if record is not None and record.given_up else error.code
-            return await self._ended(posted, "refused" if refused else "failed", code or "", detail=error.remedy or "")
+            refused = isinstance(error, CallRefused | PauseExpired) or await thread.state() is None
+            return await self._ended(posted, "refused" if refused else "failed", error.code, detail=error.remedy or "")
         if turn.status == "stopped":
             return False
         if turn.status == "paused":
             await self._society.events.pause(posted.event.id)
             return posted.state != "paused"
         return await self._ended(posted, "done" if turn.status == "done" else "cancelled")
+
+    async def _turn(self, posted: PostedEvent, decision: RoutingDecision, thread: Thread) -> Turn:
+        """Start the turn of an event, continue it if it was interrupted or answered, or return what became of it.
+
+        A turn that began is not started again with its key: its operator can be declared in another way since, and its
+        input would be read with other defaults.
+        """
+        parts = self._agent.parts
+        found = await parts.recorder.log.find(thread_key(thread.scope), posted.event.id)
+        record = None if found is None else await parts.stores.turns.get(found.turn)
+        if record is None:
+            given = thawed(decision.input_data or {})
+            params = {"worker": decision.operator_id, "request": given, "review": decision.action == "escalate"}
+            return await thread.task(OPERATOR, params, key=posted.event.id)
+        waits = record.status == "paused" and posted.state != "paused"
+        if waits or record.status not in OPEN or (record.status == "failed" and not may_succeed_later(record)):
+            return await outcome_of(parts, record)
+        return await thread.resume({})
 
     async def _spawned(self, posted: PostedEvent, given: Mapping[str, Any]) -> bool:
         name, params = str(given.get("template_id")), thawed(given.get("params", {}))

@@ -301,3 +301,25 @@ async def test_a_turn_of_a_person_waits_until_the_old_declaration_is_back(tmp_pa
     async with shop.agent(tmp_path, lm=script, clock=clock) as agent:
         assert (await agent.thread("t").resume({pause.id: Approve()})).status == "done"
     assert shop.set == [3]
+
+
+@pytest.mark.requirement("A12")
+async def test_an_event_is_done_though_its_operator_takes_another_input_by_then(tmp_path: Path) -> None:
+    @tool(name="price", risk="write")
+    async def dated_price(amount: int, until: str = "") -> str:
+        """Set the price."""
+        return f"the price is {amount}"
+
+    shop = Shop()
+    async with shop.agent(tmp_path) as agent:
+        await agent.society.events.post(event())
+        await delivered(agent)
+        [pause] = await open_pauses(event_thread(agent))
+        await event_thread(agent).resume({pause.id: Approve()})
+    async with shop.agent(tmp_path, tools=[dated_price]) as agent:
+        await delivered(agent)
+        posted = await agent.society.events.get("e1")
+        assert posted is not None
+        assert (posted.result, posted.code, shop.set) == ("done", "", [3])
+        [outcome] = await agent.society.outcomes.list("x")
+        assert outcome.succeeded
