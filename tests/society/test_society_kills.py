@@ -53,6 +53,21 @@ def test_no_message_is_lost_where_sender_gateways_and_broker_are_killed(engine: 
         assert run["wrong"] == [], (run, seed)
 
 
+def check_week(week: dict[str, Any], seed: int) -> None:
+    """Nothing is lost, done twice or stuck, and trust is that of a replay."""
+    assert week["wrong"] == [], (week, seed)
+    assert week["kills"] > 0
+
+
+@pytest.mark.requirement("A8")
+@pytest.mark.requirement("A13")
+@pytest.mark.timeout(BOUND)
+def test_a_week_with_kills_and_edits_of_souls_loses_nothing() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    [week] = run_program("kill_week", BOUND, engine="sqlite", events=24, each=12, seed=seed)
+    check_week(week, seed)
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -102,3 +117,15 @@ def test_no_message_is_lost_however_often_sender_gateways_and_broker_are_killed(
     seed = int.from_bytes(os.urandom(4), "big")
     runs = run_program("kill_gateways", 3 * BOUND, engine=engine, count=6, kills=8, runs=12, seed=seed)
     assert [run for run in runs if run["wrong"]] == [], seed
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("A8")
+@pytest.mark.requirement("A13")
+@pytest.mark.timeout(3 * BOUND)
+@on_every_database
+def test_a_week_of_300_events_with_kills_edits_and_a_full_inbox_loses_nothing(engine: Engine) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    [week] = run_program("kill_week", 3 * BOUND, engine=engine, events=300, each=12, seed=seed)
+    check_week(week, seed)
+    assert (week["inbox"], week["ended"] > 0, week["versions"] > 5) == (40, True, True), (week, seed)
