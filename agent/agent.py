@@ -632,6 +632,7 @@ class WorldAgent:
         channel: str | None = None,
         query: str | None = None,
         archived: bool | None = False,
+        prefixes: Collection[str] | None = None,
         before: datetime | str | None = None,
     ) -> tuple[ThreadState, ...]:
         """List the workspace's threads with their state; the thread whose newest turn began last comes first.
@@ -648,12 +649,13 @@ class WorldAgent:
                 The search covers messages, answers, and the inputs and results of tasks, skills and schedules, but
                 neither what an edit replaced nor roles, which are not stored.
             archived: True lists the archived threads alone, and None both kinds.
+            prefixes: Only those whose id begins with one of these, such as `ana:`.
             before: The next page: the `page_key` of the last thread that you have. An aware time gives the threads
                 whose newest turn began before it. A thread without a turn counts from the time of its fork.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, `status` is unknown, an id, `query` or `archived` is invalid, or
-                `before` is neither a page key nor an aware time.
+            InvalidArgument: `limit` is out of bounds, `status` is unknown, an id, `query`, `archived` or a prefix is
+                invalid, or `before` is neither a page key nor an aware time.
             AgentClosed: The agent is not open.
         """
         wanted = ThreadFilters.of(
@@ -663,6 +665,7 @@ class WorldAgent:
             channel=channel,
             query=query,
             archived=archived,
+            prefixes=prefixes,
             before=before,
         )
         return await self._runner.parts.threads.list(self.workspace, wanted)

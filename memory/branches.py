@@ -107,17 +107,18 @@ class Branches:
         return int(found)
 
     async def of_workspace(
-        self, workspace: str, *, limit: int, before: tuple[datetime, str] | None = None
+        self, workspace: str, *, limit: int, prefix: str = "", before: tuple[datetime, str] | None = None
     ) -> tuple[Branch, ...]:
         """The branches of a workspace on which no turn has run yet, newest first.
 
         Args:
             workspace: The workspace.
             limit: The most branches to return.
+            prefix: Only branches of threads whose ids begin so.
             before: Only branches that were made before this time, or at this time with a lower key.
         """
         at, thread = (None, "") if before is None else (stored_moment(before[0]), before[1])
-        given = (*keys_of(workspace), at, at, at, thread, limit)
+        given = (*keys_of(workspace, prefix), at, at, at, thread, limit)
         rows = await self._database.read(lambda tx: tx.execute(_WITHOUT_TURNS, given))
         return tuple(_branch(row, self._database.name) for row in rows)
 

@@ -294,6 +294,7 @@ class TurnRegister:
         channel: str | None = None,
         account: str | None = None,
         archived: bool | None = None,
+        prefix: str = "",
         before: tuple[datetime, str] | None = None,
     ) -> tuple[TurnRecord, ...]:
         """The newest turn of each thread of a workspace, newest first.
@@ -305,12 +306,13 @@ class TurnRegister:
             channel: Only turns of this channel.
             account: Only turns of threads on which a turn ran for this account.
             archived: Only turns of threads that are archived, or that are not; None is both.
+            prefix: Only turns of threads whose ids begin so.
             before: Only turns that began before this time, or at this time with a lower id.
         """
         began, turn = (None, "") if before is None else (before[0].timestamp(), before[1])
         hidden = None if archived is None else int(archived)
         kept = (status, status, channel, channel, account, account, hidden, hidden)
-        given = (*keys_of(workspace), *kept, began, began, began, turn, limit)
+        given = (*keys_of(workspace, prefix), *kept, began, began, began, turn, limit)
         rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
         return tuple(_record(row, self._database.name) for row in rows)
 
@@ -363,10 +365,10 @@ def thread_key(scope: Scope) -> str:
     return f"{_quoted(scope.workspace)}/{_quoted(scope.thread or '')}"
 
 
-def keys_of(workspace: str) -> tuple[str, str]:
-    """The bounds of the keys of a workspace's threads: the lowest possible key, and one above all of them."""
-    prefix = _quoted(workspace)
-    return f"{prefix}/", f"{prefix}0"  # the character after the slash
+def keys_of(workspace: str, prefix: str = "") -> tuple[str, str]:
+    """The bounds of the keys of a workspace's threads whose ids begin so: the lowest key, and one above all of them."""
+    lowest = f"{_quoted(workspace)}/{_quoted(prefix)}"
+    return lowest, f"{lowest[:-1]}{chr(ord(lowest[-1]) + 1)}"
 
 
 def _quoted(part: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from ...core import Scope, Tier, check_id, utc_text
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.events import TurnKind
 from ...core.pauses import Pause, UnattendedMode, pause_id_of
-from ...core.validation import check_integer, check_line
+from ...core.validation import check_integer, check_line, is_text
 from ...harness.journal import pause_of
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
@@ -144,6 +144,7 @@ class ThreadFilters:
     channel: str | None
     query: str | None
     archived: bool | None
+    prefixes: tuple[str, ...]
     before: Place | None
 
     @classmethod
@@ -156,6 +157,7 @@ class ThreadFilters:
         channel: str | None = None,
         query: str | None = None,
         archived: bool | None = False,
+        prefixes: Collection[str] | None = None,
         before: datetime | str | None = None,
     ) -> Self:
         """Validate the arguments of a listing.
@@ -174,6 +176,7 @@ class ThreadFilters:
             channel=None if channel is None else check_id("channel", channel),
             query=None if query is None else check_query(query),
             archived=_flag(archived),
+            prefixes=("",) if prefixes is None else _prefixes(prefixes),
             before=None if before is None else Place.parse(before),
         )
 
@@ -192,6 +195,19 @@ class ThreadFilters:
                 raise AssertionError("a forked thread has no turn")
             case status:
                 return status
+
+
+def _prefixes(given: Collection[str]) -> tuple[str, ...]:
+    """Return prefixes of which none begins with another."""
+    if isinstance(given, str) or not all(one == "" or is_text(one) for one in given):
+        raise InvalidArgument(
+            "`prefixes` must be a list of the first characters of ids", remedy="pass ['ana:'] for one"
+        )
+    found: list[str] = []
+    for one in sorted(given):
+        if not any(one.startswith(prefix) for prefix in found):
+            found.append(one)
+    return tuple(found)
 
 
 def _flag(archived: object) -> bool | None:
@@ -338,22 +354,22 @@ class ThreadRegister:
 
     async def _page(self, workspace: str, wanted: ThreadFilters, before: Place | None, size: int) -> Sequence[_Listed]:
         """Read the next threads of a workspace; some of them may be filtered out later."""
-        records: Sequence[TurnRecord] = ()
-        branches: Sequence[Branch] = ()
-        if wanted.status != "forked":
-            records = await self._stores.turns.threads(
-                workspace,
-                limit=size,
-                status=wanted.of_turns,
-                channel=wanted.channel,
-                account=wanted.account,
-                archived=wanted.archived,
-                before=None if before is None else before.for_turns,
-            )
-        if wanted.status in (None, "forked") and wanted.channel is None and not wanted.archived:
-            bound = None if before is None else before.for_branches
-            branches = await self._stores.branches.of_workspace(workspace, limit=size, before=bound)
-        page: list[_Listed] = [*records, *branches]
+        page: list[_Listed] = []
+        for prefix in wanted.prefixes:
+            if wanted.status != "forked":
+                page += await self._stores.turns.threads(
+                    workspace,
+                    limit=size,
+                    status=wanted.of_turns,
+                    channel=wanted.channel,
+                    account=wanted.account,
+                    archived=wanted.archived,
+                    prefix=prefix,
+                    before=None if before is None else before.for_turns,
+                )
+            if wanted.status in (None, "forked") and wanted.channel is None and not wanted.archived:
+                bound = None if before is None else before.for_branches
+                page += await self._stores.branches.of_workspace(workspace, limit=size, prefix=prefix, before=bound)
         return sorted(page, key=_place, reverse=True)[:size]
 
     async def _matching(self, wanted: ThreadFilters, page: Sequence[_Listed]) -> Sequence[ThreadState]:

@@ -6,6 +6,7 @@ A host checks how the caller proves who they are, such as a token. The `Grant` o
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -26,6 +27,8 @@ ANY: Final = "*"
 
 GRANT_LISTS: Final = ("workspaces", "accounts", "threads")
 
+MAX_PREFIXES: Final = 8
+_GLOB: Final = re.compile(r"[*?[]")  # what begins a glob
 MAX_PREFIX_CHARACTERS: Final = 100  # of the part of a thread's id that names its account
 
 OwnCode = Literal["forbidden", "too_many_turns", "draining", "reader_behind", "internal"]
@@ -128,6 +131,12 @@ class Grant:
     def allows_any_thread(self) -> bool:
         """Whether the caller can use every thread."""
         return ANY in self.threads
+
+    @property
+    def thread_prefixes(self) -> list[str]:
+        """What the ids of the threads begin with that the caller can use. They are few, since a listing reads each."""
+        found = [_GLOB.split(glob, maxsplit=1)[0] for glob in self.threads]
+        return found if len(found) <= MAX_PREFIXES else [""]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -46,6 +46,7 @@ class HomeThreads:
         channel: str | None = None,
         query: str | None = None,
         archived: bool | None = False,
+        prefixes: Collection[str] | None = None,
         before: datetime | str | None = None,
     ) -> tuple[ThreadState, ...]:
         """As `WorldAgent.threads`."""
@@ -56,6 +57,7 @@ class HomeThreads:
             channel=channel,
             query=query,
             archived=archived,
+            prefixes=prefixes,
             before=before,
         )
         return await ThreadRegister(self.stores).list(self.workspace, wanted)

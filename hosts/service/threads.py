@@ -26,7 +26,7 @@ from .arguments import (
     ThreadArguments,
     ThreadsArguments,
 )
-from .call import Call, Refused, check_thread, check_turn
+from .call import Call, Grant, Refused, check_thread, check_turn
 from .next_steps import to_call
 from .pauses import unanswered
 
@@ -122,27 +122,42 @@ async def history(call: Call[HistoryArguments], workspace: Threads) -> records.H
 
 async def threads(call: Call[ThreadsArguments], workspace: Threads) -> records.ThreadsAnswer:
     """Return the threads that the caller reaches."""
-    given, grant = call.given, call.caller.grant
-    limit = given.limit if grant.allows_any_thread else MAX_PAGE_THREADS
+    given = call.given
+    reached = await reached_threads(
+        call.caller.grant,
+        workspace,
+        limit=given.limit,
+        status=given.status,
+        account=given.of_account,
+        channel=given.channel,
+        query=given.query,
+        archived=given.archived,
+        before=given.before,
+    )
+    return records.ThreadsAnswer(threads=[records.ThreadRecord.model_validate(state.to_json()) for state in reached])
+
+
+async def reached_threads(
+    grant: Grant, workspace: Threads, *, limit: int, before: str | None = None, **filters: Any
+) -> list[ThreadState]:
+    """Return the newest threads that a grant reaches, however many newer ones there are that it does not reach.
+
+    Args:
+        grant: The grant.
+        workspace: Where they are.
+        limit: The number of threads.
+        before: The next page, and `filters`: see `WorldAgent.threads`.
+    """
+    prefixes = grant.thread_prefixes
+    size = limit if all(map(grant.allows_threads_after, prefixes)) else MAX_PAGE_THREADS
     reached: list[ThreadState] = []
-    before = given.before
-    while len(reached) < given.limit:
-        found = await workspace.threads(
-            limit=limit,
-            status=given.status,
-            account=given.of_account,
-            channel=given.channel,
-            query=given.query,
-            archived=given.archived,
-            before=before,
-        )
+    while len(reached) < limit:
+        found = await workspace.threads(limit=size, prefixes=prefixes, before=before, **filters)
         reached += [state for state in found if grant.allows_thread(state.thread)]
-        if len(found) < limit:
+        if len(found) < size:
             break
         before = found[-1].page_key
-    return records.ThreadsAnswer(
-        threads=[records.ThreadRecord.model_validate(state.to_json()) for state in reached[: given.limit]]
-    )
+    return reached[:limit]
 
 
 # --- roles, which only an open agent has ------------------------------------------------------------------------------

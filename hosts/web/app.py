@@ -164,13 +164,21 @@ class WebApp:
         if isinstance(arguments, ThreadArguments):
             arguments = arguments.model_copy(update={"thread": grant.own_thread(arguments.thread)})
         caller = grant.caller(arguments.workspace, arguments.account)
-        if self._sessions is not None:
-            await self._sessions.check(request, caller.workspace)
+        await self.check_session(request, caller.workspace)
         facts = CallFacts(workspace=caller.workspace)
         if isinstance(arguments, ThreadArguments):
             check_thread(grant, arguments.thread)
             facts.thread = arguments.thread
         return WebCall(given=arguments, caller=caller, facts=facts, parts=self.parts)
+
+    async def check_session(self, request: Request, workspace: str) -> None:
+        """Make sure that the sender has not logged out since, in any process.
+
+        Raises:
+            HttpRefused: It has.
+        """
+        if self._sessions is not None:
+            await self._sessions.check(request, workspace)
 
     def _routes(self) -> list[BaseRoute]:
         routes: list[BaseRoute] = [

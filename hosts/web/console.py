@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,10 +29,12 @@ from ...core.checks import to_json
 from ...core.errors import WorldAgentError
 from ...harness.trace.records import TraceNode
 from ..service.arguments import EventsArguments, WorkspaceArguments
-from ..service.call import Refused
+from ..service.call import Grant, Refused
 from ..service.following import reached_turn
 from ..service.members import society_of
 from ..service.society import SocietyOutcomesArguments, check_owner, graph_answer, is_owner, spawns_answer
+from ..service.threads import reached_threads
+from .errors import HttpRefused
 from .turns import EventStream, WebCall
 
 if TYPE_CHECKING:
@@ -49,7 +53,8 @@ _HIDDEN: Final = {"inputs", "outputs", "prompt", "run", "seq", "v"}  # of a reco
 
 
 def console_routes(web: WebApp) -> list[BaseRoute]:
-    """Return the pages and the two paths that only they need."""
+    """Return the pages and the paths that only they need."""
+    looks = _Looks(web)
 
     async def trace(request: Request) -> Response:
         """The trace of a turn as nodes in the order of its tree, without what was said."""
@@ -79,7 +84,7 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
     async def live(request: Request) -> Response:
         """Tell what has changed since, by the names of the pages that show it."""
         call = await web.call(request, WorkspaceArguments, dict(request.query_params))
-        changes = _changes(web, call)
+        changes = _changes(web, looks, call, request)
         first = await anext(changes)  # a refusal has a status
         return EventStream(_all(first, changes), web.parts.limits)
 
@@ -131,19 +136,46 @@ async def _all(first: ServerSentEvent, rest: AsyncGenerator[ServerSentEvent]) ->
             yield each
 
 
-async def _changes(web: WebApp, call: WebCall[Any]) -> AsyncGenerator[ServerSentEvent]:
+class _Looks:
+    """Looks for changes, each for all streams of a caller together: a person can have the console open in many tabs."""
+
+    def __init__(self, web: WebApp) -> None:
+        self._agents = web.parts.agents
+        self._last: dict[tuple[str, str | None, Grant], tuple[float, asyncio.Task[dict[str, str]]]] = {}
+
+    async def look(self, call: WebCall[Any]) -> dict[str, str]:
+        """Return a digest of what each page shows, as it was less than `LIVE_SECONDS` ago.
+
+        Raises:
+            Refused, WorldAgentError: The server ends, or its database cannot be reached now.
+        """
+        caller, now = call.caller, time.monotonic()
+        self._last = {each: one for each, one in self._last.items() if now - one[0] < LIVE_SECONDS}
+        key = (caller.workspace, caller.account, caller.grant)
+        if key not in self._last:
+            # Not in the context of this stream, which can end while others wait.
+            self._last[key] = now, self._agents.spawn(self._digests(call), context=Context())
+        return await asyncio.shield(self._last[key][1])
+
+    async def _digests(self, call: WebCall[Any]) -> dict[str, str]:
+        async with self._agents.use(call.caller.workspace) as agent:
+            return {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
+
+
+async def _changes(web: WebApp, looks: _Looks, call: WebCall[Any], request: Request) -> AsyncGenerator[ServerSentEvent]:
     # The first notice names every page: something may have changed since the page loaded, or while it was away.
     before: dict[str, str] = {}
-    agents, workspace = web.parts.agents, call.caller.workspace
-    with agents.reader(workspace, call.caller.account):
+    with web.parts.agents.reader(call.caller.workspace, call.caller.account):
         while not web.parts.ending.is_set():
             try:
-                async with agents.use(workspace) as agent:
-                    now = {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
-            except (Refused, WorldAgentError):  # the server ends, or its database cannot be reached now
+                await web.check_session(request, call.caller.workspace)
+                now = await looks.look(call)
+            except (Refused, WorldAgentError):
                 if not before:
                     raise
                 now = before
+            except HttpRefused:  # the person has logged out
+                return
             changed = [name for name in now if now[name] != before.get(name)]
             if changed:
                 yield ServerSentEvent(data=json.dumps({"changed": changed}), sep="\n")
@@ -156,11 +188,10 @@ def _digest(seen: Any) -> str:
 
 
 async def _threads(call: WebCall[Any], agent: WorldAgent) -> Any:
-    states = await agent.threads(limit=LIVE_THREADS, archived=None)
+    states = await reached_threads(call.caller.grant, agent, limit=LIVE_THREADS, archived=None)
     return [
         (state.thread, state.turn_id, state.status, state.pauses, state.answers, state.title, state.archived)
         for state in states
-        if call.caller.grant.allows_thread(state.thread)
     ]
 
 
