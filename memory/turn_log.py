@@ -64,12 +64,16 @@ _OLD: Final = """SELECT r.turn, (SELECT last FROM wa_event WHERE turn=r.turn ORD
 _DROP_OLD: Final = "DELETE FROM wa_event WHERE turn=? AND last <= ?"
 _GONE: Final = """UPDATE wa_recorded SET gone=CASE WHEN gone > ? THEN gone ELSE ? END, changed=NULL
                   WHERE turn=? AND changed < ? RETURNING turn"""
+_OF_THREAD: Final = """SELECT t.id, (SELECT last FROM wa_event WHERE turn=t.id ORDER BY first DESC LIMIT 1), r.changed
+                       FROM wa_turn t JOIN wa_recorded r ON r.turn=t.id WHERE t.thread=? AND r.changed IS NOT NULL
+                       ORDER BY t.id DESC"""
 _REMOVE: Final = ("DELETE FROM wa_event WHERE turn IN ({})", "DELETE FROM wa_recorded WHERE turn IN ({})")
 
 END: Final = 1 << 62
 """A number that is greater than that of any event."""
 
 _TEXTS: Final = ("text_delta", "text_replaced", "step_ended", "turn_ended")
+_ANY_TIME: Final = 253_402_300_800.0  # seconds since 1970, after the last one of year 9999
 _ROWS_AT_ONCE: Final = 4
 _LINES_IN_A_ROW: Final = 64
 _CHARACTERS_IN_A_ROW: Final = 16_384  # limits how much one read loads
@@ -177,6 +181,29 @@ class TurnLog:
         """Delete the events and keys of turns; `marks` has a question mark for each turn."""
         for statement in _REMOVE:
             transaction.execute(statement.format(marks), turns)
+
+    @staticmethod
+    def keep_last(transaction: Transaction, thread: str, *, keep: int | None, before: float | None) -> int:
+        """Delete the events of all turns of a thread but its last ones. Returns of how many turns.
+
+        The keys of these turns and the numbers of their next events are kept.
+
+        Args:
+            transaction: The transaction. It holds the lease of the thread, and no turn of it is open.
+            thread: The thread's key.
+            keep: Of how many of the newest turns to keep them; None sets no count.
+            before: Delete those of turns that were recorded last before this time; None sets no time.
+        """
+        found = transaction.execute(_OF_THREAD, (thread,))
+        gone = [
+            (turn, last)
+            for number, (turn, last, changed) in enumerate(found)
+            if (keep is not None and number >= keep) or (before is not None and changed < before)
+        ]
+        for turn, last in gone:
+            transaction.execute(_GONE, (last or 0, last or 0, turn, _ANY_TIME))
+            transaction.execute(_DROP_OLD, (turn, last or 0))
+        return len(gone)
 
     async def prune(self, age: float, *, most: int) -> int:
         """Delete the events of up to `most` turns that have not changed for `age` seconds. Returns how many turns.

@@ -426,6 +426,9 @@ async def _pruned(stores: Stores, key: str, retention: Retention) -> int | None:
         lease.verify(transaction)
         if open_turns(transaction, key) or not retention.rows.made(transaction):
             return None
+        age, now = retention.age, retention.clock.now().timestamp()
+        before = None if age is None else now - age
+        TurnLog.keep_last(transaction, key, keep=retention.keep, before=before)
         return retention(transaction, key, exactly=True)
 
     try:

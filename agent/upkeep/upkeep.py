@@ -165,14 +165,15 @@ class Upkeep:
     async def prune(self, *, keep: int | None = None, age: float | None = None) -> Pruned:
         """Delete checkpoints that no turn continues from, on all threads, and free their space.
 
-        Checkpoints that an open turn may need are kept, and so is the newest of each thread. Unreferenced attachments
-        are removed too, and so are examples of turns that were not completed, expired memory entries, what an
-        interrupted removal left in files, and what is over of members for longer than the setting `society_age`, as by
-        `prune_by_age`.
+        Checkpoints that an open turn may need are kept, and so is the newest of each thread. Of as many turns the
+        recorded events are kept. Unreferenced attachments are removed too, and so are examples of turns that were not
+        completed, expired memory entries, what an interrupted removal left in files, and what is over of members for
+        longer than the setting `society_age`, as by `prune_by_age`.
 
         Args:
-            keep: How many of the newest to keep of each thread, 1 to 1,000,000,000; None sets no count.
-            age: How many seconds to keep them, up to 315,360,000 (ten years); None means no limit.
+            keep: How many of the newest to keep of each thread, and of how many turns the recorded events, 1 to
+                1,000,000,000; None sets no count.
+            age: How many seconds to keep both, up to 315,360,000 (ten years); None means no limit.
 
         Raises:
             InvalidArgument: A number is out of bounds.

@@ -200,7 +200,8 @@ def import_thread(options: ThreadsOptions, output: Output, file: Path, to: str |
 async def prune_threads(options: ThreadsOptions, output: Output, keep: int | None, age: float | None) -> None:
     """Remove old checkpoints that no turn resumes from, and free their space.
 
-    Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. Attachments
+    Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. The recorded
+    events of as many turns are kept. Attachments
     that no message refers to are removed too, and so are memory entries that have expired, and what is over of members
     for longer than the setting society_age.
 

@@ -11,6 +11,7 @@ import pytest
 from support.agents import CRITIC, scripted_agent, shape, which
 from support.homes import checkpoints_of, rows, selected
 from worldagent import WorldAgent
+from worldagent.core.errors import EventsGone
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 
@@ -114,3 +115,34 @@ async def test_what_was_used_on_days_that_are_over_goes_so_that_its_table_stays_
         assert (await agent.usage()).tokens == 0
     a_day = len(accounts) + 1  # and the workspace
     assert sizes == [a_day, *[2 * a_day] * 7], "the day before stays, for a process whose clock is slow"
+
+
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T10")
+async def test_recorded_events_go_with_checkpoints_but_those_of_the_newest_turns_stay(tmp_path: Path) -> None:
+    clock = VirtualClock(datetime.now(UTC))
+    async with opened(tmp_path / "home", clock, checkpoint_keep=0) as agent:
+        thread = agent.thread("t1")
+        turns = [await thread.converse(f"number {number}", key=f"k{number}") for number in range(3)]
+
+        async def gone() -> list[bool]:
+            return [bool([1 for event in await listed(agent, turn.id) if event == "gone"]) for turn in turns]
+
+        assert await gone() == [False, False, False]
+        await agent.upkeep.prune(keep=2)
+        assert await gone() == [True, False, False]
+        assert (await thread.converse("number 0", key="k0")).id == turns[0].id, "its key is kept"
+        await clock.advance(3600)
+        await agent.upkeep.prune(age=3600)
+        assert await gone() == [True, False, False]
+        await agent.upkeep.prune(age=3599)
+        assert await gone() == [True, True, True]
+        assert await rows(agent, "wa_event", "1=1") == 0
+
+
+async def listed(agent: WorldAgent, turn: str) -> list[str]:
+    """The kinds of events of a turn, or that they are gone."""
+    try:
+        return [event.type async for event in agent.events(turn)]
+    except EventsGone:
+        return ["gone"]
