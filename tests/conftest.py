@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,13 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     """Remove the bound at the end of a test: xdist lets a process without work wait for the others."""
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Stop the Postgres server: xdist kills a worker that takes ten seconds to end, before its handlers at exit."""
+    if (postgres := sys.modules.get("support.postgres")) is not None:
+        postgres.stop()
 
 
 @pytest.hookimpl(trylast=True)

@@ -36,6 +36,13 @@ def server() -> PostgresServer:
     return started
 
 
+def stop() -> None:
+    """Stop the server, if there is one. A process that is killed while it ends would leave it behind."""
+    if server.cache_info().currsize:
+        server().cleanup()
+        server.cache_clear()
+
+
 class OwnServer:
     """A server that can be stopped and started again, for one test."""
 
