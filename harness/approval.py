@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ..core import canonical_json
+from ..core import ROOT, canonical_json
 from ..core.errors import AnswerInvalid, CallRefused, TaskFailed, WorldAgentError
 from ..core.events import CallDecided
 from ..core.pauses import Approve, Reject
@@ -47,6 +47,8 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
             verdict = Verdict("ask", "person", pause_of(record).reason, verdict.approvers)
     else:
         verdict = gate.decide(callee, step.input, caller, shape)
+    if ctx.scope.account is not None and ctx.on_behalf_of == ROOT and not verdict.approvers:
+        verdict = replace(verdict, approvers=callee.approvers)
     if verdict.decision == "approve":
         step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
         return

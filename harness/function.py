@@ -165,6 +165,8 @@ class Function:
             only if this is unchanged.
         offered: Whether the conversation can call it. Workers can call it whenever their `tools` name it.
         calls_as_caller: Whether the calls of a flow count as its caller's calls and must be among the caller's tools.
+        approvers: Globs over the accounts that can approve its calls in the turns of an account, where no rule names
+            others; empty allows any.
         dry_run: Runs in place of the body, with the same arguments and no effect, where a ceiling allows dry runs only
             (A7). Without it such calls are refused, unless the function is `read_only`.
     """
@@ -190,6 +192,7 @@ class Function:
     title: str = ""
     variant: str = ""
     offered: bool = True
+    approvers: tuple[str, ...] = ()
     dry_run: Body | None = None
 
     def __post_init__(self) -> None:

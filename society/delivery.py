@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ class _Form:
     from_user: str
     from_role: str
     from_id: str
+    asked: str
     reply: str
     introduced: str
 
@@ -28,6 +29,7 @@ _FORMS: Final[Mapping[Language, _Form]] = {
         from_user="[Message from the user]",
         from_role="[Message from {role} ({id})]",
         from_id="[Message from {id}]",
+        asked="Asked for by {account}, who is not the owner",
         reply="To reply, use send_message(to='{id}', ...)",
         introduced="First contact. Role: {role}. Duties: {duties}. Reason: {reason}",
     ),
@@ -35,12 +37,14 @@ _FORMS: Final[Mapping[Language, _Form]] = {
         from_user="【来自用户的消息】",
         from_role="【来自 {role}（{id}）的消息】",
         from_id="【来自 {id} 的消息】",
+        asked="请求者：{account}（不是所有者）",
         reply="如需回复，请使用 send_message(to='{id}', ...)",
         introduced="首次联系。角色：{role}。职责：{duties}。联系原因：{reason}",
     ),
 }
 
-_STARTS: Final = tuple(map(letters_of, ("Message from", "来自", "To reply", "如需回复", "First contact", "首次联系")))
+_LINES: Final = ("Message from", "来自", "Asked for by", "请求者", "To reply", "如需回复", "First contact", "首次联系")
+_STARTS: Final = tuple(map(letters_of, _LINES))
 """How the lines above begin, in letters and digits alone. No line of a text may begin so."""
 
 
@@ -67,6 +71,7 @@ def delivered(
     from_user: bool = False,
     can_reply: bool = True,
     introduction: Introduction | None = None,
+    asked_by: Sequence[str] = (),
 ) -> str:
     """Write a message as its receiver reads it.
 
@@ -77,11 +82,13 @@ def delivered(
         from_user: Whether the owner of the workspace sent it.
         can_reply: Whether the receiver has `send_message`. A response and a message of the user get no hint (C10).
         introduction: What a first message tells about its sender.
+        asked_by: The accounts other than the owner's for which the World Agent sent it.
     """
     form = _FORMS[language]
     lines = [form.from_user if from_user else (form.from_role if role else form.from_id).format(
         role=_in_brackets(role), id=_in_line(message.from_id)
     )]  # fmt: skip
+    lines += [form.asked.format(account=_in_line(each)) for each in asked_by]
     if introduction is not None:
         given = {name: _in_line(getattr(introduction, name)) for name in ("role", "duties", "reason")}
         lines.append(form.introduced.format(**given))

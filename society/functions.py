@@ -6,7 +6,9 @@ They pass the gate like all others. Memory is looked into by the function `recal
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
+from glob import escape
 from importlib.resources import files
 from typing import Annotated, Any, Final, TypeVar
 
@@ -26,6 +28,7 @@ from .members import MAX_PAGE, Member
 from .messages import MESSAGE_TYPE, MessageType
 from .notices import emit_notices
 from .roles import ROOT, Participant, goals_text
+from .rules import ACCOUNT_MARK
 from .society import Society
 from .spawning import MAX_TEMPLATES, usable_by
 from .workspace import RoleTemplate, RoleTemplateDraft, WorkspaceConfig
@@ -49,7 +52,7 @@ SEND_RULES: Final = (
     Rule(
         decision="approve",
         function=(SEND, REQUEST),
-        after="message:*",
+        after=("message:*", "account:*"),
         arguments={"to": "*"},
         times=1000,
         name="contacts may be written to after messages",
@@ -61,6 +64,7 @@ SEND_RULES: Final = (
 
 Seconds = Annotated[float, Field(ge=1, le=366 * 86_400)]
 
+_MAX_MARK: Final = 200  # characters, as of an id
 _RECORDED: Final = "You are in testing: the message to {} is recorded, and it is not delivered."
 _CONTACTS: Final = f"List your contacts, and how they want to be asked; {MAX_SHOWN} at most, so search among many."
 _REQUEST: Final = "Ask a contact something and wait for its reply, in the middle of your work."
@@ -94,9 +98,15 @@ class SocietyFunctions:
         about = prompts(config.language, usable_by(ROOT, config.role_templates.values()))
         self.functions: tuple[Function, ...] = (
             # A member in testing runs the same code: the society records what it sends, and delivers nothing.
-            flow(name=SEND, description=about[SEND], risk="write", dry_run=self._send)(self._send),
-            flow(name=REQUEST, description=_REQUEST, risk="write", dry_run=self._request)(self._request),
-            flow(name=SPAWN, description=about[SPAWN], risk="write")(self._spawn),
+            # Whoever asks the World Agent, the owner approves (A1).
+            *(
+                replace(each, approvers=(escape(config.owner),))
+                for each in (
+                    flow(name=SEND, description=about[SEND], risk="write", dry_run=self._send)(self._send),
+                    flow(name=REQUEST, description=_REQUEST, risk="write", dry_run=self._request)(self._request),
+                    flow(name=SPAWN, description=about[SPAWN], risk="write")(self._spawn),
+                )
+            ),
             flow(name=CONTACTS, description=_CONTACTS)(self._contacts),
             flow(name=CREATE, description="Propose a role template to a person.")(self._create),
             *ambient_functions(self._opened),
@@ -119,6 +129,13 @@ class SocietyFunctions:
     def _opened(self, ctx: CallContext) -> Society:
         """The society, with what is sent as events of the call's turn."""
         return self.society.notifying(lambda notices: emit_notices(ctx.emit, notices, call_id=ctx.path))
+
+    def _marks(self, ctx: CallContext) -> tuple[str, ...]:
+        """The marks of what a call writes: what its turn has read, and who asked for it if that is not the owner."""
+        account, asked = ctx.scope.account, set[str]()
+        if ctx.on_behalf_of == ROOT and account not in (None, self.config.owner):
+            asked = {f"{ACCOUNT_MARK}{account}"[:_MAX_MARK]}
+        return tuple(sorted({*ctx.gate.marks, *asked}))
 
     async def _send(
         self,
@@ -150,7 +167,7 @@ class SocietyFunctions:
             payload=given,
             answers=answers,
             message_id=_id_of(ctx),
-            marks=tuple(sorted(ctx.gate.marks)),
+            marks=self._marks(ctx),
         )
         letter = await _refused_as(MessageInvalid, sending)
         if letter.state == "recorded":
@@ -175,7 +192,7 @@ class SocietyFunctions:
             payload={"reason": reason} if reason else {},
             kind="request",
             message_id=_id_of(ctx),
-            marks=tuple(sorted(ctx.gate.marks)),
+            marks=self._marks(ctx),
         )
         letter = await _refused_as(MessageInvalid, sending)
         if letter.state == "recorded":
@@ -203,7 +220,7 @@ class SocietyFunctions:
             params,
             None if brief is None else TaskBrief.from_json(brief),
             message_id=_id_of(ctx),
-            marks=tuple(sorted(ctx.gate.marks)),
+            marks=self._marks(ctx),
         )
         return await _refused_as(ParamsInvalid, spawning)
 
@@ -236,7 +253,7 @@ class SocietyFunctions:
         """
 
         async def propose() -> RoleTemplateDraft:
-            interface, read = interface_of(interface_spec), sorted(ctx.gate.marks)
+            interface, read = interface_of(interface_spec), self._marks(ctx)
             draft = proposed(ctx.on_behalf_of, name, soul, interface, collaboration_notes, read)
             return await self._opened(ctx).drafts.propose(draft, draft_id=f"draft_{digest(ctx.path)}")
 

@@ -60,7 +60,7 @@ from .members import Member, members_of, participant
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
 from .notices import Refusal, note
 from .roles import ROOT, USER
-from .rules import MessageRules, Sending
+from .rules import ACCOUNT_MARK, MessageRules, Sending
 from .transport import REPLY_SECONDS, no_reply
 from .wakeups import POLL_SECONDS, Watch, first_of
 
@@ -662,7 +662,14 @@ class Mailroom(MessageRules):
             from_user=letter.message.from_id == USER,
             can_reply=can_reply and not to_person,
             introduction=letter.opening,
+            asked_by=_asked_by(letter),
         )
+
+
+def _asked_by(letter: Letter) -> list[str]:
+    """The accounts for which the World Agent sent a message, without the owner."""
+    marks = letter.marks if letter.message.from_id == ROOT else ()
+    return [each.removeprefix(ACCOUNT_MARK) for each in marks if each.startswith(ACCOUNT_MARK)]
 
 
 def _type_of(payload: object) -> MessageType | None:

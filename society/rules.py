@@ -32,6 +32,9 @@ MAX_HOPS: Final = 8
 MESSAGE_MARK: Final = "message:"
 """Begins the mark of what was read in a message of a member. What that member had read has marks of its own."""
 
+ACCOUNT_MARK: Final = "account:"
+"""Begins the mark of what the World Agent was asked for by an account that is not the owner's."""
+
 _MAX_SHOWN: Final = 20
 
 
@@ -359,4 +362,4 @@ def _is_first_task(member: Member, message: RoleMessage) -> bool:
     return given and member.life.status is RoleStatus.DRAFT
 
 
-__all__ = ["MAX_HOPS", "MESSAGE_MARK", "MessageRules", "Sending", "told_by"]
+__all__ = ["ACCOUNT_MARK", "MAX_HOPS", "MESSAGE_MARK", "MessageRules", "Sending", "told_by"]

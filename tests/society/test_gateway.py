@@ -11,9 +11,9 @@ import pytest
 
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
-from worldagent import Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, tool
+from worldagent import Approve, Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, tool
 from worldagent.autonomy import AutonomousRole, Gateway
-from worldagent.core.errors import InvalidArgument
+from worldagent.core.errors import InvalidArgument, NotAnApprover
 from worldagent.harness import CallContext
 from worldagent.society import (
     SEND_RULES,
@@ -683,6 +683,37 @@ async def test_every_turn_of_a_member_is_marked_with_what_its_definition_was_mad
     marked = [each for each in seen if "mail" in each]
     assert (len(seen), len(marked) >= 22) == (44, True)
     assert frozenset() in seen  # a definition without params has no text of strangers
+
+
+@pytest.mark.requirement("A1")
+@pytest.mark.requirement("C9")
+@pytest.mark.parametrize("account", ["mallory", "charles"])
+async def test_what_an_account_asks_of_the_world_agent_ends_at_the_owner(tmp_path: Path, account: str) -> None:
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "You called" in call.text:
+            return {"reply": "Asked."}
+        spawns = ("spawn_agent", {"template": "developer", "params": {"name": "Dana"}, "brief": BRIEF})
+        return {"reply": "", **calls(spawns, ("send_message", {"to": "cro", "content": "Pay.", "reason": "Money."}))}
+
+    policy, lm = Policy(rules=SEND_RULES), ScriptedLM(act)
+    async with scripted_agent(tmp_path, lm, society=config(), policy=policy, tools=[deploy]) as agent:
+        await agent.society.join(able("cro"))
+        thread = agent.thread("chat", account=account)
+        turn = await thread.converse("Pay everybody.")
+        [pause] = turn.pauses
+        assert (pause.function, pause.approvers) == ("spawn_agent", ("charles",))
+        if account == "mallory":
+            with pytest.raises(NotAnApprover):
+                await thread.resume({pause.id: Approve()})
+        turn = await agent.thread("chat", account="charles").resume({pause.id: Approve()})
+        assert turn.text == "Asked."
+        asked = () if account == "charles" else ("account:mallory",)
+        letters = {each.message.to_id: each for each in await agent.society.waiting()}
+        assert {each.marks for each in letters.values()} == {asked}
+        shown = (await agent.society.text_of(letters["cro"])).splitlines()
+        line = ["Asked for by mallory, who is not the owner"] if asked else ["Pay."]
+        assert shown[: 1 + len(line)] == ["[Message from World Agent (root)]", *line]
+        assert (await agent.society.members.member("novel", "developer-dana")).spec.untrusted == asked
 
 
 @pytest.mark.requirement("A10")
