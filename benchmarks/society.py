@@ -38,7 +38,7 @@ from worldagent.society import (
     WorkspacePolicy,
 )
 from worldagent.society.contacts import add_contact
-from worldagent.society.members import add_member, new_member
+from worldagent.society.members import new_member
 from worldagent.society.roles import RoleStatus
 from worldagent.storage import Database, PostgresAddress, Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -85,7 +85,7 @@ class Crowd:
                 now = datetime.now(UTC)
                 for number in range(start, min(start + 500, self._count)):
                     member = new_member(spec(number), f"Member {number}", interface, RoleStatus.ACTIVE, now, _POLICY)
-                    add_member(tx, member, most=1_000_000)
+                    self.society.members.admit(tx, member)
                     for step in range(1, _CONTACTS + 1):  # m0 knows m1 ... m10
                         other = (number + step) % self._count
                         services = interface if step == 1 else None

@@ -41,6 +41,7 @@ def looks_of(given: Iterable[tuple[str, str]]) -> Looks:
     for id_, name in given:
         for text in (id_, name):
             found.setdefault(skeleton(text), id_)
+    found.pop("", None)  # punctuation alone looks like nobody
     return found
 
 
@@ -57,7 +58,7 @@ def mistakable(id_: str, name: str, *, owner: str, others: Looks) -> str:
     """
     for what, text in (("id", id_), ("name", name)):
         whom = _meant(text, owner)
-        if not whom and (holder := others.get(skeleton(text), id_)) != id_ and skeleton(text):
+        if not whom and (holder := others.get(skeleton(text), id_)) != id_:
             whom = repr(holder)
         if whom:
             return f"the {what} {text[:80]!r} would be taken for {whom}"

@@ -67,6 +67,7 @@ _LEFT: Final = (
     "DELETE FROM wa_recommendation WHERE workspace=? AND member=?",
     "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
     "DELETE FROM wa_contact WHERE workspace=? AND id=?",
+    "DELETE FROM wa_look WHERE workspace=? AND id=?",
 )
 _DUE: Final = """SELECT number, member, parent, work, tags FROM wa_memory_due AS d WHERE workspace=? AND NOT EXISTS (
                    SELECT 1 FROM wa_member AS w WHERE w.workspace=d.workspace AND w.id=d.member AND w.status='draft')

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Json, TypeAdapter
 from ..core import Clock, SystemClock, canonical_json
 from ..core.checks import check_texts, to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
+from ..core.lookalikes import skeleton
 from ..core.validation import check_integer
 from ..storage import Database, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
@@ -158,6 +159,10 @@ _UNCOUNT: Final = """UPDATE wa_mailbox SET waiting=waiting - (
                        SELECT COUNT(*) FROM wa_mail AS m WHERE m.workspace=wa_mailbox.workspace AND m.sender=?
                        AND m.receiver=wa_mailbox.member AND m.state IN ('waiting', 'handling'))
                      WHERE workspace=? AND member IN (SELECT receiver FROM wa_mail WHERE workspace=? AND sender=?)"""
+_SEEN: Final = "SELECT 1 FROM wa_look WHERE workspace=? LIMIT 1"
+_ALIKE: Final = "SELECT look, id FROM wa_look WHERE workspace=? AND look IN (?, ?) AND id <> ? LIMIT 2"
+_LOOKS: Final = "INSERT INTO wa_look(workspace, look, id) VALUES(?, ?, ?) ON CONFLICT DO NOTHING"
+_NO_LOOKS: Final = "DELETE FROM wa_look WHERE workspace=? AND id=?"
 _OF_MEMBER: Final = (
     "DELETE FROM wa_member WHERE workspace=? AND id=?",
     _NO_DOMAINS,
@@ -172,6 +177,7 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_member_step WHERE workspace=? AND member=?",
     "DELETE FROM wa_memory_due WHERE workspace=? AND member=?",
     "DELETE FROM wa_recommendation WHERE workspace=? AND member=?",
+    _NO_LOOKS,
 )
 
 
@@ -411,6 +417,7 @@ class Members:
                 remedy="terminate members that are not needed, or raise `max_roles`",
             )
         _insert(tx, member, last + 1)
+        _add_looks(tx, workspace, member.id, member.name)
         tx.execute(_COUNT, (count + 1, last + 1, workspace))
         return True
 
@@ -424,10 +431,12 @@ class Members:
         if members_of(tx, workspace, [person.id]):
             raise InvalidArgument(f"{person.id!r} is the id of a member", remedy="use another id")
         there = next((read_as(Participant, json.loads(body)) for (body,) in tx.execute(_PERSON, key)), None)
-        problem = "" if there is not None and there.name == person.name else self._mistaken(tx, *key, person.name)
-        if problem:
+        problem = self._mistaken(tx, *key, person.name)
+        if problem and (there is None or there.name != person.name):
             raise InvalidArgument(problem, remedy="use another id and another name")
         tx.execute(_ADD_PERSON, (*key, canonical_json(to_json(person))))
+        tx.execute(_NO_LOOKS, key)
+        _add_looks(tx, *key, person.name)
 
     def check_identity(self, tx: Transaction, member: Member) -> None:
         """Refuse a member that would be taken for somebody else, or whose worker cannot have its name.
@@ -444,7 +453,10 @@ class Members:
             raise RoleExists(problem, remedy="use another id and another name")
 
     def _mistaken(self, tx: Transaction, workspace: str, id_: str, name: str) -> str:
-        others = looks_of(each for each in self._named(tx, workspace) if each[0] != id_)
+        if not tx.execute(_SEEN, (workspace,)):
+            for each in self._named(tx, workspace):
+                _add_looks(tx, workspace, *each)
+        others = dict(tx.execute(_ALIKE, (workspace, skeleton(id_), skeleton(name), id_)))
         return mistakable(id_, name, owner=self._owner, others=others)
 
     def _named(self, tx: Transaction, workspace: str) -> list[tuple[str, str]]:
@@ -569,6 +581,11 @@ def _insert(tx: Transaction, member: Member, place: int) -> None:
     tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, member.soul_version, expires))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, place, spec.role_id))
+
+
+def _add_looks(tx: Transaction, workspace: str, id_: str, name: str) -> None:
+    for look in looks_of([(id_, name)]):
+        tx.execute(_LOOKS, (workspace, look, id_))
 
 
 def redefine_member(tx: Transaction, member: Member) -> None:

@@ -197,6 +197,16 @@ SOCIETY: Final = Schema(
             "CREATE INDEX wa_occurrence_over ON wa_occurrence(workspace, ended, id) WHERE state='done'",
             "CREATE INDEX wa_mail_all ON wa_mail(workspace, sent, id)",
         ),
+        (
+            # How the id and the name of each person, and of each member that is not terminated, look. It is filled with
+            # those that are there when somebody joins for the first time.
+            """CREATE TABLE wa_look(
+                 workspace TEXT NOT NULL,
+                 look TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 PRIMARY KEY(workspace, look, id))""",
+            "CREATE INDEX wa_look_of ON wa_look(workspace, id)",
+        ),
     ),
 )
 

@@ -179,6 +179,23 @@ async def test_a_stored_name_that_means_somebody_else_is_not_shown(database: Dat
     await society.bootstrap()
 
 
+@pytest.mark.requirement("C2")
+async def test_members_of_earlier_versions_count_and_those_that_ended_do_not(database: Database) -> None:
+    society = await society_on(database)
+    await database.transact(lambda tx: tx.execute("DELETE FROM wa_look"))  # as a home of an earlier version begins
+    await society.members.add_person("novel", Participant(id="bo", type="human", name="Bo"))
+    for name in ("sa1es lead", "An\u0430 Lima", "B\u043e"):
+        with pytest.raises(RoleExists, match="would be taken for"):
+            await society.join(spec_of("x"), name=name)
+    await society.members.add_person("novel", Participant(id="bo", type="human", name="Bodo"))
+    await society.terminate("sales-lead")
+    await society.join(spec_of("x"), name="sa1es lead")
+    await society.members.remove("novel", "x")
+    await society.join(spec_of("y"), name="Sales  lead")
+    with pytest.raises(RoleExists, match="would be taken for 'bo'"):
+        await society.join(spec_of("z"), name="B0D0")
+
+
 @pytest.mark.requirement("C7")
 async def test_a_child_is_told_of_no_collaborator_with_the_role_of_somebody_else(database: Database) -> None:
     society = await society_on(database)
