@@ -56,12 +56,14 @@ class WorkspaceFile:
         config: The workspace; None if there are problems.
         problems: Why it cannot be used.
         warnings: What can be used, and is likely not meant.
+        hints: What is not meant unless code adds to it. Loading the file does not log them.
     """
 
     path: Path
     config: WorkspaceConfig | None
     problems: tuple[WorkspaceInvalid, ...] = ()
     warnings: tuple[WorkspaceInvalid, ...] = ()
+    hints: tuple[WorkspaceInvalid, ...] = ()
 
 
 def load_workspace(path: str | PathLike[str]) -> WorkspaceConfig:
@@ -107,8 +109,8 @@ def read_workspace(path: str | PathLike[str]) -> WorkspaceFile:
     config = reader.config()
     if config is None:
         return WorkspaceFile(path=file, config=None, problems=reader.reported())
-    warnings = (*_mistaken(config, document), *_too_wide(config, document))
-    return WorkspaceFile(path=file, config=config, warnings=warnings)
+    warnings, hints = (*_mistaken(config, document), *_too_wide(config, document)), (*_unrouted(config, document),)
+    return WorkspaceFile(path=file, config=config, warnings=warnings, hints=hints)
 
 
 class _Reader:
@@ -335,6 +337,20 @@ def _mistaken(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid])
         problem = mistakable(id_, name, owner=config.owner, others=looks)
         if problem:
             yield document.invalid(problem, "it cannot join a new workspace: use another id or name", *path)
+
+
+def _unrouted(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:
+    """A hint for each member and template whose operators no event runs: without code, all its events are escalated."""
+    found: dict[_Path, RoleSpec | RoleTemplate] = {("roles", place): each for place, each in enumerate(config.roles)}
+    found |= {("role_templates", key): each for key, each in config.role_templates.items()}
+    for path, each in found.items():
+        if each.domains and each.operator_ids and not each.routes:
+            id_ = each.role_id if isinstance(each, RoleSpec) else each.template_id
+            yield document.invalid(
+                f"{id_!r} has domains and operators, and no `routes`, so each of its events is escalated",
+                "say with `routes` which event runs which operator, or leave this to the code of a class",
+                *path,
+            )
 
 
 # --- ceilings ---------------------------------------------------------------------------------------------------------

@@ -52,12 +52,16 @@ async def check(output: Output, files: list[Path], json: bool) -> int | None:
 
     read = [read_workspace(file) for file in files]
     for one in read if output.form == "text" else ():
-        for kind, found in (("error", one.problems), ("warning", one.warnings)):
+        for kind, found in (("error", one.problems), ("warning", (*one.warnings, *one.hints))):
             for each in found:
                 output.note(f"{kind}: {each.problem}\nremedy: {each.remedy}")
     fine = [str(each.path) for each in read if each.config is not None]
     value = [
-        {"file": str(each.path), "problems": _listed(each.problems), "warnings": _listed(each.warnings)}
+        {
+            "file": str(each.path),
+            "problems": _listed(each.problems),
+            "warnings": _listed((*each.warnings, *each.hints)),
+        }
         for each in read
     ]
     output.result({"checked": value}, "\n".join(fine) or None)

@@ -68,6 +68,14 @@ async def test_warnings_do_not_fail_a_check_and_problems_do(run: Run, home: Path
     checked = await run("workspace", "check", str(team))
     assert (checked.exit_code, checked.stdout) == (0, f"{team}\n")
     assert f"warning: {team}:17: the template 'helper' grants what its spawner 'cro' lacks: mail" in checked.stderr
+    unrouted = (
+        f"warning: {team}:5: 'cro' has domains and operators, and no `routes`, so each of its events is escalated"
+    )
+    assert unrouted in checked.stderr
+    routed = tmp_path / "routed.yaml"
+    routes = "operator_ids: [ops, intel]\n    routes: [{event: 'lead.*', operator: ops}]\n"
+    routed.write_text(TEAM.replace("operator_ids: [ops, intel]\n", routes), encoding="utf-8")
+    assert "`routes`" not in (await run("workspace", "check", str(routed))).stderr
     broken = tmp_path / "broken.yaml"
     broken.write_text(TEAM.replace("reports_to: cro", "reports_to: cto"), encoding="utf-8")
     both = await run("workspace", "check", str(team), str(broken), "--json")
