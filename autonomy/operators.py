@@ -85,6 +85,7 @@ def _of_function(body: Callable[..., Any], tools: list[str], options: dict[str, 
         "input": made.params,
         "output": str if gives_text(made) else made.output_schema,
         "about_role": about_role,
+        "about_result": made.output_schema.get("description", "") if gives_text(made) else "",
         "memory": True,
     }
     return worker_of(options.get("name") or made.name, instructions, given | options)

@@ -124,6 +124,7 @@ class Worker:
         output: Its result: a type, or a JSON Schema. By default a text.
         about_role: What its model reads about the role of a call; by default the description of a declared `role`, or a
             general one.
+        about_result: What its model reads about its result, such as what it is called; empty is nothing.
         prompt: The message that its model receives: a text in which `{field}` is replaced by that field of the input,
             as JSON if it is not a text, and `{{` and `}}` are braces. By default the model receives the fields.
         options: How its model generates its answers, by the names of `GenerationOptions`. They override those of
@@ -157,6 +158,7 @@ class Worker:
     input: type[BaseModel] | Mapping[str, Any] = WorkerRequest
     output: Any = str
     about_role: str = ""
+    about_result: str = ""
     prompt: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
@@ -236,7 +238,7 @@ class Worker:
         )
 
     def _check_texts(self) -> None:
-        for attribute in ("instructions", "description", "about_role", "prompt"):
+        for attribute in ("instructions", "description", "about_role", "about_result", "prompt"):
             given: object = getattr(self, attribute)
             if not isinstance(given, str) or (given and not is_text(given)):
                 raise self._invalid(attribute, "must be a text", "pass text that UTF-8 can encode")

@@ -32,6 +32,7 @@ _KEYS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "description": _TEXT,
     "model": _TEXT,
     "about_role": _TEXT,
+    "about_result": _TEXT,
     "prompt": _TEXT,
     "options": _MAPPING,
     "policy": _MAPPING,

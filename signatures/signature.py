@@ -231,6 +231,7 @@ def worker_signature(
     tools: bool = False,
     memory: bool = False,
     about_role: str = "",
+    about_result: str = "",
 ) -> Signature:
     """A worker's entry Signature. It has the name of the worker.
 
@@ -242,12 +243,14 @@ def worker_signature(
         tools: Whether it can call tools.
         memory: Whether it has the field `memory`, unless one of its params has this name.
         about_role: The description of the field `role`, which it declares then.
+        about_result: The description of the field `result`; empty is none.
 
     Raises:
         FunctionInvalid: A param has the name of an output.
     """
     inputs = _Work.input_fields if fields is None else _param_fields(name, fields)
-    outputs = _Work.output_fields if output is None else {RESULT: json_output(output)}
+    result: Any = (str, dspy.OutputField(**({"desc": about_result} if about_result else {})))
+    outputs = {RESULT: result if output is None else json_output(output, about_result)}
     made = _made({**_remembering(inputs, memory), **_declared_role(about_role), **outputs}, name, instructions)
     return with_calls(made) if tools else made
 
@@ -290,9 +293,15 @@ def _remembering(inputs: Mapping[str, Any], memory: bool) -> dict[str, Any]:
 _FOLLOW: Final = "Do what the request says by following the skill below, and reply with the outcome."
 
 
-def json_output(schema: Mapping[str, Any]) -> tuple[Any, Any]:
-    """An output field with JSON of a schema: its type and its declaration."""
+def json_output(schema: Mapping[str, Any], about: str = "") -> tuple[Any, Any]:
+    """An output field with JSON of a schema: its type and its declaration.
+
+    Args:
+        schema: The schema.
+        about: What stands in its description before the schema.
+    """
     wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
+    wanted = f"{about}; {wanted}" if about else wanted
     output: Any = dspy.OutputField(desc=wanted)
     output.json_schema_extra[DECLARED] = dict(schema)  # for a grammar
     return _json(schema), output

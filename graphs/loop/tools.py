@@ -97,6 +97,7 @@ class Tools:
             tools=bool(functions),
             memory=memory,
             about_role=worker.about_role,
+            about_result=worker.about_result,
         )
         described, own_texts = functions, worker.descriptions
         if own_texts:

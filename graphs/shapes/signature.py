@@ -22,7 +22,8 @@ _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def signature_worker(signature: Signature, **options: Any) -> Worker:
     """A worker with the instructions, inputs and outputs of a Signature: pass it in `WorldAgent(workers=[...])`.
 
-    Its params are the inputs. One output is its result; several are an object with these fields. A declared `role` is
+    Its params are the inputs. One output is its result, and its model reads the name and the description of the field;
+    several are an object with these fields. A declared `role` is
     not a param but the role of a task (R18).
 
     Args:
@@ -42,11 +43,14 @@ def signature_worker(signature: Signature, **options: Any) -> Worker:
     name = options.get("name") or _CAPITAL.sub("_", signature.__name__).lower()
     outputs = {field: _field(field, info) for field, info in plain.output_fields.items()}
     [first, *others] = outputs.values()
+    [name_of_first, *_] = outputs
+    about = ": ".join(each for each in (name_of_first, first[1].description) if each)
     given: dict[str, Any] = {
         "description": _first_paragraph(plain.instructions),
         "input": _model(f"{name}_input", {field: _field(field, info) for field, info in plain.input_fields.items()}),
         "output": _model(f"{name}_output", outputs) if others else first[0],
         "about_role": about_role,
+        "about_result": "" if others else about,
     }
     return worker_of(name, plain.instructions, given | options)
 

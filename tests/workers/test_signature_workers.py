@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dspy
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from support.agents import scripted_agent
-from worldagent import Role, Shape, tool
+from worldagent import Role, Shape, Worker, tool
+from worldagent.autonomy import agent_node, llm_node
 from worldagent.core.errors import FunctionInvalid, OutputInvalid, ParamsInvalid
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import signature_worker
@@ -76,6 +77,45 @@ async def test_a_result_that_does_not_fit_is_reported_until_the_retries_are_used
         with pytest.raises(OutputInvalid, match="'judge' gave nothing usable in 2 tries"):
             await agent.call("judge", {"text": "Hats"})
     assert len(lm.calls) == 2
+
+
+class Verdict(dspy.Signature):
+    """Judge the sign."""
+
+    text: str = dspy.InputField()
+    verdict: str = dspy.OutputField(desc="good or bad")
+
+
+class Reasons(dspy.Signature):
+    """Judge the sign."""
+
+    text: str = dspy.InputField()
+    reasons: list[str] = dspy.OutputField()
+
+
+@agent_node()
+def name_colour(text: str) -> Annotated[str, Field(description="a colour")]:  # type: ignore[empty-body] # it never runs
+    """Name the colour of the sign."""
+
+
+@pytest.mark.requirement("A14")
+@pytest.mark.parametrize(
+    ("worker", "said", "about"),
+    [
+        (signature_worker(Verdict), "bad", "`result` (str): verdict: good or bad"),
+        (llm_node(Verdict), "bad", "`result` (str): verdict: good or bad"),
+        (signature_worker(Reasons), ["It leans."], "reasons; JSON that fits this schema"),
+        (name_colour, "blue", "`result` (str): a colour"),
+    ],
+    ids=["text", "operator", "JSON", "function"],
+)
+async def test_one_output_has_its_name_and_its_description(
+    tmp_path: Path, worker: Worker, said: object, about: str
+) -> None:
+    lm = ScriptedLM(lambda _: {"result": said}, form="chat")
+    async with scripted_agent(tmp_path, lm, workers=[worker]) as agent:
+        assert await agent.call(worker.name, {"text": "Hats"}) == said
+    assert about in lm.calls[0].system
 
 
 class Named(dspy.Signature):
