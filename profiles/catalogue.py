@@ -249,7 +249,9 @@ class Profiles:
         if found is None:
             raise ProfileInvalid(
                 f"there is no profile {name[:MAX_SHOWN_CHARACTERS]!r}",
-                remedy=f"{near(name, self.names)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
+                remedy="a name is not a path; load a file with Profiles.open().load(path), or with --profile"
+                if os.path.basename(name) != name or name.endswith((".yaml", ".yml"))
+                else f"{near(name, self.names)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
             )
         return effective(self._chain(*found, trusting=False))
 

@@ -145,7 +145,9 @@ def thread_of(agent: WorldAgent, options: SpeakerOptions, thread: str) -> Thread
 
 
 def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -> Profile:
-    """The profile that the options name, else the settings. A project's profile can be used if its folder is trusted.
+    """The profile that the options name, or whose file they name, else the settings' one.
+
+    A project's profile can be used if its folder is trusted.
 
     Args:
         options: The command's options.
@@ -166,8 +168,9 @@ def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -
             f"hint: {role!r} is used as a role and is also the name of a profile; --profile {role} selects that."
         )
     name = options.profile if options.profile is not None else settings.profile or GENERAL
-    profile = profiles.get(name)
-    if (file := profiles.replacement(name)) is not None:
+    is_file = os.path.basename(name) != name or name.endswith((".yaml", ".yml"))
+    profile = profiles.load(Path(name).expanduser()) if is_file else profiles.get(name)
+    if not is_file and (file := profiles.replacement(name)) is not None:
         output.note(f"note: the profile {name!r} is {str(file)!r}, which replaces the built-in one")
     if options.verbose and profile.name != GENERAL:
         output.note(f"profile: {profile.name}")

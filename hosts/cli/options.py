@@ -100,8 +100,9 @@ LM: Final = option(
 )
 IDENTITY: Final = option("TEXT", "Who the agent is. A role cannot change it.", MODEL)
 PROFILE: Final = option(
-    "NAME",
-    "The profile that the agent starts with, such as coder: see worldagent profiles list. Its tools work in "
+    "NAME|FILE",
+    "The profile that the agent starts with, such as coder: see worldagent profiles list; or its file, with a / or "
+    "the ending .yaml. Its tools work in "
     "the current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
     MODEL,
 )

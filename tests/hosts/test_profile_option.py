@@ -9,6 +9,8 @@ import pytest
 from support.chat import ENTER, Start
 from support.command_line import Run, refusal, run_on_stub
 from support.openai_stub import OpenAIStub
+from worldagent.core.errors import ProfileInvalid
+from worldagent.profiles import Profiles
 
 __all__ = ["run_on_stub"]  # a fixture
 
@@ -57,6 +59,21 @@ async def test_a_file_of_the_users_that_replaces_what_ships_is_named(
         done = await run("ask", "Hello", *more)
         assert f"note: the profile 'general' is {str(user / 'other-program.yaml')!r}, {replaced}" in done.stderr
         assert "You are mine." in system(stub.requests[0])
+
+
+@pytest.mark.parametrize("path", ["./mine.yaml", "mine.yaml", "other/mine.yml"])
+async def test_a_path_names_the_file_of_a_profile(run: Run, stub: OpenAIStub, project: Path, path: str) -> None:
+    (project / "other").mkdir()
+    (project / path).write_text("extends: reader\nsystem_prompt: You are in a file.\n")
+    done = await run("ask", "Hello", "--profile", path)
+    assert done.exit_code == 0, done.output
+    assert "You are in a file." in system(stub.requests[0])
+    (project / path).write_text("colour: red\n")
+    refused = await refusal(run, "ask", "Hello", "--profile", path)
+    assert refused["code"] == "profile_invalid"
+    assert f"{Path(path)}:1" in str(refused)
+    with pytest.raises(ProfileInvalid, match=r"a name is not a path; load a file with Profiles\.open\(\)\.load"):
+        Profiles.open(project).get(path)
 
 
 async def test_tools_work_in_current_or_set_folder(run: Run, stub: OpenAIStub, project: Path, tmp_path: Path) -> None:
