@@ -39,6 +39,7 @@ from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, without_unpaired_surrogates
 from .callbacks import Watch
 from .calling import CALLS, ToolCall
+from .dspy_log import redirected
 from .echo import EchoGuard, Hidden
 from .engines.classification import classify, refuses_form
 from .engines.connect import ModelConnection, connect_model
@@ -549,7 +550,7 @@ class _Call(Hidden):
             self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
         config = {**self._caller.sent, "cache": False, **self._adapter.options(signature)}
         own = sending(self._caller.headers) if self._caller.headers else contextlib.nullcontext()
-        with _no_instrumentation(), own, dspy.context(**settings):
+        with _no_instrumentation(), own, redirected(), dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
 
     async def _read(self, prediction: dspy.Prediction) -> Answer:

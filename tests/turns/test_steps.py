@@ -1,5 +1,6 @@
 """Steps of a conversation: their numbers, what a model receives of them, invalid ones, and a resume."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,24 @@ async def test_only_complete_answers_are_repaired(tmp_path: Path, monkeypatch: p
 async def test_a_native_answer_that_shows_a_form_is_kept_as_it_is(tmp_path: Path, text: str) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([text], form="native"), tools=[remove]) as agent:
         assert (await agent.thread("t").converse("Show me.")).text == text
+
+
+@pytest.mark.requirement("R7")
+async def test_what_dspy_logs_during_a_call_is_in_the_log_of_the_package_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    log = logging.getLogger("dspy.clients.lm")
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        log.warning("LM response was truncated: %s", call.user)
+        return {"reply": "Fine."}
+
+    caplog.set_level(logging.INFO, logger="worldagent.models")
+    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent:
+        await agent.thread("t").converse("Hello there")
+    [record] = [each for each in caplog.records if each.name == "worldagent.models"]
+    assert "dspy logged a message (WARNING) at test_steps.py:" in record.getMessage()
+    assert "Hello" not in record.getMessage()
+    assert "truncated" not in "".join(capsys.readouterr())
+    log.warning("from the user's own program")
+    assert "from the user's own program" in capsys.readouterr().err
