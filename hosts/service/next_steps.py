@@ -33,6 +33,11 @@ _WHY: Final = {
 """What `resume` does with a turn of each status. A turn of another status is over."""
 
 
+def is_over(status: str) -> bool:
+    """Whether nothing continues a turn of this status."""
+    return status not in _WHY
+
+
 def to_call(
     call: Call[Any],
     status: str,

@@ -37,7 +37,7 @@ from ..service.arguments import (
 )
 from ..service.call import Call, Refused
 from ..service.following import EventsRead, Following, Start, earlier_events, reached_turn, read_answer
-from ..service.next_steps import advised, name_turn
+from ..service.next_steps import advised, is_over, name_turn
 from ..service.pool import Limits
 from ..service.records import EventsAnswer, TurnAnswer
 from ..service.threads import thread_of
@@ -285,9 +285,9 @@ async def turn_response(request: Request, items: AsyncGenerator[Event | TurnAnsw
         raise
     if first.done():
         item = first.result()  # or the error of a turn that cannot begin, which has a status
-        if isinstance(item, TurnAnswer) and "last-event-id" in request.headers and item.turn.status != "running":
+        if isinstance(item, TurnAnswer) and "last-event-id" in request.headers and is_over(item.turn.status):
             await items.aclose()
-            return Response(status_code=204)  # a browser's EventSource then stops to connect again
+            return Response(status_code=204)  # a browser's EventSource then stops to connect again, for good
     return EventStream(_sent(first, items), call.parts.limits)
 
 

@@ -37,9 +37,9 @@ class Served:
         """A client of it."""
         return client_of(self.url)
 
-    def terminate(self) -> int:
-        """Send SIGTERM, and return how the process ended."""
-        self._process.send_signal(signal.SIGTERM)
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal, and return how the process ended."""
+        self._process.send_signal(how)
         return self._process.wait(BOUND)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import signal
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -286,18 +287,24 @@ async def test_detach_decides_what_a_disconnected_client_leaves_behind(
         check_whole(await reader.events(), status=status)
 
 
-async def test_readers_take_up_the_rest_after_the_server_has_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGTERM, "stopped"), (signal.SIGKILL, "cut_off")])
+async def test_readers_take_up_the_rest_after_the_server_has_stopped(
+    tmp_path: Path, how: signal.Signals, status: str
+) -> None:
     with web_process(tmp_path) as server:
         async with server.client() as client, begun(client, "hold=go words=5") as turn_id:
             assert await eventually((tmp_path / "go.held").exists, BOUND)
             readers = [Reading(client, turn_id) for _ in range(5)]
             for each in readers:
                 await each.until(lambda text: "turn_started" in text)
-            assert await asyncio.to_thread(server.terminate) in (0, -15)
+            assert await asyncio.to_thread(server.end, how) in (0, -how)
             last = [int((await each.events())[-1]["id"]) for each in readers]
     (tmp_path / "go").touch()
     with web_process(tmp_path) as server:
         async with server.client() as client:
+            for after in last:  # not 204, at which a browser would stop for good
+                found = (await Reading(client, turn_id, after).events())[-1]
+                assert [found["turn"]["status"], found["next"][0]["tool"]] == [status, "resume"]
             resumed = await client.post("/threads/main/resume", json={}, headers=STREAM)
             assert events_in(resumed.text)[-1]["turn"]["status"] == "done"
             for after in last:

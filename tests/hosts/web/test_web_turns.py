@@ -58,6 +58,28 @@ async def test_a_broken_stream_is_taken_up_after_the_last_event_and_ends_for_goo
         assert [each["seq"] for each in page["events"]] == list(range(2, len(events) + 1))
 
 
+async def test_who_has_all_events_of_a_turn_that_can_continue_is_told_how(tmp_path: Path) -> None:
+    async def last_of(events: list[dict[str, Any]]) -> dict[str, Any]:
+        turn, seen = events[-1]["turn"], events[-2]["id"]
+        response = await client.get(f"/turns/{turn['id']}/events", headers={**STREAM, "Last-Event-ID": seen})
+        assert response.status_code == 200
+        [found] = events_in(response.text)
+        assert found["turn"]["status"] == turn["status"]
+        return found
+
+    async with web(tmp_path, buying(), agent={"tools": [buy]}) as client:
+        events = await say(client, "Buy a hat.")
+        found = await last_of(events)
+        assert found["turn"]["pauses"] == events[-1]["turn"]["pauses"]
+        assert [each["tool"] for each in found["next"]] == ["resume"]
+        turn_id = events[-1]["turn"]["id"]
+        await client.post("/threads/main/cancel", json={})
+        page = (await client.get(f"/turns/{turn_id}/events")).json()
+        assert page["turn"]["status"] == "cancelled"
+        headers = {**STREAM, "Last-Event-ID": str(page["seq"])}
+        assert (await client.get(f"/turns/{turn_id}/events", headers=headers)).status_code == 204
+
+
 @pytest.mark.parametrize("after", [None, 0, 3])
 async def test_resume_with_after_also_sends_later_events_of_earlier_runs(tmp_path: Path, after: int | None) -> None:
     async with web(tmp_path, buying(), agent={"tools": [buy]}) as client:
