@@ -37,6 +37,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 _BOUND: Final = 300  # seconds
 _EFFECTS: Final = "effects"
+_LIVED: Final = "lived"  # the file of a home with a line for each process that has posted its events
 _FILE: Final = ROOT / "examples" / "autonomous_workspace" / "demo.yaml"
 _ROOM: Final = 40  # letters of an inbox; the owner reads none
 _KINDS: Final = (
@@ -58,7 +59,7 @@ def _say(call: ScriptedCall) -> dict[str, Any]:
     if found is None:
         return {"result": "Noted."} if "task" in call.fields else {"reply": "Noted."}
     what, number = found.groups()
-    todo = {
+    todo: dict[str, tuple[str, dict[str, Any]]] = {
         "Offer": ("offer_discount", {"company": number, "percent": 5}),
         "Ask": ("request_role", {"to": "bdr-emea", "content": f"Answer {number}", "reason": "So.", "seconds": 3}),
         "Answer": ("send_message", {"to": "cro", "content": f"Seven for {number}", "reason": "So."}),
@@ -136,6 +137,7 @@ async def _happens(agent: WorldAgent, first: int, count: int) -> None:
 async def _lives(home: Path, version: int, first: int, count: int) -> None:
     async with _agent(home, version) as agent, Gateway(agent, poll=0.2):
         await _happens(agent, first, count)
+        add(home / _LIVED, str(first))
         await asyncio.Event().wait()
 
 
@@ -224,11 +226,14 @@ def found(*, engine: Engine, events: int, each: int, seed: int) -> Iterator[dict
         for first in range(0, events, each):
             version += source.random() < 0.6  # else the process starts again as it was
             doomed = started(lambda: asyncio.run(_lives(home, version, first, each)))  # noqa: B023 -- it ends in here
-            time.sleep(source.uniform(1, 4))
+            late, end = source.random() < 0.8, time.monotonic() + _BOUND
+            while late and str(first) not in lines(home / _LIVED) and time.monotonic() < end:
+                time.sleep(0.1)
+            time.sleep(source.uniform(0, 3))
             os.kill(doomed, signal.SIGKILL)
             kills += os.waitstatus_to_exitcode(os.waitpid(doomed, 0)[1]) == -signal.SIGKILL
             version += source.random() < 0.2
-            if source.random() < 0.6:
+            if source.random() < 0.4:
                 assert forked(lambda: asyncio.run(_people(home, version))) == 0  # noqa: B023 -- likewise
         assert forked(lambda: asyncio.run(_ends(home, version, events))) == 0
         inbox = rows_of(home, "SELECT COUNT(*) FROM wa_mail WHERE receiver='user' AND state='waiting'")
