@@ -355,6 +355,8 @@ def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) 
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute(_OVERWRITE).fetchall()
+        if not fresh and not expendable:
+            _check_has_tables(connection, path)
         _bring_up_to_date(connection, path, schemas)
         _wait_up_to(_BUSY_TIMEOUT, connection)
     except BaseException:
@@ -382,11 +384,35 @@ def _check_not_truncated(path: Path) -> None:
         time.sleep(WAL_RETRY_SECONDS)
 
 
-def _was_used(path: Path) -> bool:
+def _check_has_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file without tables in a home where turns ran: its tables were in the write-ahead log, which is lost.
+
+    A file that has been checkpointed has tables, and SQLite cannot know what else its log had. If another process makes
+    the file at this moment, this waits for it.
+
+    Raises:
+        StorageInvalid: The file has no tables and was in use before.
+    """
+    deadline = time.monotonic() + MAKING_SECONDS
+    while _has_turns(path) and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall():
+        if time.monotonic() > deadline:
+            raise StorageInvalid(
+                f"file {str(path)!r} has no tables, and this home was used before: its write-ahead log "
+                f"{path.name + '-wal'!r} is lost",
+                remedy="put the log back, restore both from a copy, or delete the file to start with an empty database",
+            )
+        time.sleep(WAL_RETRY_SECONDS)
+
+
+def _has_turns(path: Path) -> bool:
     """Whether a turn has run in the home. Each makes a lock file and, without the setting `role_key`, `role.key`."""
+    return any(path.with_name(mark).exists() for mark in ("role.key", "locks"))
+
+
+def _was_used(path: Path) -> bool:
+    """Whether a turn has run in the home, or the file had a log."""
     log = path.with_name(f"{path.name}-wal")
-    marks = (path.with_name("role.key"), path.with_name("locks"))
-    return any(mark.exists() for mark in marks) or (log.exists() and log.stat().st_size > 0)
+    return _has_turns(path) or (log.exists() and log.stat().st_size > 0)
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> None:

@@ -115,7 +115,7 @@ def _answer(error: BaseException) -> str:
 def _place(cause: BaseException | None) -> str:
     """The type of an error that a model's engine raised, and where: its text can hold parts of the prompt."""
     if cause is None:
-        return dspy_errors.LMUnexpectedError.__name__
+        return "LMUnexpectedError"
     frame = cause.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

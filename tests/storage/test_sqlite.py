@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import shutil
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -180,6 +181,24 @@ async def test_empty_file_in_a_home_that_was_used_is_refused(tmp_path: Path, mon
         await Database.at(tmp_path / "agent.db", schemas=[NOTES])
     assert (tmp_path / "agent.db").stat().st_size == 0
     await (await Database.at(tmp_path / "agent.db", schemas=[NOTES], expendable=True)).aclose()
+
+
+async def test_file_whose_tables_were_in_a_lost_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "MAKING_SECONDS", 0.02)
+    path = tmp_path / "young" / "agent.db"
+    database = await Database.at(path, schemas=[NOTES])
+    await database.transact(partial(add, "a"))
+    for name in ("used", "unused"):
+        (tmp_path / name).mkdir()
+        shutil.copy(path, tmp_path / name)  # without its log, as a crash or a careless copy leaves it
+    await database.aclose()
+    for folder in (path.parent, tmp_path / "used"):
+        (folder / "locks").mkdir()
+    with pytest.raises(StorageInvalid, match=r"has no tables, and this home was used before: its write-ahead log"):
+        await Database.at(tmp_path / "used" / "agent.db", schemas=[NOTES])
+    await (await Database.at(tmp_path / "used" / "agent.db", schemas=[NOTES], expendable=True)).aclose()
+    for folder in (path.parent, tmp_path / "unused"):
+        await (await Database.at(folder / "agent.db", schemas=[NOTES])).aclose()
 
 
 async def test_empty_file_of_an_interrupted_first_start_is_used(tmp_path: Path) -> None:
