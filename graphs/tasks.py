@@ -6,11 +6,12 @@ runs again gets the recorded answers of its model calls and other calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -19,6 +20,7 @@ from ..core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, Param
 from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of
 from ..harness import CallContext, call
+from ..harness.context import M, Question, ask_person
 from ..harness.gate import Caller
 from ..harness.guard import guarded
 from ..harness.inside import Inside, without_exit
@@ -63,9 +65,24 @@ class TaskContext:
         return self.calls.path
 
     @property
+    def path(self) -> str:
+        """The same as `id`, under the name that all other contexts have."""
+        return self.id
+
+    @property
     def scope(self) -> Scope:
         """The ids it runs under."""
         return self.turn.scope
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that adds the task's id; do not log anything secret."""
+        return self.calls.log
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the task was cancelled and its result will be dropped."""
+        return self.calls.cancelled
 
     @property
     def on_behalf_of(self) -> str:
@@ -159,6 +176,41 @@ class TaskContext:
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run a function as a child of this task; see `worldagent.harness.call`."""
         return await call(name, input, self.calls, key=key)
+
+    call_tool = call
+    """The same as `call`, under the name that 003 uses."""
+
+    @overload
+    async def ask_person(
+        self,
+        question: str,
+        options: Sequence[str] | None = None,
+        *,
+        form: None = None,
+        key: str | None = None,
+        seconds: float | None = None,
+    ) -> str: ...
+    @overload
+    async def ask_person(
+        self,
+        question: str,
+        options: None = None,
+        *,
+        form: type[M],
+        key: str | None = None,
+        seconds: float | None = None,
+    ) -> M: ...
+    async def ask_person(
+        self,
+        question: str,
+        options: Sequence[str] | None = None,
+        *,
+        form: type[BaseModel] | None = None,
+        key: str | None = None,
+        seconds: float | None = None,
+    ) -> Any:
+        """Ask a person; see `worldagent.harness.CallContext.ask_person`."""
+        return await ask_person(self.calls, Question.of(question, options, form, seconds), key)
 
     async def task(
         self, shape: str, params: Mapping[str, Any] | BaseModel, *, role: Role | None = None, key: str | None = None

@@ -20,7 +20,7 @@ from worldagent.core.errors import (
     WorldAgentError,
 )
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import CallContext, Function, flow, tool
+from worldagent.harness import CallContext, Function, WorkerContext, flow, tool
 from worldagent.testing import ScriptedLM, VirtualClock
 
 
@@ -257,6 +257,29 @@ async def test_model_is_asked_with_a_declared_signature_and_its_inputs_alone(tmp
 
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler, entry=Muse)]) as agent:
         assert (await agent.thread("t").task("job", {})).result == Said(text="refused")
+
+
+@pytest.mark.requirement("H7")
+async def test_a_handler_has_the_context_of_a_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Size(BaseModel):
+        size: int
+
+    async def handler(ctx: TaskContext) -> str:
+        worker: WorkerContext = ctx
+        worker.log.warning("asking")
+        colour = await worker.ask_person("Which?", ["red", "blue"])
+        chosen = await ctx.ask_person("How large?", form=Size)
+        noted = await worker.call_tool("note", {"what": colour})
+        return f"{colour} {chosen.size} {noted} {worker.cancelled} {worker.path == ctx.id} {worker.on_behalf_of}"
+
+    async with agent_of(tmp_path, handler) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("job", {})
+        for answer in ("red", {"size": 4}):
+            [pause] = turn.pauses
+            turn = await thread.resume({pause.id: answer})
+    assert turn.result == Said(text="red 4 noted False True root")
+    assert [record.message for record in caplog.records if record.name == "worldagent.calls"] == ["asking"] * 3
 
 
 async def test_an_answer_after_the_end_of_a_question_is_refused(tmp_path: Path) -> None:
