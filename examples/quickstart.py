@@ -1,5 +1,5 @@
 # A tool, a role, an approval, a stream. Run: WORLDAGENT_LM=openai/gpt-4o OPENAI_API_KEY=... python quickstart.py
-# The thread "t1" is kept in your data folder, so a second run continues it.
+# The thread "quickstart" is kept in your data folder, so a second run continues it.
 import asyncio
 
 from worldagent import Approve, Role, WorldAgent
@@ -12,7 +12,7 @@ def buy(item: str) -> str:  # needs an approval, because it declares no risk
 
 async def main() -> None:
     async with WorldAgent("shop", tools=[buy]) as agent:
-        thread, role = agent.thread("t1"), Role("brief", "Answer in one short sentence.")
+        thread, role = agent.thread("quickstart"), Role("brief", "Answer in one short sentence.")
         streams = [thread.stream("Buy me a hat.", role=role)]
         for stream in streams:  # a turn that waits for an answer is resumed in another stream
             async with stream:
