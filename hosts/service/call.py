@@ -119,6 +119,15 @@ class Grant:
         """
         return thread if self.allows_thread(thread) else f"{self.thread_prefix}{thread}"
 
+    def new_thread(self, name: str) -> str:
+        """Return the id of a new thread that the caller did not name: `name`, begun so that the grant reaches it.
+
+        If the grant reaches no thread that ends with the name, this is the name.
+        """
+        stems = sorted(glob.removesuffix(ANY) for glob in self.threads if glob.endswith(ANY))
+        ids = (f"{stem}{name}" for stem in ("", self.thread_prefix, *stems) if not _GLOB.search(stem))
+        return next(filter(self.allows_thread, ids), name)
+
     def allows_thread(self, thread: str) -> bool:
         """Whether the caller can use a thread with this id. The thread does not have to exist."""
         return any(fnmatchcase(thread, glob) for glob in self.threads)

@@ -240,8 +240,10 @@ async def schedule_add(call: Call[ScheduleAddArguments], agent: WorldAgent) -> S
     when = given.when.model_dump(exclude_none=True)
     ids = {"id": given.schedule, "workspace": call.caller.workspace, "account": call.caller.account}
     schedule = Schedule.from_json({**ids, **fields, "when": when, "starts": starts})
-    schedule = replace(schedule, thread=call.caller.grant.own_thread(schedule.thread_id))
-    check_thread(call.caller.grant, schedule.thread_id)
+    grant = call.caller.grant
+    found = grant.new_thread(schedule.thread_id) if given.thread is None else grant.own_thread(schedule.thread_id)
+    schedule = replace(schedule, thread=found)
+    check_thread(grant, schedule.thread_id)
     call.facts.thread = schedule.thread_id
     await schedules.add(schedule)
     return ScheduleAnswer(schedule=await _record(schedules, schedule))

@@ -269,7 +269,7 @@ class WebApp:
                 "workspace": caller.workspace,
                 "account": caller.account,
                 "operator": caller.grant.operator,
-                "thread_prefix": caller.grant.thread_prefix,
+                "thread_prefix": caller.grant.new_thread(""),
             }
         )
 

@@ -271,7 +271,7 @@ async def _call(app: WebApp, request: Request, given: Mapping[str, Any]) -> Turn
     text = last.text if last.text.strip() else "(an image)"
     arguments: dict[str, Any] = {
         **caller,
-        "thread": thread or _new_thread(speaker, key),
+        "thread": thread or grant.new_thread(_new_thread(speaker, key)),
         "text": text if thread else _with_earlier(text, earlier),
         "role": {"content": "\n\n".join(roles)} if roles else None,
         "output": _output(given.get("response_format")),

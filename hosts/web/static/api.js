@@ -84,6 +84,9 @@ export function live(changed) {
 
 export const thread = (id, rest = "") => `threads/${encodeURIComponent(id)}${rest}`;
 
+/** What the ids of new threads begin with, so that the person who is logged in reaches them. */
+export const own = { prefix: "" };
+
 /** An id that no one guesses. */
 export function fresh() {
   return [...crypto.getRandomValues(new Uint8Array(8))].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,6 +1,6 @@
 // Conversations: the list, one thread with its answer as it is written, and how the next message is to be gone about.
 
-import { call, fresh, get, stream, thread } from "./api.js";
+import { call, fresh, get, own, stream, thread } from "./api.js";
 import { badge, dialog, empty, h, notice, onceAFrame, status, time } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { answer, card } from "./pauses.js";
@@ -36,7 +36,7 @@ export async function show(view, rest) {
       current = null;
       pane.replaceChildren(empty("Choose a conversation, or begin a new one."));
     } else {
-      current = one(pane, id === "new" ? fresh() : id, id === "new", titles);
+      current = one(pane, id === "new" ? own.prefix + fresh() : id, id === "new", titles);
       await current.load();
     }
     await titles();
@@ -241,7 +241,7 @@ function one(pane, id, isNew, changed) {
 
   return {
     refresh, leave: () => ends.abort(),
-    is: (other) => other === id || other.endsWith(`:${id}`), // the server puts an account before the id of a new one
+    is: (other) => other === id || other === own.prefix + id, // as the server names a thread that the address names without
     name: (stored) => { if (stored) title.textContent = stored; },
     load: async () => { if (isNew) { log.append(empty("Say something to begin.")); field.focus(); } else await load(); },
   };

@@ -1,6 +1,6 @@
 // The frame around the pages: which one is shown, who speaks, light or dark, shortcuts, and what is new.
 
-import { ApiError, call, get, live, who } from "./api.js";
+import { ApiError, call, get, live, own, who } from "./api.js";
 import { dialog, empty, h, notice } from "./dom.js";
 import * as conversations from "./conversations.js";
 import * as memory from "./memory.js";
@@ -113,6 +113,7 @@ async function begin() {
   source?.close();
   let me;
   try { me = await get("me"); } catch (error) { return failed(error); }
+  own.prefix = me.thread_prefix;
   const named = [me.workspace, me.account].filter(Boolean).join(" · ");
   document.getElementById("who").textContent = named;
   source = live((changed) => { if (changed.includes(PAGES[page?.name]?.wants)) page.refresh?.(); count(); });

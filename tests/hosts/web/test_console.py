@@ -1,6 +1,7 @@
 """The console in a browser: people chat, answer pauses, fork, search memory, and nothing hostile runs."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.role_specs import spec_of
 from support.skill_turns import TEXT, package
 from support.web import served
 from worldagent import Memory, Role, Roles, Worker, WorldAgent, tool
-from worldagent.hosts.web import WebApp
+from worldagent.hosts.web import Grant, WebApp
 from worldagent.society import Objective, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -294,4 +295,15 @@ async def test_the_pages_say_what_is_off_and_who_may_come_in(tmp_path: Path, pag
         await page.reload()
         await expect(page.get_by_text("This agent has no memory")).to_be_visible()
         await expect(page.get_by_role("searchbox")).to_have_count(0)
+        await browser.leave()
+
+
+async def test_a_token_with_globs_begins_a_conversation(tmp_path: Path, page: Page, browser: Browser) -> None:
+    grant = Grant(("novel",), ("eve",), ("eve-*",))
+    async with served(WebApp(scripted_agent(tmp_path, ScriptedLM(said)), login=lambda request: grant)) as url:
+        await page.goto(f"{url}/console/#/threads/new")
+        await expect(page.get_by_role("button", name="novel · eve")).to_be_visible()
+        await send(page, "Hello.")
+        await expect(page.locator(".answer .body")).to_have_text("You said: Hello.")
+        await expect(page.locator(".side [aria-current=true]")).to_have_text(re.compile("Hello"))
         await browser.leave()

@@ -305,6 +305,22 @@ async def test_without_a_header_a_repeated_key_is_one_turn_of_one_thread(tmp_pat
         assert len(model.seen) == 1
 
 
+async def test_a_token_with_globs_begins_threads_that_it_reaches(tmp_path: Path) -> None:
+    grant = Grant(("novel",), ("eve",), ("shared", "[ab]*", "eve-*"))
+    async with completing(tmp_path, answering(), login=lambda request: grant) as client:
+        for key in ("k1", "k1", None):
+            raw = await client.chat.completions.with_raw_response.create(
+                model="novel", messages=HELLO, extra_headers={} if key is None else {"Idempotency-Key": key}
+            )
+            assert raw.headers[THREAD].startswith("eve-chat-")
+        async with client_of(str(client.base_url).removesuffix("/v1/"), "eve") as eve:
+            assert (await eve.get("/me")).json()["thread_prefix"] == "eve-"
+            nightly = {"schedule": "nightly", "when": {"every": 3600}, "starts": {"message": "What is new?"}}
+            made = (await eve.post("/schedules", json=nightly)).json()["schedule"]
+            assert made["thread"].startswith("eve-")
+            assert len((await eve.get("/threads")).json()["threads"]) == 2
+
+
 async def test_a_key_of_another_account_is_another_turn(tmp_path: Path) -> None:
     model = Prompts()
 
