@@ -270,6 +270,7 @@ class WebApp:
                 "account": caller.account,
                 "operator": caller.grant.operator,
                 "thread_prefix": caller.grant.new_thread(""),
+                "session": getattr(request.state, "session", None) is not None,
             }
         )
 

@@ -84,8 +84,8 @@ export function live(changed) {
 
 export const thread = (id, rest = "") => `threads/${encodeURIComponent(id)}${rest}`;
 
-/** What the ids of new threads begin with, so that the person who is logged in reaches them. */
-export const own = { prefix: "" };
+/** Of the person who is logged in: what the ids of new threads begin with, and whether a token was exchanged for a session. */
+export const own = { prefix: "", session: false };
 
 /** An id that no one guesses. */
 export function fresh() {

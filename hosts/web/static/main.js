@@ -97,8 +97,14 @@ function choose() {
     h("label", { for: "workspace" }, "Workspace"), workspace,
     h("label", { for: "account" }, "Account, as which you speak"), account,
     h("p", { class: "hint" }, "Left empty, they are what the server knows of you."),
-    h("button", { class: "primary" }, "Use these"));
+    h("button", { class: "primary" }, "Use these"),
+    own.session ? h("button", { type: "button", class: "danger", onclick: leave }, "Log out") : null);
   const shown = dialog("Who speaks", form);
+  async function leave() {
+    await call("POST", "logout");
+    shown.close();
+    await begin();
+  }
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     who.workspace = workspace.value.trim() || null;
@@ -113,7 +119,7 @@ async function begin() {
   source?.close();
   let me;
   try { me = await get("me"); } catch (error) { return failed(error); }
-  own.prefix = me.thread_prefix;
+  Object.assign(own, { prefix: me.thread_prefix, session: me.session });
   const named = [me.workspace, me.account].filter(Boolean).join(" · ");
   document.getElementById("who").textContent = named;
   source = live((changed) => { if (changed.includes(PAGES[page?.name]?.wants)) page.refresh?.(); count(); });

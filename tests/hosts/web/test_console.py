@@ -11,12 +11,12 @@ import pytest
 from playwright.async_api import Page, expect
 
 from support.agents import scripted_agent
-from support.browser import Browser, serious_faults
+from support.browser import NARROW, Browser, serious_faults
 from support.role_specs import spec_of
 from support.skill_turns import TEXT, package
 from support.web import served
 from worldagent import Memory, Role, Roles, Worker, WorldAgent, tool
-from worldagent.hosts.web import Grant, WebApp
+from worldagent.hosts.web import Grant, Tokens, WebApp
 from worldagent.society import Objective, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -306,4 +306,24 @@ async def test_a_token_with_globs_begins_a_conversation(tmp_path: Path, page: Pa
         await send(page, "Hello.")
         await expect(page.locator(".answer .body")).to_have_text("You said: Hello.")
         await expect(page.locator(".side [aria-current=true]")).to_have_text(re.compile("Hello"))
+        await browser.leave()
+
+
+async def test_a_person_logs_in_with_a_token_and_out_on_every_device(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
+    browser.allow("status of 401")
+    tokens = Tokens([("secret-of-ana", Grant.of_account("novel", "ana"))])
+    async with served(WebApp(scripted_agent(tmp_path, ScriptedLM(said)), tokens=tokens)) as url:
+        phone = await browser.page(width=NARROW)
+        for each in (page, phone):
+            await each.goto(f"{url}/console/")
+            await each.get_by_label("Token").fill("secret-of-ana")
+            await each.get_by_role("button", name="Log in").click()
+            await expect(each.get_by_text("No conversation yet.")).to_be_visible()
+        await page.get_by_role("button", name="novel · ana").click()
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_label("Token")).to_be_visible()
+        await phone.get_by_role("link", name="Memory").click()
+        await expect(phone.get_by_label("Token")).to_be_visible()
         await browser.leave()
