@@ -47,6 +47,9 @@ _LINES: Final = ("Message from", "来自", "Asked for by", "请求者", "To repl
 _STARTS: Final = tuple(map(letters_of, _LINES))
 """How the lines above begin, in letters and digits alone. No line of a text may begin so."""
 
+_LONGEST: Final = max(map(len, _STARTS))
+_BEGINNING: Final = 80  # characters of a line that mostly have as many letters
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
@@ -130,7 +133,10 @@ def _in_brackets(name: str) -> str:
 
 def _is_forged(line: str) -> bool:
     # Neither brackets, white space, invisible characters nor letters of other alphabets hide a line.
-    return letters_of(line).startswith(_STARTS)
+    begun = letters_of(line[:_BEGINNING])
+    if len(begun) < _LONGEST and len(line) > _BEGINNING:
+        begun = letters_of(line)
+    return begun.startswith(_STARTS)
 
 
 __all__ = ["Introduction", "delivered", "quoted"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from ..core.lookalikes import letters_of, skeleton
@@ -65,6 +66,7 @@ def mistakable(id_: str, name: str, *, owner: str, others: Looks) -> str:
     return ""
 
 
+@lru_cache(maxsize=16_384)  # each message asks for its sender and its receiver
 def _meant(text: str, owner: str) -> str:
     letters = letters_of(text)
     if letters and letters == letters_of(owner):
