@@ -470,13 +470,16 @@ class Members:
         An earlier version admitted them, or the owner or a function has got such a name since.
         """
         check_texts(workspace=workspace)
-        named = await self._database.read(lambda tx: self._named(tx, workspace))
-        looks = looks_of(named)
-        found = {id_: mistakable(id_, name, owner=self._owner, others=looks) for id_, name in named}
-        taken = {
-            id_: f"the id {id_!r} is the name of a function of the agent" for id_, _ in named if self.is_taken(id_)
-        }
-        return {id_: problem for id_, problem in found.items() if problem} | taken
+
+        def work(tx: Transaction) -> tuple[list[str], dict[str, str]]:
+            named = self._named(tx, workspace)  # compared here, since the event loop would wait for many of them
+            looks = looks_of(named)
+            found = {id_: mistakable(id_, name, owner=self._owner, others=looks) for id_, name in named}
+            return [id_ for id_, _ in named], {id_: problem for id_, problem in found.items() if problem}
+
+        ids, found = await self._database.read(work)
+        taken = {id_: f"the id {id_!r} is the name of a function of the agent" for id_ in ids if self.is_taken(id_)}
+        return found | taken
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
