@@ -941,6 +941,12 @@ class WorldAgent:
         tracer = self._open_traces(opened)
         usage = open_usage(settings, stores.database, self._clock)
         opened.push_async_callback(usage.aclose)
+
+        async def count(account: str, size: int) -> None:
+            await usage.store(Scope(workspace=self.workspace, account=account), size=size)
+
+        if usage.limits_stored:
+            stores.attachments.count = count
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened)

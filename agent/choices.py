@@ -29,7 +29,7 @@ from ..skills import SkillCatalogue
 from ..storage import Database
 from ..tools import BUILTIN, BuiltinTools
 from ..tools.builtin import EXPLORE, EXPLORED_WITH
-from .settings import limits_of
+from .settings import limits_of, stored_of
 
 if TYPE_CHECKING:
     from ..signatures import LM, ModelCaller, ModelOptions
@@ -405,6 +405,7 @@ def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
         depth=settings.turn_depth,
         chosen=None if "turn_calls" in settings.model_fields_set else DEFAULT_CHOSEN_CALLS,
         at_once=settings.turn_concurrency,
+        stored={"account": stored_of(settings.account_limits), "workspace": stored_of(settings.workspace_limits)},
     )
 
 

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ..core.errors import FunctionInvalid, SettingsInvalid, UsageError
 from ..harness import GenerationOptions, Policy
 from ..harness.gate import load_policy
-from ..harness.limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits
+from ..harness.limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Stored
 from ..mcp_client import HttpHost
 from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
@@ -193,7 +193,9 @@ class Settings(BaseSettings):
     )
     turn_depth: int = Field(default=DEFAULT_DEPTH, ge=1, le=20, description="how deep the calls of one turn may nest")
     account_limits: dict[str, float] = Field(
-        default={}, description="calls, tokens and cost of each account in a day (UTC), as a table or JSON"
+        default={},
+        description="calls, tokens and cost of each account in a day (UTC), bytes of the messages and attachments that "
+        "it sends, and threads that it begins, as a table or JSON",
     )
     workspace_limits: dict[str, float] = Field(default={}, description="the same for each workspace")
     unattended: Literal["refuse", "pause"] = Field(
@@ -377,17 +379,29 @@ class Settings(BaseSettings):
         return init_settings, env_settings, file
 
 
+_STORED: Final = ("bytes", "threads")
+
+
 def limits_of(given: Mapping[str, float]) -> Limits:
-    """Convert a mapping with the keys calls, tokens and cost to `Limits`.
+    """Convert a mapping with the keys calls, tokens, cost, bytes and threads to `Limits`, without the last two.
 
     Raises:
         FunctionInvalid: A key is unknown or a value is invalid.
     """
-    unknown = sorted(given.keys() - {"calls", "tokens", "cost"})
+    unknown = sorted(given.keys() - {"calls", "tokens", "cost", *_STORED})
     if unknown:
-        raise FunctionInvalid(f"the limit {unknown[0]!r} is unknown", remedy="give any of calls, tokens and cost")
+        raise FunctionInvalid(
+            f"the limit {unknown[0]!r} is unknown", remedy="give any of calls, tokens, cost, bytes and threads"
+        )
     # TOML and JSON can give an integer as a float.
-    return Limits(**{n: int(v) if n != "cost" and float(v).is_integer() else v for n, v in given.items()})  # type: ignore[arg-type]  # they are checked there
+    found = {n: int(v) if n != "cost" and float(v).is_integer() else v for n, v in given.items()}
+    Stored(**{name: found.pop(name) for name in _STORED if name in found})  # type: ignore[arg-type]  # it checks them
+    return Limits(**found)  # type: ignore[arg-type]  # they are checked there
+
+
+def stored_of(given: Mapping[str, float]) -> Stored:
+    """The bytes and threads of a mapping that `limits_of` has checked."""
+    return Stored(**{name: int(given[name]) for name in _STORED if name in given})
 
 
 def settings_file() -> Path:

@@ -14,7 +14,7 @@ from functools import partial
 from traceback import clear_frames
 from typing import Any, Final
 
-from ...core import Emitter, Tier
+from ...core import Emitter, Tier, canonical_json
 from ...core.clock import uninterrupted
 from ...core.errors import StorageUnavailable, ThreadPaused, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
@@ -378,6 +378,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 known=engine.services.signatures,
             )
             use = await parts.usage.open(turn_id, scope)
+            await _count_stored(parts, work, lease)
             await parts.starts.enter(turn_id)
         del call
         if abandoned is not None:
@@ -452,6 +453,20 @@ async def _abandon(parts: RunnerParts, record: TurnRecord, lease: Lease) -> None
         return
     await parts.stores.turns.end(record, "abandoned", lease=lease)
     await parts.stores.journal.withdraw(record.id)
+
+
+async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease) -> None:
+    """Count what the turn stores for the limits of its account and its workspace.
+
+    Raises:
+        LimitReached: It is more than they can store today.
+    """
+    if not parts.usage.limits_stored:
+        return
+    size = len(canonical_json(work.request.body).encode("utf-8", "surrogatepass"))
+    size += sum(len(item.data) for item in work.loaded if item.data is not None)
+    new = await parts.stores.turns.latest(work.request.thread_key, lease=lease) is None
+    await parts.usage.store(work.request.scope, size=size, thread=new)
 
 
 async def _load(parts: RunnerParts, work: NewTurn) -> None:

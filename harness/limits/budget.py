@@ -234,6 +234,28 @@ class Limits:
         return not (self.calls is None and self.tokens is None and self.cost is None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What an account or a workspace can store in a day; None sets no limit.
+
+    Attributes:
+        bytes: Bytes of the messages that begin turns, and of attachments.
+        threads: Threads that are begun.
+    """
+
+    bytes: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bytes", "threads"):
+            given: object = getattr(self, name)
+            if given is not None and not (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+                raise FunctionInvalid(
+                    f"the limit `{name}` must be an integer of 0 or more, got {given!r}",
+                    remedy="pass such a number, or omit it",
+                )
+
+
 @dataclass(slots=True)
 class Spent:
     """Usage.

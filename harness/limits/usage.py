@@ -18,9 +18,19 @@ from weakref import WeakValueDictionary
 from pydantic import ConfigDict, Field
 
 from ...core import Clock, ModelUsage, Scope
-from ...core.errors import HostError
+from ...core.errors import HostError, LimitReached
 from ...storage import Database, Row, Schema, Transaction, read_row
-from .budget import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Budget, Kind, LimitCounter, Limits, Spent
+from .budget import (
+    DEFAULT_CHOSEN_CALLS,
+    DEFAULT_CONCURRENCY,
+    DEFAULT_DEPTH,
+    Budget,
+    Kind,
+    LimitCounter,
+    Limits,
+    Spent,
+    Stored,
+)
 
 USAGE: Final = Schema(
     "usage",
@@ -54,6 +64,10 @@ USAGE: Final = Schema(
                  cost DOUBLE PRECISION,
                  PRIMARY KEY(turn, model))""",
         ),
+        (
+            "ALTER TABLE wa_usage ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0",
+            "ALTER TABLE wa_usage ADD COLUMN threads BIGINT NOT NULL DEFAULT 0",
+        ),
     ),
 )
 _FLUSH_CALLS: Final = 100  # calls without a turn that are collected for one write
@@ -67,6 +81,10 @@ _ADD = f"""INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VA
            WHERE wa_usage.calls BETWEEN -{_MAX_COUNT} AND {_MAX_COUNT} AND wa_usage.tokens BETWEEN 0 AND {_MAX_COUNT}
              AND wa_usage.cost BETWEEN 0 AND {_MAX_COUNT}
            RETURNING calls, tokens, cost"""
+_STORE = """INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost, bytes, threads)
+            VALUES(?, ?, ?, 0, 0, 0, ?, ?) ON CONFLICT(day, workspace, account) DO UPDATE
+            SET bytes=wa_usage.bytes+excluded.bytes, threads=wa_usage.threads+excluded.threads
+            RETURNING bytes, threads"""
 _OVER = """DELETE FROM wa_usage WHERE (day, workspace, account) IN
              (SELECT day, workspace, account FROM wa_usage WHERE day < ? ORDER BY day, workspace, account LIMIT ?)"""
 _KEPT_DAYS: Final = 1  # for a process whose clock is slow
@@ -244,6 +262,7 @@ class Usage:
         depth: How deep the calls of one turn can nest.
         chosen: How many calls models can choose in one turn; None sets no limit other than `turn`.
         at_once: How many model calls, and leaves that models chose, can run concurrently in one turn.
+        stored: What each account, and each workspace, can store in a day.
     """
 
     def __init__(
@@ -257,7 +276,9 @@ class Usage:
         depth: int = DEFAULT_DEPTH,
         chosen: int | None = DEFAULT_CHOSEN_CALLS,
         at_once: int = DEFAULT_CONCURRENCY,
+        stored: Mapping[str, Stored] | None = None,
     ) -> None:
+        self._stored = {"account": Stored(), "workspace": Stored(), **(stored or {})}
         self.clock = clock
         self._database = database
         self._limits = turn or Limits()
@@ -322,6 +343,38 @@ class Usage:
         """
         await self.flush()
         return await self._database.read(lambda tx: self._used(tx, workspace, account or _ALL))
+
+    async def store(self, scope: Scope, *, size: int, thread: bool = False) -> None:
+        """Count what an account is about to store today, or refuse it.
+
+        Args:
+            scope: The workspace and the account.
+            size: How many bytes.
+            thread: Whether it begins a thread.
+
+        Raises:
+            LimitReached: It is more than the account or the workspace can store in a day. Nothing is counted.
+        """
+        whose = {"account": scope.account, "workspace": scope.workspace}
+        limits = [(kind, name, self._stored[kind]) for kind, name in whose.items() if name is not None]
+
+        def work(transaction: Transaction) -> None:
+            for kind, name, limit in limits:  # accounts first, as in `_add`
+                key = (self.today(), scope.workspace, name if kind == "account" else _ALL)
+                [(total, threads)] = transaction.execute(_STORE, (*key, size, int(thread)))
+                for unit, most, used in (("bytes", limit.bytes, total), ("threads", limit.threads, threads * thread)):
+                    if most is not None and used > most:
+                        raise LimitReached(
+                            f"the {kind} {name!r} reached its limit of {most} {unit} a day",
+                            remedy=_DAY.format(kind=kind),
+                        )
+
+        await self._database.transact(work)
+
+    @property
+    def limits_stored(self) -> bool:
+        """Whether what is stored has a limit."""
+        return any(each != Stored() for each in self._stored.values())
 
     async def add_later(self, scope: Scope, spent: Spent) -> None:
         """Collect the usage of a call without a turn, which is too little for its own write."""

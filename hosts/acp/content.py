@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -40,12 +41,13 @@ class Prompt:
     attachments: tuple[Attachment, ...]
 
 
-async def read_prompt(blocks: Sequence[Block], attachments: Attachments) -> Prompt:
+async def read_prompt(blocks: Sequence[Block], attachments: Attachments, *, account: str | None = None) -> Prompt:
     """Read the blocks of a prompt.
 
     Args:
         blocks: The blocks.
         attachments: Where the content of images and embedded resources is stored.
+        account: For whose limits it counts.
 
     Raises:
         InvalidArgument: The prompt is blank.
@@ -64,7 +66,7 @@ async def read_prompt(blocks: Sequence[Block], attachments: Attachments) -> Prom
         elif isinstance(block, ResourceContentBlock):
             parts.append(_link(block.name, block.uri))
         else:
-            added = await _attach(block, attachments)
+            added = await _attach(block, partial(attachments.add, account=account))
             parts.append(_link(f"{_uri(block)} (empty)" if added is None else added.name, _uri(block)))
             attached += [added] if added is not None else []
     text = "".join(parts)
@@ -74,20 +76,20 @@ async def read_prompt(blocks: Sequence[Block], attachments: Attachments) -> Prom
 
 
 async def _attach(
-    block: ImageContentBlock | EmbeddedResourceContentBlock, attachments: Attachments
+    block: ImageContentBlock | EmbeddedResourceContentBlock, add: Callable[..., Awaitable[Attachment]]
 ) -> Attachment | None:
     """Store the content of a block; None if it is an empty text, which cannot be attached."""
     name = unquote(urlsplit(_uri(block)).path) or None
     if isinstance(block, ImageContentBlock):
-        return await attachments.add(_decoded(block.data), name=name, media_type=block.mime_type)
+        return await add(_decoded(block.data), name=name, media_type=block.mime_type)
     resource = block.resource
     if isinstance(resource, BlobResourceContents):
-        return await attachments.add(_decoded(resource.blob), name=name, media_type=resource.mime_type)
+        return await add(_decoded(resource.blob), name=name, media_type=resource.mime_type)
     if not resource.text:
         return None
     textual = resource.mime_type is not None and is_textual(resource.mime_type)
     kind = resource.mime_type if textual else "text/plain"  # by its name, a file `.ts` would be a video
-    return await attachments.add(resource.text.encode("utf-8", "replace"), name=name, media_type=kind)
+    return await add(resource.text.encode("utf-8", "replace"), name=name, media_type=kind)
 
 
 def _uri(block: ImageContentBlock | EmbeddedResourceContentBlock) -> str:

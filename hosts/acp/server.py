@@ -234,7 +234,7 @@ class _Server:
         session.running = True
         session.cancelled.clear()
         try:
-            prompt = await read_prompt(given.prompt, self._agent.attachments)
+            prompt = await read_prompt(given.prompt, self._agent.attachments, account=self._account)
             role = self._modes.get(session.mode)
             thread = self._thread(session.id)
             run = PromptRun(self._agent, thread, session, self._client, role, self._ending)

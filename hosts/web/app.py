@@ -300,7 +300,8 @@ class WebApp:
             data = await _read(request, agent.attachments.limit)
             if not data:
                 raise AttachmentInvalid("the request has no content", remedy="send the file as the body of the request")
-            stored = await agent.attachments.add(data, name=name, media_type=None if kind in _UNTYPED else kind)
+            media_type, account = None if kind in _UNTYPED else kind, call.caller.account
+            stored = await agent.attachments.add(data, name=name, media_type=media_type, account=account)
         return JSONResponse({"contract": 1, "attachment": stored.to_json()})
 
     async def _attachment(self, request: Request) -> Response:

@@ -230,13 +230,13 @@ def _with_earlier(text: str, earlier: Sequence[_Said]) -> str:
     return f"{text}\n\n{_REPORTED}\n{json.dumps(reported, ensure_ascii=False)}" if reported else text
 
 
-async def _attached(agent: WorldAgent, param: str, url: str) -> dict[str, Any]:
+async def _attached(agent: WorldAgent, account: str | None, param: str, url: str) -> dict[str, Any]:
     """Return an image as an argument of a message: content is stored, an address stays one."""
     try:
         if not url.startswith("data:"):
             return (await agent.attachments.add(url)).to_json()
         kind, content = _content(url)
-        return (await agent.attachments.add(content, media_type=kind)).to_json()
+        return (await agent.attachments.add(content, media_type=kind, account=account)).to_json()
     except AttachmentInvalid as error:
         _refuse(param, error.problem, error.remedy, code=error.code)
     except ValueError:  # its message quotes the content
@@ -281,7 +281,7 @@ async def _call(app: WebApp, request: Request, given: Mapping[str, Any]) -> Turn
     if not last.images:
         return call
     async with app.parts.agents.use(call.caller.workspace) as agent:
-        attachments = [await _attached(agent, param, url) for param, url in last.images]
+        attachments = [await _attached(agent, call.caller.account, param, url) for param, url in last.images]
     return await app.call(request, MessageArguments, {**arguments, "attachments": attachments})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from ...core.errors import AttachmentInvalid, AttachmentMissing, InvalidArgument
@@ -69,15 +69,22 @@ class Attachments:
 
     Attributes:
         limit: The most bytes that one attachment can have.
+        count: Counts the bytes that an account adds, or refuses them; None counts nothing.
     """
 
     def __init__(self, pieces: Pieces, database: Database, *, limit: int = LIMIT) -> None:
+        self.count: Callable[[str, int], Awaitable[None]] | None = None
         self._pieces = pieces
         self._database = database
         self.limit = limit
 
     async def add(
-        self, source: AttachmentSource, *, name: str | None = None, media_type: str | None = None
+        self,
+        source: AttachmentSource,
+        *,
+        name: str | None = None,
+        media_type: str | None = None,
+        account: str | None = None,
     ) -> Attachment:
         """Store content to attach later: `attachments=[that]`. You need it only to set a name or a media type.
 
@@ -87,12 +94,16 @@ class Attachments:
             source: A path, bytes, or an address as text, which is not fetched.
             name: Its name; None uses the name of the file or the address.
             media_type: Its media type, such as `image/png`; None finds it from content and name.
+            account: Whose limit of bytes a day it counts for; None counts for none.
 
         Raises:
             AttachmentInvalid: It cannot be attached; the text says why.
+            LimitReached: It is more than the account can store today.
             StorageUnavailable: It cannot be written.
         """
         loaded = await asyncio.to_thread(load, source, limit=self.limit, name=name, media_type=media_type)
+        if account is not None and self.count is not None and loaded.data is not None:
+            await self.count(account, len(loaded.data))
         await self.hold([loaded])
         return loaded.attachment
 

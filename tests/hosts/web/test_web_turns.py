@@ -1,12 +1,14 @@
 """Turns over the web app: streams, reconnection, pauses and their answers, attachments, JSON instead of a stream."""
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import answering, calls, to
+from support.homes import PNG
 from support.sidecar_served import Held
 from support.web import BOUND, STREAM, client_of, events_in, say, served, web
 from worldagent import Worker, WorldAgent, tool
@@ -218,6 +220,19 @@ async def test_a_query_beside_a_body_is_read_and_a_file_of_curl_has_the_type_of_
             "/attachments", params={"name": "notes.txt"}, content=b"The hat is red.", headers=typed
         )
         assert sent.json()["attachment"]["media_type"] == "text/plain"
+
+
+@pytest.mark.requirement("H4")
+async def test_an_account_uploads_so_many_bytes_a_day(tmp_path: Path) -> None:
+    limits = {"settings": {"account_limits": {"bytes": 5000}}}
+    async with web(tmp_path, answering("Fine."), agent=limits) as client:
+        sizes = [(await client.post("/attachments", content=b"x" * size)).status_code for size in (4000, 4001, 999)]
+        assert sizes == [200, 429, 200]
+        picture = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+        image = {"type": "image_url", "image_url": {"url": picture}}
+        body = {"model": "novel", "messages": [{"role": "user", "content": [image]}]}
+        refused = await client.post("/v1/chat/completions", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "limit_reached")
 
 
 @pytest.mark.requirement("T18")
