@@ -392,6 +392,37 @@ def open_turns(transaction: Transaction, thread: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in transaction.execute(_OPEN, (thread, thread))]
 
 
+_NO_THREAD: Final = """NOT EXISTS (SELECT 1 FROM wa_turn t WHERE t.thread=wa_epoch.key)
+                       AND NOT EXISTS (SELECT 1 FROM wa_branch b WHERE b.thread=wa_epoch.key)"""
+_UNUSED: Final = f"SELECT key FROM wa_epoch WHERE key >= ? AND key < ? AND {_NO_THREAD}"
+_IS_UNUSED: Final = f"SELECT 1 FROM wa_epoch WHERE key=? AND {_NO_THREAD}"
+
+
+async def forget_unused(stores: Stores, workspace: str) -> int:
+    """Remove the locks of threads that never began, because their first turn was refused; returns how many.
+
+    Args:
+        stores: The database and its stores.
+        workspace: The workspace's id.
+    """
+    keys = [str(key) for (key,) in await stores.database.read(lambda tx: tx.execute(_UNUSED, keys_of(workspace)))]
+    return sum([await _forgotten(stores, key) for key in keys])
+
+
+async def _forgotten(stores: Stores, key: str) -> bool:
+    def work(transaction: Transaction) -> bool:
+        unused = bool(transaction.execute(_IS_UNUSED, (key,)))
+        if unused:
+            lease.retire(transaction)
+        return unused
+
+    try:
+        async with stores.leases.hold(key, wait=0, last=True) as lease:  # its file is made again when it is needed
+            return await stores.database.transact(work)
+    except ThreadBusy:
+        return False
+
+
 async def prune(stores: Stores, workspace: str, retention: Retention) -> Pruned:
     """Apply a retention to all threads of a workspace, one transaction each; then remove unreferenced attachments.
 
@@ -410,6 +441,7 @@ async def prune(stores: Stores, workspace: str, retention: Retention) -> Pruned:
         left += gone is None
         threads += bool(gone)
         checkpoints += gone or 0
+    await forget_unused(stores, workspace)
     dropped = await stores.attachments.drop_unreferenced()
     await stores.examples.drop_unfinished(workspace)
     await stores.entries.delete_expired()

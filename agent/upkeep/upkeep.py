@@ -167,8 +167,8 @@ class Upkeep:
 
         Checkpoints that an open turn may need are kept, and so is the newest of each thread. Of as many turns the
         recorded events are kept. Unreferenced attachments are removed too, and so are examples of turns that were not
-        completed, expired memory entries, what an interrupted removal left in files, and what is over of members for
-        longer than the setting `society_age`, as by `prune_by_age`.
+        completed, expired memory entries, what an interrupted removal left in files, locks of threads that never began,
+        and what is over of members for longer than the setting `society_age`, as by `prune_by_age`.
 
         Args:
             keep: How many of the newest to keep of each thread, and of how many turns the recorded events, 1 to

@@ -11,7 +11,7 @@ import pytest
 from support.agents import CRITIC, scripted_agent, shape, which
 from support.homes import checkpoints_of, rows, selected
 from worldagent import WorldAgent
-from worldagent.core.errors import EventsGone
+from worldagent.core.errors import EventsGone, LimitReached
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 
@@ -146,3 +146,22 @@ async def listed(agent: WorldAgent, turn: str) -> list[str]:
         return [event.type async for event in agent.events(turn)]
     except EventsGone:
         return ["gone"]
+
+
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T4")
+async def test_locks_of_threads_that_never_began_go(tmp_path: Path) -> None:
+    clock, limits = VirtualClock(datetime.now(UTC)), {"threads": 1}
+    async with opened(tmp_path / "home", clock, account_limits=limits) as agent:
+        await agent.thread("t0", account="ana").converse("say")
+        for number in range(1, 4):
+            with pytest.raises(LimitReached):
+                await agent.thread(f"t{number}", account="ana").converse("say")
+        fork = await agent.thread("t0", account="ana").fork(to="copy")
+        await agent.upkeep.prune()
+        keys = [key for (key,) in await selected(agent, "SELECT key FROM wa_epoch WHERE key <> '' ORDER BY key")]
+        assert keys == ["novel/t0"]
+        assert len([*(tmp_path / "home").rglob("*.lock")]) <= 2, "of the thread and of its fork"
+        for thread in (agent.thread("t1", account="ana"), agent.thread("t0", account="ana"), fork):
+            await clock.advance(86_400)
+            assert (await thread.converse("again")).status == "done"
