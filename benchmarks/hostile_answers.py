@@ -80,7 +80,7 @@ _WAYS: tuple[tuple[str, Callable[[WorldAgent], Awaitable[None]]], ...] = (
 )
 
 
-async def _held(asked: Awaitable[None]) -> float:
+async def held(asked: Awaitable[None]) -> float:
     """Return the longest time, in ms, for which the loop's thread worked without a step of its other tasks."""
     longest = 0.0
 
@@ -112,12 +112,12 @@ async def _longest(text: str, rounds: int) -> float:
             async with WorldAgent(
                 "bench", lm=lm, workers=[_SCOUT], tools=[look], storage=storage, settings=settings
             ) as agent:
-                await _held(ask(agent))  # the setup in a first call
+                await held(ask(agent))  # the setup in a first call
                 answer = form.format(text)
                 _pieces(answer)  # the service's work, done in advance
                 for _ in range(rounds):
                     gc.collect()
-                    longest = max(longest, await _held(ask(agent)))
+                    longest = max(longest, await held(ask(agent)))
     return longest
 
 

@@ -306,7 +306,12 @@ def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[W
 
 def is_text(value: object) -> bool:
     """Whether `value` is a string that is not blank and that UTF-8 can encode."""
-    return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= mark <= "\udfff" for mark in value)
+    if not isinstance(value, str) or not value or value.isspace():
+        return False
+    with suppress(UnicodeEncodeError):
+        value.encode()  # characters one by one in Python would take a hundred times as long
+        return True
+    return False
 
 
 def is_line(value: object, most: int) -> bool:

@@ -23,6 +23,7 @@ from .attached import ATTACHED, size_of, texts_of
 from .context import TurnContext
 
 _HEAD: Final = "[from"  # the beginning of the line that names the speaker
+_FIRST_LETTERS: Final = 4096  # of a text, among which this is looked for
 _UNSEEN: Final = ("Cf", "Cc")  # characters that are invisible and only affect others
 
 
@@ -140,9 +141,14 @@ def _headed(message: Message, text: str) -> str:
 
 
 def _looks_headed(text: str) -> bool:
-    """Whether a text seems to begin with such a line. Invisible characters are ignored."""
-    seen = (letter for letter in text if not letter.isspace() and unicodedata.category(letter) not in _UNSEEN)
-    return "".join(islice(seen, len(_HEAD))).casefold() == _HEAD
+    """Whether a text seems to begin with such a line. Invisible characters are ignored.
+
+    One that begins with very many of them does, too: looking at each of a million would block the event loop.
+    """
+    first = text[:_FIRST_LETTERS]
+    seen = (letter for letter in first if not letter.isspace() and unicodedata.category(letter) not in _UNSEEN)
+    shown = "".join(islice(seen, len(_HEAD)))
+    return shown.casefold() == _HEAD or (len(shown) < len(_HEAD) and len(first) < len(text))
 
 
 def _quoted(name: str) -> str:

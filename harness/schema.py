@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Final
 
@@ -101,6 +103,7 @@ def _checked(checker: Checker, given: object) -> Any:
 
 _LONGEST: Final = 256 * 1024  # characters of a schema
 _PARTS: Final = 5_000  # values in a schema
+_SHORT: Final = 2048  # characters of a schema that is checked at once
 MAX_PROBLEMS: Final = 10  # problems that are reported
 MAX_CHOICES_CHARACTERS: Final = 200  # characters of allowed values that are reported
 _TEXTS: Final = {
@@ -141,7 +144,7 @@ class Checker:
     def __init__(self, what: str, schema: object) -> None:
         self.what = what
         self.text = _text(what, schema)
-        problem = self._problem()
+        problem = _problem_of(self.text)
         if problem:
             raise _invalid(what, problem, "correct the schema")
 
@@ -184,37 +187,56 @@ class Checker:
             found = [Problem((), "takes too many steps to check")]
         return list(dict.fromkeys(found))[:MAX_PROBLEMS]
 
-    def _problem(self) -> str:
-        """Return what is wrong with the schema; empty if it can be used."""
-        # Imported here, because it takes half a second.
-        from jsonschema import FormatChecker, SchemaError  # type: ignore[import-untyped]  # it has no types
-
-        from .schema_keywords import draft_of
-
-        schema = self.schema
-        if _count(schema) > _PARTS:
-            return f"holds more than {_PARTS} values"
-        try:
-            # No formats are checked: patterns are JavaScript's, and Python might reject a valid one.
-            draft_of(schema).check_schema(schema, format_checker=FormatChecker(formats=()))
-            return _problem_of_parts(self._validator)
-        except SchemaError as error:
-            return f"is not a JSON Schema (at {_place(error.absolute_path)}: {error.validator})"
-        except RecursionError:
-            return "nests too deep"
-
     @cached_property
     def _validator(self) -> Any:
-        from referencing import Registry
+        return _validator_of(self.schema)
 
-        from .schema_keywords import draft_of
 
-        schema = self.schema
-        draft = draft_of(schema)
-        # The library would check a part that names its draft with its own class, which has no bounds.
-        schema.pop("$schema", None)
-        # An empty registry keeps the library from fetching what a schema refers to.
-        return draft(schema, registry=Registry())
+def _validator_of(schema: dict[str, Any]) -> Any:
+    from referencing import Registry
+
+    from .schema_keywords import draft_of
+
+    draft = draft_of(schema)
+    # The library would check a part that names its draft with its own class, which has no bounds.
+    schema.pop("$schema", None)
+    # An empty registry keeps the library from fetching what a schema refers to.
+    return draft(schema, registry=Registry())
+
+
+async def check_apart(schema: object) -> None:
+    """Check a schema in a thread, so that the event loop runs meanwhile. Soon after, models of it are made quickly.
+
+    The check takes up to a third of a second, step by step. What is wrong with the schema is reported when it is used.
+
+    Args:
+        schema: The schema of a stranger.
+    """
+    with suppress(FunctionInvalid):
+        text = _text("", schema)
+        if len(text) > _SHORT:
+            await asyncio.to_thread(_problem_of, text)
+
+
+@lru_cache(maxsize=64)
+def _problem_of(text: str) -> str:
+    """Return what is wrong with a schema; empty if it can be used."""
+    # Imported here, because it takes half a second.
+    from jsonschema import FormatChecker, SchemaError  # type: ignore[import-untyped]  # it has no types
+
+    from .schema_keywords import draft_of
+
+    schema = json.loads(text)
+    if _count(schema) > _PARTS:
+        return f"holds more than {_PARTS} values"
+    try:
+        # No formats are checked: patterns are JavaScript's, and Python might reject a valid one.
+        draft_of(schema).check_schema(schema, format_checker=FormatChecker(formats=()))
+        return _problem_of_parts(_validator_of(schema))
+    except SchemaError as error:
+        return f"is not a JSON Schema (at {_place(error.absolute_path)}: {error.validator})"
+    except RecursionError:
+        return "nests too deep"
 
 
 def _text(what: str, schema: object) -> str:

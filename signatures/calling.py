@@ -16,6 +16,7 @@ import json_repair
 from dspy.signatures import make_signature
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from ..core.bounds import Bounds, OutOfBounds
 from .escape import escape_descriptions
 
 MAX_CHARACTERS: Final = 1 << 17
@@ -83,7 +84,11 @@ class JsonReader:
         Raises:
             Unreadable: The value has too many values, or is nested too deeply.
         """
-        self._values -= _count(value, self._values)
+        left = Bounds(values=self._values, levels=MAX_DEPTH, characters=MAX_CHARACTERS)
+        try:
+            self._values -= left.count(value)
+        except OutOfBounds as error:
+            raise Unreadable from error
 
     def _repaired(self, text: str) -> Any:
         if len(text) > _LONGEST_REPAIRED:
@@ -94,29 +99,6 @@ class JsonReader:
             return json.loads(json.dumps(repaired))
         except Exception as error:  # for odd texts the library raises AssertionError, IndexError and others
             raise Unreadable from error
-
-
-def _count(value: object, most: int) -> int:
-    """Count the values in a JSON value, which can be nested deeper than recursion allows.
-
-    Raises:
-        Unreadable: There are more than `most`, or they are nested too deeply.
-    """
-    level, count = [value], 0
-    for _ in range(MAX_DEPTH):
-        count += len(level)
-        if count > most:
-            raise Unreadable
-        below: list[object] = []
-        for each in level:
-            if isinstance(each, dict):
-                below.extend(each.values())
-            elif isinstance(each, list):
-                below.extend(each)
-        if not below:
-            return count
-        level = below
-    raise Unreadable
 
 
 class _Metered(str):

@@ -27,7 +27,7 @@ from ..core.errors import ModelNotConfigured, StorageInvalid
 
 _SLASH = "\\"
 _LEFT_AS_IT_IS = frozenset("\t\n \xa0\u1680\u202f\u205f\u3000") | frozenset(map(chr, range(0x2000, 0x200B)))
-_PIECE = re.compile(r"([^\\])(\\*)", re.DOTALL)
+_SLASHES = re.compile(r"\\+")
 
 # Characters that a reader can overlook between the parts of a header: white space except line feeds, control
 # characters, and invisible characters (Unicode's default ignorable ones, the blank fillers).
@@ -135,15 +135,19 @@ def _shown(match: re.Match[str]) -> str:
 
 def _shift(text: str, pattern: re.Pattern[str], *, by: int) -> str:
     """Change the number of backslashes after each letter at which `pattern` matches the letters."""
-    places = {match.start() for match in pattern.finditer(text.replace(_SLASH, ""))}
-    if not places:
-        return text
-    lead = len(text) - len(text.lstrip(_SLASH))
-    pieces = [text[:lead]]
-    for place, piece in enumerate(_PIECE.finditer(text, lead)):
-        slashes = len(piece[2]) + by if place in places else len(piece[2])
-        pieces.append(piece[1] + _SLASH * slashes)
-    return "".join(pieces)
+    slashes = _SLASHES.finditer(text)
+    run, before = next(slashes, None), 0  # the next backslashes, and how many there are before them
+    pieces: list[str] = []
+    kept = 0
+    for match in pattern.finditer(text.replace(_SLASH, "")):
+        while run is not None and run.start() - before <= match.start():
+            run, before = next(slashes, None), before + len(run[0])
+        behind = match.start() + before + 1  # the place in `text` behind the letter
+        if by > 0 or text.startswith(_SLASH, behind):
+            pieces.append(text[kept:behind])
+            kept = behind + (by < 0)
+            pieces.append(_SLASH * (by > 0))
+    return "".join((*pieces, text[kept:])) if pieces else text
 
 
 @lru_cache(maxsize=8)

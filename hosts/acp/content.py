@@ -22,6 +22,7 @@ from acp.schema import (
 from ...core.errors import AttachmentInvalid, AttachmentNotTaken, InvalidArgument
 from ...memory.attachments import Attachment, Attachments
 from ...memory.attachments.sources import is_textual
+from ..bounds import MAX_TEXT
 
 Block: TypeAlias = (
     TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
@@ -50,7 +51,7 @@ async def read_prompt(blocks: Sequence[Block], attachments: Attachments, *, acco
         account: For whose limits it counts.
 
     Raises:
-        InvalidArgument: The prompt is blank.
+        InvalidArgument: The prompt is blank, or its text is too long.
         AttachmentNotTaken: A block is audio.
         AttachmentInvalid: The content of a block cannot be attached.
     """
@@ -70,6 +71,11 @@ async def read_prompt(blocks: Sequence[Block], attachments: Attachments, *, acco
             parts.append(_link(f"{_uri(block)} (empty)" if added is None else added.name, _uri(block)))
             attached += [added] if added is not None else []
     text = "".join(parts)
+    if len(text) > MAX_TEXT:
+        raise InvalidArgument(
+            f"the texts of the prompt have more than {MAX_TEXT:,} characters",
+            remedy="send long texts as embedded resources",
+        )
     if not text.strip():
         raise InvalidArgument("the prompt is blank", remedy="write a message")
     return Prompt(text, tuple(attached))

@@ -51,6 +51,7 @@ from ...agent import Thread, WorldAgent
 from ...core import utc_text
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...role_resolution import Role
+from ..bounds import PROMPT
 from ..service.call import Refused
 from ..service.members import delivering
 from ..service.validation import describe_errors
@@ -99,7 +100,7 @@ async def serve_acp(
     async with AsyncExitStack() as delivery:
         await delivery.enter_async_context(delivering(agent))
         server = _Server(agent, account, channel, modes, delivery)
-        return await exchange_messages(server.run, server.drain)
+        return await exchange_messages(server.run, server.drain, PROMPT)
 
 
 class _Server:

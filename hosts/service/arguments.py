@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ...agent.threads import ThreadStatus
+from ...core.bounds import OutOfBounds
 from ...core.pauses import current_pause_id
 from ...core.validation import is_text
 from ...memory.examples import MAX_NOTE_CHARACTERS, Feedback
+from ..bounds import MAX_TEXT, VALUE
 from .answers import ANSWERS_SCHEMA
 from .validation import Label, Printable, Wire
 
 CONTRACT: Literal[1] = 1
 """The version of the contract. Every answer has it."""
-
-MAX_JSON_DEPTH: Final = 64  # levels of JSON
 
 
 def _said(value: str) -> str:
@@ -30,24 +30,17 @@ def _said(value: str) -> str:
 
 
 def _json(value: dict[str, Any]) -> dict[str, Any]:
-    if _depth(value) > MAX_JSON_DEPTH:
-        raise PydanticCustomError("too_deep", "It is nested too deep")
+    problem = ""
+    try:
+        VALUE.count(value)
+    except OutOfBounds as error:
+        problem = f"It has {error}"
+    if problem:
+        raise PydanticCustomError("out_of_bounds", "{problem}", {"problem": problem})
     with suppress(ValueError, TypeError, RecursionError):  # their messages quote the value
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         return value
     raise PydanticCustomError("not_json", "It has a number or a character that JSON does not have")
-
-
-def _depth(value: Any) -> int:
-    levels, level = 0, [value]
-    while level and levels <= MAX_JSON_DEPTH:
-        levels += 1
-        level = [part for parent in level for part in _parts(parent)]
-    return levels
-
-
-def _parts(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
 def _moment(value: str) -> str:
@@ -167,7 +160,9 @@ class _Conversing(SurfaceArguments):
 class ConverseArguments(_Conversing):
     """Of `converse`."""
 
-    text: Words = Field(description="what the person says", examples=["What do you think of the first chapter?"])
+    text: Words = Field(
+        max_length=MAX_TEXT, description="what the person says", examples=["What do you think of the first chapter?"]
+    )
     output: JsonObject | None = Field(
         default=None,
         description="a JSON Schema that the answer must fit; it is then in `result`, as JSON",

@@ -26,7 +26,7 @@ from ...agent import WorldAgent
 from ...core.checks import check_limits
 from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
-from .call import Refused
+from .call import ANY, Grant, Refused
 from .members import delivering
 
 _log = logging.getLogger("worldagent.sidecar")
@@ -53,6 +53,8 @@ class Limits:
         account_turns: The most running turns of one account in one workspace.
         account_readers: The most calls of one account in one workspace that follow a turn or wait for changes over the
             web app. Calls without an account are not counted, here and for `account_turns`.
+        account_refused: The most requests of one account in a minute that are refused for what they send. Its next
+            ones are refused before they are read, until the minute is over.
         reader_lag: The most events that wait in memory for a client. Events of a recorded turn wait in the database.
         reader_stall: Seconds that a client can take to read one event.
         heartbeat: Seconds without an event after which a client that wants progress gets a heartbeat.
@@ -65,12 +67,51 @@ class Limits:
     workspaces: int = 64
     account_turns: int = 100
     account_readers: int = 100
+    account_refused: int = 100
     reader_lag: int = 10_000
     reader_stall: float = 30.0
     heartbeat: float = 15.0
 
     def __post_init__(self) -> None:
         check_limits(self, *(each.name for each in fields(self)))
+
+
+class Refusals:
+    """Counts the requests of each account that were refused for what they send, within a minute.
+
+    A refused request counts towards no other limit. Only grants of a single account are counted: a caller with another
+    one is a person at the machine, or speaks for many accounts, which must not pay for one of them.
+
+    Args:
+        most: The most that are refused in a minute.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._minute = 0.0
+        self._counts: Counter[Grant] = Counter()
+
+    def check(self, grant: Grant) -> None:
+        """Check before a request of this grant is read.
+
+        Raises:
+            Refused: Too many of its requests were refused within the minute.
+        """
+        if self._counts[grant] >= self._most and self._minute == time.monotonic() // 60:
+            raise Refused(
+                "too_many_turns",
+                f"{self._most} requests of the account were refused within a minute, which is its limit",
+                remedy="correct what the server refused, wait a minute, and call again",
+            )
+
+    def note(self, grant: Grant) -> None:
+        """Count a request of this grant that was refused."""
+        minute = time.monotonic() // 60
+        if minute != self._minute:
+            self._minute = minute
+            self._counts.clear()
+        if len(grant.accounts) == 1 and ANY not in grant.accounts:
+            self._counts[grant] += 1
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -102,12 +143,14 @@ class Agents:
 
     Attributes:
         limits: The argument `limits`.
+        refusals: Counts refused requests.
         draining: Whether it opens no agents any more.
     """
 
     def __init__(self, make: Callable[[str], WorldAgent], limits: Limits) -> None:
         self._make = make
         self.limits = limits
+        self.refusals = Refusals(limits.account_refused)
         self._places: dict[str, _Place] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: Counter[tuple[str, str]] = Counter()

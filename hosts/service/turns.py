@@ -11,6 +11,7 @@ from ...agent import UNSET, Thread, Trigger, Turn, TurnStream
 from ...agent.threads import ThreadState
 from ...core.pauses import Pause, PersonAnswer
 from ...graphs import Composed
+from ...harness.schema import check_apart
 from ...memory.attachments import AttachmentSource
 from .answers import pause_record, read_answers
 from .arguments import (
@@ -29,6 +30,12 @@ from .records import NextStep, TurnAnswer, TurnRecord
 from .threads import role_of
 
 C = TypeVar("C", bound=Call[Any])
+
+
+async def check_output(given: SurfaceArguments) -> None:
+    """Check the JSON Schema of an answer before the turn begins, so that a wide one does not hold the event loop."""
+    if isinstance(given, ConverseArguments) and given.output is not None:
+        await check_apart(given.output)
 
 
 def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[AttachmentSource] = ()) -> TurnStream:

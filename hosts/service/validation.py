@@ -23,6 +23,8 @@ _IN_JSON: Final[Mapping[str, str]] = {
 """Texts for errors that pydantic words in terms of Python, by the types of these errors."""
 
 MAX_ID_CHARACTERS: Final = 200
+MAX_ERRORS: Final = 100
+"""The most errors of one value that are described. Wording each takes microseconds, and a body can have thousands."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -60,8 +62,9 @@ def validated(model: type[M], arguments: Mapping[str, Any], *, texts: bool = Fal
         return model.model_validate(arguments, strict=False if texts else None)
     except ValidationError as failure:
         problem = describe_errors(model, failure, unknown="there is an argument that the tool does not have")
-        remedies = [_fields(model, each["loc"]) for each in failure.errors(include_input=False, include_url=False)]
-    raise InvalidArgument(f"the arguments are invalid: {problem}", remedy="; ".join(dict.fromkeys(remedies)))
+        remedies = [_fields(model, each["loc"]) for each in _errors(failure)]
+    remedy = "; ".join(dict.fromkeys(remedies)) or _fields(model, ())
+    raise InvalidArgument(f"the arguments are invalid: {problem}", remedy=remedy)
 
 
 def describe_errors(model: type[BaseModel], failure: ValidationError, *, unknown: str, within: str = "") -> str:
@@ -74,12 +77,19 @@ def describe_errors(model: type[BaseModel], failure: ValidationError, *, unknown
         within: The name of the object that the model describes, for an object within another.
     """
     problems: list[str] = []
-    for item in failure.errors(include_input=False, include_url=False, include_context=False):
+    for item in _errors(failure):
         names = [name for name, _ in _within(model, item["loc"])]
         path = ".".join([within, *names] if within else names)
         rule = _IN_JSON.get(item["type"], item["msg"])
         problems.append(f"{path}: {rule}" if names or not item["loc"] else unknown)
-    return "; ".join(dict.fromkeys(problems))
+    return "; ".join(dict.fromkeys(problems)) or f"there are more than {MAX_ERRORS} errors"
+
+
+def _errors(failure: ValidationError) -> list[Any]:
+    """Return the errors; none if there are too many to look at each of them."""
+    if failure.error_count() > MAX_ERRORS:
+        return []
+    return [*failure.errors(include_input=False, include_url=False, include_context=False)]
 
 
 def _fields(model: type[BaseModel], steps: Sequence[int | str]) -> str:

@@ -36,11 +36,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...core.bounds import OutOfBounds
 from ...core.errors import InvalidArgument
+from ..bounds import CALL
 from .address import PATH, Address, HttpOptions
 from .handlers import STATE, Client, guard, without_text
 from .logs import log
-from .service import Operated, Service, drain, stopped_by_signals
+from .service import Counting, Operated, Service, drain, stopped_by_signals
 
 CLOSE_SECONDS: Final = 5
 """Seconds that clients get to read their answers after the service was drained."""
@@ -84,7 +86,7 @@ def application(
         session_idle_timeout=options.session_idle,
         security_settings=_names(address, options),
     )
-    endpoint: ASGIApp = sessions.asgi_app
+    endpoint: ASGIApp = _Bounded(sessions.asgi_app, service, options.max_body)
     middleware: list[Middleware] = []
     if service.tokens is not None:
         endpoint = RequireAuthMiddleware(endpoint, [])
@@ -273,6 +275,50 @@ class Front:
         body = json.dumps(content).encode()
         headers["content-type"], headers["content-length"] = "application/json", str(len(body))
         return body
+
+
+class _Bounded:
+    """Refuses bodies that would hold the event loop. The SDK refuses those with too many bytes.
+
+    Args:
+        app: The rest of the application. It is called after the token was checked.
+        service: The service, which can count refusals.
+        longest: The most bytes of a body.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, longest: int) -> None:
+        self._app, self._longest = app, longest
+        self._counting = service if isinstance(service, Counting) else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if self._counting is not None and not self._counting.accepts():
+            remedy = "wait a minute, and correct what the server refused"
+            content = {"error": "too_many_turns", "problem": "too many requests were refused", "remedy": remedy}
+            await JSONResponse(content, 429, {"retry-after": "60"})(scope, receive, send)
+            return
+        read: list[Message] = []
+        size, more, problem = 0, True, ""
+        while more:
+            read.append(await receive())
+            size += len(read[-1].get("body", b""))
+            more = read[-1].get("more_body", False) and size <= self._longest
+        try:
+            if size <= self._longest:
+                await CALL.check(b"".join(each.get("body", b"") for each in read))
+        except OutOfBounds as error:
+            problem = str(error)
+        if problem:
+            if self._counting is not None:
+                self._counting.refused()
+            content = {"error": "too_large", "problem": f"the body has {problem}", "remedy": "send less at once"}
+            await JSONResponse(content, 413)(scope, receive, send)
+            return
+
+        async def received() -> Message:
+            return read.pop(0) if read else await receive()
+
+        await self._app(scope, received, send)
 
 
 class Sessions(StreamableHTTPSessionManager):

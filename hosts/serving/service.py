@@ -332,6 +332,19 @@ class Operated(Protocol):
         ...
 
 
+@runtime_checkable
+class Counting(Protocol):
+    """A service that counts the requests of a caller which were refused. The caller is that of the current request."""
+
+    def accepts(self) -> bool:
+        """Return whether a request of the caller is read."""
+        ...
+
+    def refused(self) -> None:
+        """Count a request of the caller that was refused."""
+        ...
+
+
 @contextmanager
 def stopped_by_signals(stop: Callable[[], object]) -> Generator[list[int], None, None]:
     """Call `stop` in the running loop at the first SIGTERM or Ctrl-C; a second one ends the process at once.

@@ -28,6 +28,8 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from ...core.bounds import Bounds, OutOfBounds
+from ..bounds import CALL
 from .address import MIB
 from .handlers import guard, without_text
 from .logs import log
@@ -36,6 +38,9 @@ from .service import drain as drain_service
 
 MAX_LINE_BYTES: Final = 4 * MIB
 """The same limit as for the body of a request over HTTP."""
+
+LONG_LINE_BYTES: Final = 1 << 17
+"""A longer line is parsed in a thread."""
 
 _MAX_ID_CHARACTERS: Final = 200  # of an id that a refusal repeats
 _MAX_EXACT: Final = 1 << 53  # above this, a float can differ from the integer that the client wrote
@@ -175,10 +180,10 @@ async def serve_stdio(
     async def run(received: Received, sent: Sent) -> None:
         await server.run(received, sent, server.create_initialization_options())
 
-    return await exchange_messages(run, partial(drain_service, service, drain, draining))
+    return await exchange_messages(run, partial(drain_service, service, drain, draining), CALL)
 
 
-async def exchange_messages(run: Run, finish: Callable[[], Awaitable[None]]) -> int | None:
+async def exchange_messages(run: Run, finish: Callable[[], Awaitable[None]], bounds: Bounds) -> int | None:
     """Exchange messages with the client until standard input ends, the parent ends or a signal arrives.
 
     Then finish the work, and answer the requests that were already read. A second signal ends the process at once.
@@ -186,12 +191,13 @@ async def exchange_messages(run: Run, finish: Callable[[], Awaitable[None]]) -> 
     Args:
         run: Handles the messages.
         finish: Called after the last message; it brings running work to its end.
+        bounds: What one line can have.
 
     Returns:
         The number of the signal, or None if there was none.
     """
     with _descriptors() as (incoming, outgoing):
-        connection = _Connection(os.fdopen(incoming, "rb", closefd=False), outgoing)
+        connection = _Connection(os.fdopen(incoming, "rb", closefd=False), outgoing, bounds)
         with stopped_by_signals(connection.end_input) as stopped:
             await connection.run(run, finish)
     return stopped[0] if stopped else None
@@ -203,9 +209,11 @@ class _Connection:
     Args:
         lines: The client's lines. Do not close it: that would wait for the line that is being read.
         outgoing: The descriptor that the client reads from.
+        bounds: What one line can have.
     """
 
-    def __init__(self, lines: BinaryIO, outgoing: int) -> None:
+    def __init__(self, lines: BinaryIO, outgoing: int, bounds: Bounds) -> None:
+        self._bounds = bounds
         self._reading = _Blocking("worldagent-stdin", partial(lines.readline, MAX_LINE_BYTES + 1))
         self._writing = _Blocking("worldagent-stdout", partial(_write, outgoing))
         self._line: Future[bytes] | None = None  # the line that is being read
@@ -263,7 +271,7 @@ class _Connection:
         while True:
             try:
                 line = await self._next_line()
-                message = None if line is None else parse(line)
+                message = None if line is None else await self._parsed(line)
             except Refused as refused:
                 await self._refuse(refused.answer)
                 continue
@@ -272,6 +280,18 @@ class _Connection:
             elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
                 self._close((message.params or {}).get("requestId"))  # the SDK does not answer it
             return message
+
+    async def _parsed(self, line: bytes) -> types.JSONRPCMessage:
+        problem = ""
+        try:
+            await self._bounds.check(line)
+        except OutOfBounds as error:
+            problem = f"Invalid Request: the line has {error}; send less in one message"
+        if problem:
+            log.warning("a line is refused that is out of bounds")
+            raise Refused(types.ErrorData(code=types.INVALID_REQUEST, message=problem))
+        # The parsers let other threads run between their steps, which take up to 25 ms each.
+        return await asyncio.to_thread(parse, line) if len(line) > LONG_LINE_BYTES else parse(line)
 
     async def _next_line(self) -> bytes | None:
         """Return the next line; None at the end. A line that is too long is refused at once and skipped to its end."""

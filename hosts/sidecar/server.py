@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from mcp.shared.exceptions import MCPError
 
 from ...agent import WorldAgent
 from ...storage import Storage
-from ..service.call import ANY, GRANT_LISTS, CallFacts, Grant
+from ..service.call import ANY, GRANT_LISTS, CallFacts, Grant, Refused
 from ..service.pool import Agents, Databases, Limits
 from ..serving import RequestLog, Tokens, id_lists, listed_tools
 from ..serving import read_token_file as read_tokens
@@ -176,6 +177,17 @@ class Sidecar:
         databases, unreached = await self._databases.unreached()
         ready = not self._agents.draining and not 0 < databases == unreached
         return {"ready": ready, **self.health(), "databases": databases, "unreached": unreached}
+
+    def accepts(self) -> bool:
+        """Return whether a request of the current caller is read; see `Limits.account_refused`."""
+        with suppress(Refused):
+            self._agents.refusals.check(self._granted())
+            return True
+        return False
+
+    def refused(self) -> None:
+        """Count a request of the current caller that was refused."""
+        self._agents.refusals.note(self._granted())
 
     def _granted(self) -> Grant:
         if self.tokens is None:

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args, get_type_hints
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
 
 from ...agent import WorldAgent
-from ...core.errors import AgentClosed, WorldAgentError
+from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from ...scheduling import Schedules
 from ..service import events as workspace_events
 from ..service import functions, memory, roles, schedules, skills, society, threads
@@ -397,7 +397,11 @@ async def call_tool(
     try:
         if parts.client_roles is not None:
             parts.client_roles.serve(ctx.session)
-        given = validated(spec.arguments, params.arguments or {})
+        try:
+            given = validated(spec.arguments, params.arguments or {})
+        except InvalidArgument:
+            parts.agents.refusals.note(grant)
+            raise
         caller = grant.caller(given.workspace, given.account)
         facts.workspace = caller.workspace
         if isinstance(given, ThreadArguments):

@@ -20,10 +20,12 @@ from ...core import events
 from ...core.errors import InvalidArgument, MissingExtra
 from ...core.events import Event
 from ...core.pauses import call_id_of
+from ..bounds import RUN
 from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArguments
 from ..service.call import Refused
 from ..service.records import TurnAnswer
 from ..service.threads import history, thread_of
+from ..service.validation import MAX_ERRORS
 from .errors import error_content, internal
 from .turns import LOG, EventStream, Failed, MessageArguments, TurnCall, WebCall, run_turn
 
@@ -54,11 +56,11 @@ def ag_ui_routes(web: WebApp, checked: Any, body: Any) -> list[Route]:
     Args:
         web: The web app.
         checked: Wraps an endpoint, so that it answers with the record of an error.
-        body: Reads the JSON body of a request.
+        body: Reads the JSON body of a request, within bounds.
     """
 
     async def run(request: Request) -> Response:
-        given = _read(await body(request))
+        given = _read(await body(request, RUN))
         call = await _call(web, request, given)
         items = run_turn(call)
         first = await anext(items)
@@ -86,7 +88,8 @@ def _read(body: dict[str, Any]) -> RunAgentInput:
     try:
         given = RunAgentInput.model_validate(body)
     except ValidationError as error:  # its text quotes the values
-        named = {str(each["loc"][0]) for each in error.errors(include_input=False) if each["loc"]}
+        errors = error.errors(include_input=False) if error.error_count() <= MAX_ERRORS else ()
+        named = {str(each["loc"][0]) for each in errors if each["loc"]}
         problem = ", ".join(sorted(named & {*RunAgentInput.model_fields, "threadId", "runId", "messages", "resume"}))
     if given is None:
         raise InvalidArgument(

@@ -19,8 +19,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ...agent import WorldAgent
+from ...core.bounds import Bounds, OutOfBounds
 from ...core.errors import AgentClosed, AttachmentInvalid, InvalidArgument, WorldAgentError
-from ..service.arguments import MAX_JSON_DEPTH, ThreadArguments, WorkspaceArguments
+from ..bounds import CALL
+from ..service.arguments import ThreadArguments, WorkspaceArguments
 from ..service.call import Call, CallFacts, Grant, Refused, check_thread
 from ..service.pool import Agents, Limits
 from ..service.records import Answer
@@ -41,6 +43,8 @@ MAX_BODY_BYTES: Final = 4 << 20
 DRAIN_SECONDS: Final = 5.0
 _JSON: Final = "application/json"
 _UNTYPED: Final = ("", "application/x-www-form-urlencoded")  # the second is what curl says of every body
+
+_BAD_BODY: Final = (400, 413, 415)  # statuses of requests that are refused for what they send
 
 log = logging.getLogger("worldagent.web")
 
@@ -196,14 +200,18 @@ class WebApp:
             *ag_ui_routes(self, self.checked, self._body_of_caller),
         ]
 
-    async def _body_of_caller(self, request: Request) -> dict[str, Any]:
-        await self.grant(request)
-        return await _body(request)
+    async def _body_of_caller(self, request: Request, bounds: Bounds = CALL) -> dict[str, Any]:
+        """Return the JSON object in the body of a request, which counts if it is refused."""
+        grant = await self.grant(request)
+        self.parts.agents.refusals.check(grant)
+        request.state.counted = grant
+        return await read_object(request, bounds)
 
     def _answering(self, endpoint: Endpoint) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            await self.grant(request)  # before the body is read
-            given = {**await _arguments(request, endpoint), **request.path_params}
+            await self.grant(request)  # before anything is read
+            body = await self._body_of_caller(request) if endpoint.has_body else {}
+            given = {**_query(request, endpoint), **body, **request.path_params}
             if endpoint.kind == "events" and "last-event-id" in request.headers:
                 given["after"] = request.headers["last-event-id"]
             call = await self.call(request, endpoint.arguments, given)
@@ -245,17 +253,25 @@ class WebApp:
         try:
             return "ok", await answer(request)
         except HttpRefused as refused:
+            if refused.status in _BAD_BODY:
+                self._count_refused(request)
             return refused.code, refused.response()
         except Failed as error:
             failure, advice, status = error.failure, error.advice, error.status
         except AgentClosed as error:
             failure = self.parts.agents.refusal() if self.parts.agents.draining else error
         except (WorldAgentError, Refused) as error:
+            if isinstance(error, InvalidArgument):
+                self._count_refused(request)
             failure = error
         except Exception as error:  # broad: custom code runs below; the text can hold what the client sent
             log.error("a request failed: %s", type(error).__name__)
             failure = internal()
         return failure.code, error_response(failure, advice, status=status)
+
+    def _count_refused(self, request: Request) -> None:
+        if hasattr(request.state, "counted"):
+            self.parts.agents.refusals.note(request.state.counted)
 
     # --- endpoints that no tool of the sidecar has --------------------------------------------------------------------
 
@@ -276,7 +292,7 @@ class WebApp:
 
     async def _log_in(self, request: Request) -> Response:
         """Exchange a token for a session cookie, so that a page need not keep the token."""
-        body = await _body(request)
+        body = await read_object(request)
         if self._sessions is None:
             raise HttpRefused(
                 401, "invalid_token", "the token is not accepted", "log in to the app that has these pages"
@@ -285,7 +301,7 @@ class WebApp:
 
     async def _log_out(self, request: Request) -> Response:
         """End the sessions of the caller's token."""
-        body = await _body(request)
+        body = await read_object(request)
         if self._sessions is None:
             return JSONResponse({"contract": 1, "logged_in": False})
         return await self._sessions.log_out(request, body.get("workspace"))
@@ -333,19 +349,21 @@ def path_of(request: Request) -> str:
     return route.path if isinstance(route, Route) else ""
 
 
-async def _arguments(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    if endpoint.has_body:
-        return {**request.query_params, **await _body(request)}
+def _query(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     query = request.query_params
     many = {name for name, field in endpoint.arguments.model_fields.items() if "list[" in str(field.annotation).lower()}
-    return {name: query.getlist(name) if name in many else query[name] for name in query}
+    return {name: query.getlist(name) if name in many and not endpoint.has_body else query[name] for name in query}
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def read_object(request: Request, bounds: Bounds = CALL) -> dict[str, Any]:
     """Return the JSON object in the body of a request.
 
+    Args:
+        request: The request.
+        bounds: What the body can have.
+
     Raises:
-        HttpRefused: The body is too large, or of another type.
+        HttpRefused: The body is too large, has too many values, or is of another type.
         InvalidArgument: It is not a JSON object.
     """
     data = await _read(request, MAX_BODY_BYTES)
@@ -355,13 +373,19 @@ async def _body(request: Request) -> dict[str, Any]:
         raise HttpRefused(
             415, "unsupported_media_type", "the body must be JSON", f"send the header `Content-Type: {_JSON}`"
         )
+    problem = ""
+    try:
+        await bounds.check(data)
+    except OutOfBounds as error:
+        problem = str(error)
+    if problem:
+        raise HttpRefused(413, "too_large", f"the body has {problem}", "send less at once")
     found: Any = None
     with suppress(ValueError, RecursionError):  # their messages quote the body
         found = json.loads(data)
+    await asyncio.sleep(0)  # what checks it gets a step of the event loop of its own
     if not isinstance(found, dict):
-        raise InvalidArgument(
-            "the body must be a JSON object", remedy=f"send one, nested at most {MAX_JSON_DEPTH} levels"
-        )
+        raise InvalidArgument("the body must be a JSON object", remedy="send one in UTF-8")
     return found
 
 

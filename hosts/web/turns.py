@@ -49,6 +49,7 @@ A = TypeVar("A", bound=WorkspaceArguments)
 
 LOG = logging.getLogger("worldagent.web")
 
+MAX_ATTACHMENTS: Final = 16  # of one message
 EVENT_STREAM: Final = "text/event-stream"
 SILENT_SECONDS: Final = 1.0  # without a first event, after which the stream begins, so that its client can leave it
 QUIET_SECONDS: Final = 0.02  # seconds without another event, after which a JSON answer with events is sent
@@ -72,7 +73,9 @@ class MessageArguments(ConverseArguments):
     """The arguments of a message that is sent over HTTP."""
 
     attachments: list[AttachmentArgument] = Field(
-        default_factory=list, max_length=16, description="images and files: records that POST /attachments returned"
+        default_factory=list,
+        max_length=MAX_ATTACHMENTS,
+        description="images and files: records that POST /attachments returned",
     )
 
 
@@ -194,6 +197,7 @@ async def _start(call: TurnCall, agent: WorldAgent) -> Start:
         answers = await turns.checked_answers(call, thread)
         return Start.answering(given, thread, answers)
     named = given.attachments if isinstance(given, MessageArguments) else ()
+    await turns.check_output(given)
     sources = [Attachment(size=each.bytes, **each.model_dump(exclude={"bytes"})) for each in named]
     return Start.beginning(given, thread, sources)
 

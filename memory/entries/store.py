@@ -73,6 +73,7 @@ ENTRIES: Final = Schema(
     ),
 )
 
+_LONGEST_QUESTION: Final = 20_000  # characters of a question that are cut into words
 _PAGE: Final = 200
 
 _INSERT: Final = f"INSERT INTO wa_entry({_COLUMNS}) VALUES {{}} ON CONFLICT(key) DO NOTHING RETURNING {_COLUMNS}"
@@ -522,7 +523,7 @@ class Entries:
             StorageInvalid: A row was changed by another program.
             EmbedderFailed: The search is strict, and the embedder failed.
         """
-        words, vector = question_words(text)[:MAX_QUERY_WORDS], None
+        words, vector = question_words(text[:_LONGEST_QUESTION])[:MAX_QUERY_WORDS], None
         if self._vectors is not None:
             vector = await self._vectors.question(text, strict=strict)
         asked = _Question(reader, words, vector, self._clock.now(), limit, strict)

@@ -29,7 +29,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     ("converse", {"thread": "t", "text": "hm", "detach": "yes"}, "detach: Input should be a valid boolean"),
     ("converse", {"thread": "t", "text": "hm", "after": -1}, "after: Input should be greater than or equal to 0"),
     ("converse", {"thread": "t", "text": "hm", "pauses": SECRET}, "pauses: Input should be 'elicit' or 'return'"),
-    ("task", {"thread": "t", "shape": "subagent", "params": DEEP}, "params: It is nested too deep"),
+    ("task", {"thread": "t", "shape": "subagent", "params": DEEP}, "params: It has more than 64 levels"),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": "hm", "applies_to": SECRET}}, "should be an array"),
     ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": SECRET}, "fired_at: It must be an RFC 3339 time"),
     ("resume", {"thread": "t", "answers": [SECRET]}, "answers: It should be an object"),

@@ -15,7 +15,7 @@ from support.role_specs import spec_of
 from support.web import events_in
 from worldagent import Memory, Settings, Storage, WorldAgent, tool
 from worldagent.hosts.service.records import ErrorAnswer
-from worldagent.hosts.web import Grant, WebApp
+from worldagent.hosts.web import Grant, Limits, WebApp
 from worldagent.hosts.web.routes import ENDPOINTS, Endpoint
 from worldagent.society import WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -80,7 +80,7 @@ def fuzzed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         society=config,
         tools=[buy],
     )
-    app = WebApp(agent, login=_login)
+    app = WebApp(agent, login=_login, limits=Limits(account_refused=10**9))
     client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://test")
     with asyncio.Runner() as runner:
         lifespan = app.lifespan()
