@@ -137,7 +137,7 @@ class TurnEngine:
         registry.check_tools()
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
             for each in (services.policy, *registry.worker_policies.values()):
-                each.check(registry.declared)
+                each.check(registry.declared, registry.absent_prefixes)
         self._offered = registry.version
         # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
         kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
@@ -264,7 +264,7 @@ class TurnEngine:
         services.registry.add_worker(worker, trust=trust)
         try:
             if worker.policy is not None and services.registry.complete:
-                worker.policy.check(services.registry.declared)
+                worker.policy.check(services.registry.declared, services.registry.absent_prefixes)
             self._subagents.add(worker, services.predictors, services.models)
         except WorldAgentError:
             services.registry.remove_worker(worker.name)

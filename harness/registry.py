@@ -53,6 +53,7 @@ class Registry:
         self._shapes: set[str] = set()
         self._worker_replacements: set[str] = set()
         self._sources: dict[str, frozenset[str]] = {}
+        self._prefixes: dict[str, str] = {}
         self._missing: dict[str, Missing] = {}
         self._unknown: set[str] = set()
         for what, given in (("functions", functions), ("workers", workers)):
@@ -230,13 +231,20 @@ class Registry:
             where.pop(name, None)
 
     def replace_source(
-        self, source: str, functions: Iterable[Function], *, missing: Missing | None = None, known: bool = True
+        self,
+        source: str,
+        functions: Iterable[Function],
+        *,
+        prefix: str = "",
+        missing: Missing | None = None,
+        known: bool = True,
     ) -> None:
         """Replace all functions of a source.
 
         Args:
             source: The source, such as an MCP server.
             functions: All functions that it has now.
+            prefix: What the names of its functions begin with.
             missing: Returns why it does not have a function of a given name now.
             known: Whether the list of its functions is known to be complete.
 
@@ -253,7 +261,7 @@ class Registry:
             self._barred.pop(name, None)
         for function in given.values():
             self._place(self._functions, function)
-        self._sources[source] = frozenset(given)
+        self._sources[source], self._prefixes[source] = frozenset(given), prefix
         self._version += 1
         self._unknown.discard(source)
         if not known:
@@ -279,6 +287,12 @@ class Registry:
                 f"{function.name!r} names {named[0][:MAX_NAME_CHARACTERS]!r} in its tools, which does not exist",
                 remedy=_known("functions", self.names, named[0]),
             )
+
+    @property
+    def absent_prefixes(self) -> tuple[str, ...]:
+        """What the names of functions begin with that sources without any function may have later."""
+        empty = (self._prefixes[source] for source, names in self._sources.items() if not names)
+        return tuple(prefix for prefix in empty if prefix)
 
     @property
     def complete(self) -> bool:

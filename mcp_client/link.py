@@ -361,9 +361,11 @@ P = TypeVar("P", bound=PaginatedResult)
 
 
 async def pages(fetch: Callable[[PaginatedRequestParams], Awaitable[P]], most: int) -> AsyncGenerator[P]:
-    """The pages of a list, at most `most` of them, because a host can have an endless list."""
+    """The pages of a list, at most `most` of them and none twice, because a host can have an endless list."""
     cursor: str | None = None
-    for _ in range(most):
+    seen: set[str | None] = set()
+    while cursor not in seen and len(seen) < most:
+        seen.add(cursor)
         page = await fetch(PaginatedRequestParams(cursor=cursor))
         yield page
         cursor = page.next_cursor

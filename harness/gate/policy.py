@@ -209,18 +209,20 @@ class Policy(Data):
                     return False
         return self.default != "refuse" or risk == ("read_only",)
 
-    def check(self, callees: Iterable[Function]) -> None:
+    def check(self, callees: Iterable[Function], absent: tuple[str, ...] = ()) -> None:
         """Refuse rules that match nothing, because they are usually misspelt.
 
         Args:
             callees: Everything that can be called.
+            absent: What names of functions begin with that are not known now, such as those of an MCP server that
+                offers nothing. Rules about them are not checked.
 
         Raises:
             PolicyInvalid: A rule that is not `optional` names a function, a caller or an argument that does not exist.
         """
         known = {callee.name: callee for callee in callees}
         for rule in self.rules:
-            if not rule.optional:
+            if not rule.optional and not any(glob.startswith(absent) for glob in several(rule.function)):
                 _check(rule, known)
 
 

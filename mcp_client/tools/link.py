@@ -160,12 +160,15 @@ class ToolLink(Link):
     async def _list(self, client: Client) -> Listed:
         offered = client.server_capabilities
         found: list[ToolSpec] = []
+        known: dict[str, ToolSpec] = {}
         self._invalid_tools.clear()
 
         most = _PAGES if offered.tools is not None else 0
         async for page in pages(lambda params: client.session.list_tools(params=params), most):
             self._reset_silence()
-            found += map(_spec_of, page.tools)
+            for spec in map(_spec_of, page.tools):
+                if known.setdefault(spec.name, spec) is spec or known[spec.name] != spec:  # not the same page again
+                    found.append(spec)
             if len(found) >= _TOOLS:
                 break
         return Listed(

@@ -182,7 +182,7 @@ class McpSource:
         Raises:
             NameTaken: One of its tools has the name of a function, worker or shape of the agent.
         """
-        self._registry.replace_source(self.name, (), missing=self._missing, known=False)
+        self._registry.replace_source(self.name, (), prefix=self._prefix, missing=self._missing, known=False)
         try:
             await self.connect()
         except HostError as error:
@@ -238,7 +238,8 @@ class McpSource:
         for name, why in self._left_out.items():
             _LOG.warning("MCP server %r: the tool %r is left out: %s", self.name, name, why)
         self._made, self._listed, self._failure = made, True, None
-        self._registry.replace_source(self.name, [function for _, function in made.values()], missing=self._missing)
+        functions = [function for _, function in made.values()]
+        self._registry.replace_source(self.name, functions, prefix=self._prefix, missing=self._missing)
 
     def _take(self, spec: ToolSpec, made: dict[str, tuple[ToolSpec, Function]]) -> None:
         known = self._made.get(spec.name)

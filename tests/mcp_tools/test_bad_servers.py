@@ -19,6 +19,7 @@ from worldagent.core.errors import (
     GraphChanged,
     McpServerForbidden,
     McpServerUnavailable,
+    PolicyInvalid,
     ToolFailed,
     UnknownFunction,
     WorldAgentError,
@@ -142,6 +143,21 @@ async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, dep
     good = '{"name": "echo", "inputSchema": {"type": "object"}}'
     left_out = await _left_out(tmp_path, listing(tmp_path, f"[{bad}, {good}]"))
     assert left_out == ({"bad": "its description is nested deeper than 190 levels"} if depth > 90 else {})
+
+
+@pytest.mark.requirement("H9")
+async def test_a_rule_over_the_tools_of_a_server_that_lists_none_is_no_error(tmp_path: Path) -> None:
+    """It is misspelt if other tools are there. A page that comes twice is read once."""
+    policy = Policy(rules=(Rule(function="t_*", decision="refuse"),))
+    async with agent_over(tmp_path, listing(tmp_path, []), policy=policy) as agent:
+        assert agent.mcp["t"].connected
+    echo = [{"name": "echo", "inputSchema": {"type": "object"}}]
+    again = listing(tmp_path, echo, cursor="again")
+    async with agent_over(tmp_path / "b", again, policy=policy) as agent:
+        assert (set(agent.mcp["t"].functions), dict(agent.mcp["t"].left_out)) == ({"echo"}, {})
+    misspelt = Policy(rules=(Rule(function="t_ecco", decision="refuse"),))
+    with pytest.raises(PolicyInvalid, match="'t_ecco', which does not exist"):
+        await agent_over(tmp_path / "c", listing(tmp_path, echo), policy=misspelt).start()
 
 
 @pytest.mark.requirement("H10")

@@ -76,23 +76,37 @@ for line in sys.stdin:
         "tools/call": json.loads(sys.argv[2]),
     }.get(asked["method"])
     if asked["method"] == "tools/list":  # as it is in the file, however deep
-        said = '"result": {"tools": ' + open(sys.argv[1]).read() + "}"
+        said = '"result": {"tools": ' + open(sys.argv[1]).read() + sys.argv[3] + "}"
     else:
         said = json.dumps({"result": result} if result else {"error": {"code": -32601, "message": "no"}})[1:-1]
+    if asked["method"] == "tools/call" and sys.argv[4] != "0":
+        said = said[:-1] + ', "structuredContent": {"values": [' + "[]," * int(sys.argv[4]) + "[]]}}"
     print('{"jsonrpc": "2.0", "id": ' + json.dumps(asked["id"]) + ", " + said + "}", flush=True)
 """
 
 
 def listing(
-    home: Path, tools: Sequence[Mapping[str, Any]] | str, *, said: str = "fine", failed: bool = False, **more: Any
+    home: Path,
+    tools: Sequence[Mapping[str, Any]] | str,
+    *,
+    said: str = "fine",
+    failed: bool = False,
+    cursor: str = "",
+    values: int = 0,
+    connect_timeout: float = 20,
+    **more: Any,
 ) -> McpServer:
-    """A server whose list of tools is sent as it is given, as values or as JSON; each tool answers the same."""
+    """A server whose list of tools is sent as it is given, as values or as JSON; each tool answers the same.
+
+    With a `cursor`, each page has all tools, and the cursor. With `values`, results have so many.
+    """
     home.mkdir(parents=True, exist_ok=True)
     (home / "listing.py").write_text(LISTING)
     (home / "tools.json").write_text(tools if isinstance(tools, str) else json.dumps(list(tools)))
     answer = json.dumps({"content": [{"type": "text", "text": said}], "isError": failed})
-    argv = [sys.executable, str(home / "listing.py"), str(home / "tools.json"), answer]
-    return McpServer(StdioHost(argv, mode="legacy"), **more)
+    more_of_page = f', "nextCursor": "{cursor}"' if cursor else ""
+    argv = [sys.executable, str(home / "listing.py"), str(home / "tools.json"), answer, more_of_page, str(values)]
+    return McpServer(StdioHost(argv, mode="legacy", connect_timeout=connect_timeout), **more)
 
 
 def npm(name: str, *arguments: str | Path) -> StdioHost:
