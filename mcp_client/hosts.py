@@ -325,6 +325,10 @@ class Failures:
         """A message was longer than the limit."""
         return self.invalid(f"answered with more than {LONGEST_ANSWER >> 20} MiB", self.SHORTER)
 
+    def crowded(self) -> Failure:
+        """A message had more values than are read."""
+        return self.invalid("answered with too many values in one message", self.SHORTER)
+
     def garbled(self, kind: str = "") -> Failure:
         """A message was not an MCP message. `kind` adds details."""
         return self.invalid(f"answered something that is not an MCP message{kind}")

@@ -43,6 +43,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ..core import Clock, Tier
 from .contract import Answer, Operation, offered_tiers
 from .hosts import TOOLS, Failure, Failures, Host, HttpHost, StdioHost
+from .readable import OUT_OF_BOUNDS
 from .transports import SESSION_GONE, open_transport, quiet_context, quieten
 
 T = TypeVar("T")
@@ -162,7 +163,7 @@ class Link(ABC):
         try:
             return await self._send(request, result, progress=progress)
         except MCPError as error:
-            if error.message:  # it was made in this process
+            if error.message or error.code == OUT_OF_BOUNDS:  # it was made in this process
                 raise
             self._has_answered()
             return error
@@ -344,6 +345,8 @@ class Link(ABC):
             return self._failures.of_status(code, error.data)
         if code == PARSE_ERROR:
             return self._failures.garbled()
+        if code == OUT_OF_BOUNDS:
+            return self._failures.crowded()
         if code == UNSUPPORTED_PROTOCOL_VERSION:
             return self._foreign()
         if code in _MISUSED:

@@ -14,12 +14,11 @@ import contextvars
 import json
 import logging
 import os
-import re
 import signal
 import sys
 from abc import ABC, abstractmethod
 from asyncio.subprocess import DEVNULL, SubprocessStreamProtocol
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -31,6 +30,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, JSONRPCError, JSONRPCNotification, jsonrpc_message_adapter
 
 from .hosts import LONGEST_ANSWER, Failure, Failures, Host, HttpHost, StdioHost
+from .readable import readable
 
 Item = SessionMessage | Exception
 
@@ -86,71 +86,6 @@ def without_text(item: Item) -> Item:
     return item
 
 
-# --- deeply nested messages -------------------------------------------------------------------------------------------
-
-DEEPEST: Final = 190
-"""The depth to which the JSON of one message can be nested; the parser of the library fails at 200."""
-
-TOO_DEEP: Final = "nested deeper than this client reads"
-"""Replaces the schema of a tool that is nested too deeply."""
-
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
-_OPENING: Final = b"[{"
-
-
-async def readable(message: bytes) -> bytes:
-    """Return the message. In a list of tools, those that are nested too deeply get `TOO_DEEP` as their schema.
-
-    Args:
-        message: One message as JSON. Anything else is returned unchanged.
-    """
-    if message.count(b"{") + message.count(b"[") <= DEEPEST or b'"tools"' not in message:
-        return message
-    # In a thread, because a hostile message of several MiB takes seconds.
-    return await asyncio.to_thread(_without_deep_tools, message)
-
-
-def _without_deep_tools(message: bytes) -> bytes:
-    shallow = _cut(message)
-    if shallow is message:
-        return message
-    try:
-        read: Any = json.loads(shallow)
-    except (ValueError, RecursionError):
-        return message
-    result = read.get("result") if isinstance(read, dict) else None
-    if not isinstance(result, dict) or not isinstance(result.get("tools"), list) or "content" in result:
-        return message
-    result["tools"] = [_flat(tool) for tool in result["tools"]]
-    return json.dumps(read).encode()
-
-
-def _flat(tool: Any) -> Any:
-    if TOO_DEEP not in json.dumps(tool):
-        return tool
-    return {"name": tool.get("name") if isinstance(tool, Mapping) else None, "inputSchema": TOO_DEEP}
-
-
-def _cut(message: bytes) -> bytes:
-    """Replace each part below `DEEPEST` by a text; return the same object if all parts are above it."""
-    pieces: list[bytes] = []
-    depth = kept = 0
-    for token in _TOKEN.finditer(message):
-        first = token[0][:1]
-        if first == b'"':
-            continue
-        if first in _OPENING:
-            depth += 1
-            if depth == DEEPEST + 1:
-                pieces.append(message[kept : token.start()])
-        else:
-            if depth == DEEPEST + 1:
-                pieces.append(json.dumps(TOO_DEEP).encode())
-                kept = token.end()
-            depth -= 1
-    return b"".join((*pieces, message[kept:])) if pieces else message
-
-
 # --- streams of messages ----------------------------------------------------------------------------------------------
 
 
@@ -190,7 +125,7 @@ class Incoming(_Received):
         change: Returns the replacement of a message.
     """
 
-    def __init__(self, stream: ReadStream[Item], change: Callable[[Item], Item]) -> None:
+    def __init__(self, stream: ReadStream[Item], change: Callable[[Item], Awaitable[Item]]) -> None:
         self._stream = stream
         self._change = change
 
@@ -204,7 +139,7 @@ class Incoming(_Received):
         await self._stream.aclose()
 
     async def __anext__(self) -> Item:
-        return self._change(await self._stream.__anext__())
+        return await self._change(await self._stream.__anext__())
 
 
 # --- a child process --------------------------------------------------------------------------------------------------
@@ -451,7 +386,7 @@ async def _over_http(host: HttpHost, failures: Failures, lost: Lost) -> AsyncGen
         yield Incoming(read, _without_host_text), write
 
 
-def _without_host_text(item: Item) -> Item:
+async def _without_host_text(item: Item) -> Item:
     """Return the item without a host's error text. An error that was made in this process is marked."""
     error = item.message.error if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) else None
     made_here = error is not None and (

@@ -44,19 +44,21 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ...core import Clock
 from ..hosts import Failure, Host
 from ..link import Link, pages
-from ..transports import DEEPEST, TOO_DEEP, Incoming, Item
+from ..readable import LEFT_OUT, MAX_LEFT_OUT, MAX_TOOLS
+from ..transports import Incoming, Item
 from .results import ServerFailures
 from .server import Asked, CallTool, Listed, ToolAnswer, ToolSpec
 
 # --- invalid tools ----------------------------------------------------------------------------------------------------
 
-MAX_INVALID_TOOLS: Final = 100  # the limit of invalid tools that are reported
+MAX_INVALID_TOOLS: Final = 2 * MAX_LEFT_OUT  # the limit of tools that are left out and reported
 _REASON: Final = 300  # the limit of characters of a reason, which can quote the server
 
 
 def _problem(tool: Any, version: str) -> str:
-    if isinstance(tool, dict) and tool.get("inputSchema") == TOO_DEEP:
-        return f"its description is nested deeper than {DEEPEST} levels"
+    left_out = tool.get("inputSchema") if isinstance(tool, dict) else None
+    if isinstance(left_out, str) and left_out.startswith(LEFT_OUT):
+        return left_out.removeprefix(LEFT_OUT)[:_REASON]
     try:
         read = Tool.model_validate(tool, by_name=False)
     except ValidationError:
@@ -95,7 +97,6 @@ Elicit = Callable[[Asked], Awaitable[Any]]
 """Asks a person a question of the server; returns the answer, or None if there is none."""
 
 _PAGES: Final = 50  # pages of the list of tools, or of resources
-_TOOLS: Final = 1000  # the limit of tools in the list
 _PAUSE: Final = 0.1  # seconds between two reads of a list that changes
 _ANSWERS: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -121,7 +122,7 @@ class ToolLink(Link):
         *,
         delay: float,
         clock: Clock,
-        on_tools: Callable[[Listed], None],
+        on_tools: Callable[[Listed], Awaitable[None]],
         elicit: Elicit | None,
     ) -> None:
         self._on_tools = on_tools
@@ -136,12 +137,17 @@ class ToolLink(Link):
         async with super()._transport() as (read, write):
             yield Incoming(read, self._without_invalid_tools), write
 
-    def _without_invalid_tools(self, item: Item) -> Item:
+    async def _without_invalid_tools(self, item: Item) -> Item:
         """Remove the tools that violate MCP from an answer; the library would reject all of its tools."""
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
             result: Any = item.message.result
             if isinstance(result, dict) and isinstance(result.get("tools"), list) and "content" not in result:
-                result["tools"] = [tool for tool in result["tools"] if self._is_valid(tool)]
+                valid = []
+                for tool in result["tools"]:
+                    await asyncio.sleep(0)  # checking each takes up to a few ms
+                    if self._is_valid(tool):
+                        valid.append(tool)
+                result["tools"] = valid
         return item
 
     def _is_valid(self, tool: Any) -> bool:
@@ -154,7 +160,7 @@ class ToolLink(Link):
     # --- what it offers ---------------------------------------------------------------------------------------------
 
     async def _discover(self, client: Client) -> Failure | None:
-        self._on_tools(await self._list(client))
+        await self._on_tools(await self._list(client))
         return None
 
     async def _list(self, client: Client) -> Listed:
@@ -169,10 +175,14 @@ class ToolLink(Link):
             for spec in map(_spec_of, page.tools):
                 if known.setdefault(spec.name, spec) is spec or known[spec.name] != spec:  # not the same page again
                     found.append(spec)
-            if len(found) >= _TOOLS:
+            if len(found) >= MAX_TOOLS:
+                if page.next_cursor is not None:
+                    self._invalid_tools["and more"] = f"further pages are not read after {MAX_TOOLS:,} tools"
                 break
+        for spec in found[MAX_TOOLS:][:MAX_LEFT_OUT]:
+            self._invalid_tools[spec.name[:100]] = f"the server lists more than {MAX_TOOLS:,} tools"
         return Listed(
-            tools=tuple(found[:_TOOLS]),
+            tools=tuple(found[:MAX_TOOLS]),
             resources=offered.resources is not None,
             invalid_tools=dict(self._invalid_tools),
         )
@@ -203,7 +213,7 @@ class ToolLink(Link):
                 await self._changed.wait()
                 self._changed.clear()
                 try:
-                    self._on_tools(await self._list(client))
+                    await self._on_tools(await self._list(client))
                 except (MCPError, ValidationError) as error:  # an unreadable list changes nothing
                     self._failure_of(error)
                 await self._clock.sleep(_PAUSE)

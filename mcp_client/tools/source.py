@@ -16,6 +16,7 @@ from ...core import Clock
 from ...core.errors import FunctionInvalid, HostError, InvalidArgument, NameTaken, WorldAgentError
 from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
+from ...harness.schema import check_apart
 from ..connection import Connection
 from ..hosts import Failure, StdioHost
 from .results import (
@@ -220,9 +221,9 @@ class McpSource:
 
     # --- what it offers ---------------------------------------------------------------------------------------------
 
-    def _offered(self, listed: Listed) -> None:
-        """Update the registry to what the server offers now."""
-        self._left_out = {name: why for name, why in listed.invalid_tools.items() if self.server.allows(name)}
+    async def _offered(self, listed: Listed) -> None:
+        """Update the registry to what the server offers now. The event loop runs while its Functions are made."""
+        left_out = {name: why for name, why in listed.invalid_tools.items() if self.server.allows(name)}
         made: dict[str, tuple[ToolSpec, Function]] = {}
         specs = [spec for spec in listed.tools if self.server.allows(spec.name)]
         resources = listed.resources and self.server.allows(READ_RESOURCE)
@@ -232,26 +233,31 @@ class McpSource:
         for spec in specs:
             # None of them gets the name: the order of the list, which the server chooses, must not decide.
             if shared[name := name_of(self._prefix, spec.name)] > 1:
-                self._left_out[spec.name] = f"{shared[name]} tools of this server have the name {name!r} here"
+                left_out[spec.name] = f"{shared[name]} tools of this server have the name {name!r} here"
             else:
-                self._take(spec, made)
-        for name, why in self._left_out.items():
+                for schema in (spec.params, spec.result):
+                    await check_apart(schema)
+                if why := self._take(spec, made):
+                    left_out[spec.name] = why
+            await asyncio.sleep(0)
+        self._left_out = left_out
+        for name, why in left_out.items():
             _LOG.warning("MCP server %r: the tool %r is left out: %s", self.name, name, why)
         self._made, self._listed, self._failure = made, True, None
         functions = [function for _, function in made.values()]
         self._registry.replace_source(self.name, functions, prefix=self._prefix, missing=self._missing)
 
-    def _take(self, spec: ToolSpec, made: dict[str, tuple[ToolSpec, Function]]) -> None:
+    def _take(self, spec: ToolSpec, made: dict[str, tuple[ToolSpec, Function]]) -> str:
+        """Make the Function of a tool; return why it is left out, or an empty text."""
         known = self._made.get(spec.name)
         try:
             function = known[1] if known is not None and known[0] == spec else self._function(spec)
         except FunctionInvalid as error:
-            self._left_out[spec.name] = error.problem
-            return
+            return error.problem
         if not self._registry.is_free(function.name, self.name):
-            self._left_out[spec.name] = _CLASH
-            return
+            return _CLASH
         made[spec.name] = (spec, function)
+        return ""
 
     def _function(self, spec: ToolSpec) -> Function:
         if spec is _RESOURCES:

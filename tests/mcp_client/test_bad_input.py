@@ -75,7 +75,7 @@ async def agent_of(home: Path, given: HttpHost | StdioHost) -> AsyncGenerator[tu
 
 OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
     ("huge", INVALID, "answered with more than 8 MiB"),
-    ("deep", INVALID, "wrote something that is not an MCP message"),
+    ("deep", INVALID, "answered with too many values in one message"),
     ("nothing", DOWN, "did not answer within 1 s"),
     ("closes its output", DOWN, "ended in the middle of a call"),
     ("a result that is none", INVALID, "not an MCP message of its kind"),
@@ -94,7 +94,7 @@ async def test_broken_program_is_named(tmp_path: Path, how: str, kind: type[Worl
 STREAM, JSON = "text/event-stream", "application/json"
 OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
     ("huge", STREAM, INVALID, "answered with more than 8 MiB"),
-    ("deep", JSON, INVALID, "not an MCP message"),
+    ("deep", JSON, INVALID, "answered with too many values in one message"),
     ("no json", STREAM, INVALID, "not an MCP message"),
     ("nothing", STREAM, DOWN, "ended in the middle of a call"),
     ("drips", JSON, DOWN, "did not answer within 1 s"),

@@ -1,9 +1,12 @@
 """MCP servers that are down, die, hang, lie or describe their tools wrongly: typed errors, and a usable agent."""
 
 import asyncio
+import gc
+import json
 import logging
 import sys
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,11 @@ from support.leaks import canary
 from support.mcp_tools import agent_over, calls_in, listing, stdio, until
 from support.raw_hosts import command, raw_host
 from support.serving import recorded
-from worldagent import Role
+from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     GraphChanged,
     McpServerForbidden,
+    McpServerInvalid,
     McpServerUnavailable,
     PolicyInvalid,
     ToolFailed,
@@ -143,6 +147,63 @@ async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, dep
     good = '{"name": "echo", "inputSchema": {"type": "object"}}'
     left_out = await _left_out(tmp_path, listing(tmp_path, f"[{bad}, {good}]"))
     assert left_out == ({"bad": "its description is nested deeper than 190 levels"} if depth > 90 else {})
+
+
+async def test_a_list_of_very_many_tools_does_not_hold_the_event_loop(tmp_path: Path) -> None:
+    """What is left out is named. A tool with a wide schema is left out by itself."""
+    wide = {f"a{number}": {"type": "string"} for number in range(5000)}
+    deep = '{"name": "deep", "inputSchema": {"a": ' + "[" * 500 + "]" * 500 + "}}"
+    tools: list[Any] = [
+        {"name": "wide", "inputSchema": {"type": "object", "properties": wide}},
+        *({"name": f"tool{number}", "inputSchema": {"type": "object"}} for number in range(20_000)),
+    ]
+    given = json.dumps(tools)[1:-1]
+    host = listing(tmp_path, f"[{given}, {deep}]", offered=False, connect_timeout=60)
+    async with asyncio.timeout(60):
+        longest, agent = await _held(agent_over(tmp_path, host).start())
+    async with agent:
+        assert longest < 0.05
+        source = agent.mcp["t"]
+        left_out = dict(source.left_out)
+        assert len(source.functions) == 999
+        assert left_out.pop("wide") == "its description has more than 4,096 values"
+        assert left_out.pop("and 18,903 more") == "they are not read either"
+        assert set(left_out.values()) == {"the server lists more than 1,000 tools"}
+        assert len(left_out) == 99
+        assert await agent.call("t_tool7", {}) == "fine"
+
+
+async def _held(asked: Awaitable[WorldAgent]) -> tuple[float, WorldAgent]:
+    """The longest CPU time of this thread between two steps of another task."""
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.thread_time()
+            longest, before = max(longest, now - before), now
+
+    ticks = asyncio.create_task(tick())
+    gc.collect()
+    gc.freeze()
+    try:
+        agent = await asked
+        return longest, agent
+    finally:
+        gc.unfreeze()
+        ticks.cancel()
+
+
+async def test_a_result_of_very_many_values_fails_the_call(tmp_path: Path) -> None:
+    """Nothing parses it, and the server stays connected."""
+    server = listing(tmp_path, [{"name": "echo", "inputSchema": {"type": "object"}}], values=200_000)
+    async with agent_over(tmp_path, server) as agent:
+        error = await failure(agent.call("t_echo", {}))
+        assert isinstance(error, McpServerInvalid), error
+        assert "answered with too many values in one message; request less from it" in str(error)
+        assert agent.mcp["t"].connected
 
 
 @pytest.mark.requirement("H9")
