@@ -160,8 +160,9 @@ async def run_killed(home: Path, lm: str) -> Turn:
     say("6. Approved in another process, which is killed between the approval and the effect")
     command = [sys.executable, "-P", __file__, "--home", str(home), "--lm", lm, "--approve", asked.pauses[0].id]
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert child.stdout is not None
     try:
-        async for line in child.stdout or ():
+        async for line in child.stdout:
             say(line.decode().rstrip())
             if b"book_train" in line:
                 break

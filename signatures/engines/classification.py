@@ -107,8 +107,10 @@ def _form(form: re.Pattern[str], value: object) -> str | None:
 def _answer(error: BaseException) -> str:
     """The known parts of the service's answer, for the text: status and code, else the type of the original."""
     status, code = _status(error), _form(_CODE, getattr(error, "provider_code", None))
+    if status is None and isinstance(error, dspy_errors.LMUnexpectedError):
+        return _place(error.__cause__)
     if status is None:
-        return _place(error.__cause__) if isinstance(error, dspy_errors.LMUnexpectedError) else type(error).__name__
+        return type(error).__name__
     return f"HTTP {status}" if code is None else f"HTTP {status}, {code}"
 
 

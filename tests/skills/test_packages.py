@@ -117,15 +117,14 @@ def test_a_package_whose_files_cannot_be_read_is_listed_with_the_reason_and_not_
             file.truncate(MAX_TREE_FILE_BYTES + 1)
 
     (tmp_path / "secret.txt").write_text("x")
-    for place, (spoil, problem) in enumerate(
-        (
-            (lambda path: path.symlink_to(tmp_path / "secret.txt"), "leads out of its folder"),
-            (lambda path: path.symlink_to(path.parent), "cannot be read"),
-            (lambda path: path.symlink_to(path.parent / "missing"), "cannot be read"),
-            (os.mkfifo, "cannot be read"),
-            (large, "cannot be read"),
-        )
-    ):
+    cases: list[tuple[Callable[[Path], object], str]] = [
+        (lambda path: path.symlink_to(tmp_path / "secret.txt"), "leads out of its folder"),
+        (lambda path: path.symlink_to(path.parent), "cannot be read"),
+        (lambda path: path.symlink_to(path.parent / "missing"), "cannot be read"),
+        (os.mkfifo, "cannot be read"),
+        (large, "cannot be read"),
+    ]
+    for place, (spoil, problem) in enumerate(cases):
         skills = tmp_path / str(place)
         folder = package(skills, TEA)
         assert [each.name for each in SkillCatalogue.of([skills]).usable] == ["tea"]

@@ -13,6 +13,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.web import BOUND, by_header, client_of, served
 from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.service.threads import reached_threads
 from worldagent.hosts.web import Grant, Tokens, WebApp, console
 
 pytestmark = pytest.mark.requirement("T10")
@@ -54,7 +55,7 @@ async def test_a_change_is_told_however_many_newer_threads_others_have(
 
 async def test_streams_of_an_account_share_their_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Grant] = []
-    look = console.reached_threads
+    look = reached_threads
 
     async def counted(grant: Grant, *given: Any, **more: Any) -> Any:
         looks.append(grant)
