@@ -275,6 +275,15 @@ def test_invalid_choices_are_refused(given: dict[str, Any], problem: str) -> Non
         Memory(**given)
 
 
+@pytest.mark.requirement("M2")
+def test_memory_is_found_where_its_name_says() -> None:
+    from worldagent import memory
+
+    assert memory.Memory is Memory
+    with pytest.raises(AttributeError, match=r"'worldagent\.memory' has no attribute 'Memories'"):
+        memory.Memories  # noqa: B018 -- it raises
+
+
 def test_only_a_memory_is_taken() -> None:
     with pytest.raises(InvalidArgument, match="memory"):
         WorldAgent("w", lm="local", memory=True)  # type: ignore[arg-type]  # the test's subject
