@@ -1,7 +1,5 @@
 """The data and stores of conversations (D7) and turns. No model and no role is used here (R7)."""
 
-from typing import Any
-
 from ..core.lazy import lazy
 from .conversation import OPEN, Draft, Message, MessageKind, Tail, TurnStatus
 from .log import CONVERSATION, ConversationLog
@@ -22,9 +20,4 @@ __all__ = [
     "thread_key",
 ]
 
-_load = lazy(__name__, {"..agent": "Memory"})
-
-
-def __getattr__(name: str) -> Any:
-    """`worldagent.Memory`, which people look for here. It belongs to the agent, and is loaded when it is asked for."""
-    return _load(name)
+__getattr__ = lazy(__name__, {"..agent": "Memory"})  # people look for `worldagent.Memory` here
