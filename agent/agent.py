@@ -939,14 +939,8 @@ class WorldAgent:
         stores = await Stores.open(self._storage, self._clock, limit=limit, wait=wait)
         opened.push_async_callback(stores.aclose)
         tracer = self._open_traces(opened)
-        usage = open_usage(settings, stores.database, self._clock)
+        usage = open_usage(settings, stores, self.workspace)
         opened.push_async_callback(usage.aclose)
-
-        async def count(account: str, size: int) -> None:
-            await usage.store(Scope(workspace=self.workspace, account=account), size=size)
-
-        if usage.limits_stored:
-            stores.attachments.count = count
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
         skills = await self._open_skills(mcp, opened)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from ..core import Clock, canonical_json, check_id
+from ..core import Scope, canonical_json, check_id
 from ..core.errors import FunctionInvalid, InvalidArgument, ProfileInvalid
 from ..core.pauses import UnattendedMode
 from ..core.validation import describe_failure, is_text
@@ -26,7 +26,6 @@ from ..profiles import Profile, Profiles, check_tools, compose
 from ..profiles.catalogue import GENERAL_PROFILE
 from ..signatures import check_named
 from ..skills import SkillCatalogue
-from ..storage import Database
 from ..tools import BUILTIN, BuiltinTools
 from ..tools.builtin import EXPLORE, EXPLORED_WITH
 from .settings import limits_of, stored_of
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from ..signatures.converse import ConverseClass
     from ..society import SocietyFunctions
     from .settings import Settings
+    from .stores import Stores
 
 CHARACTERS: Final = 4
 """Characters that count as one token if no tokenizer is available (004's `compression_threshold`)."""
@@ -394,11 +394,11 @@ def graph_options(settings: Settings, profile: Profile) -> Callable[[ModelCaller
     return options
 
 
-def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
-    """Return the usage limits of turns, accounts and workspaces, with their usage so far."""
-    return Usage(
-        database,
-        clock,
+def open_usage(settings: Settings, stores: Stores, workspace: str) -> Usage:
+    """Return the usage limits of turns, accounts and workspaces, with their usage so far. Attachments count there."""
+    usage = Usage(
+        stores.database,
+        stores.clock,
         turn=Limits(calls=settings.turn_calls, tokens=settings.turn_tokens, cost=settings.turn_cost),
         account=limits_of(settings.account_limits),
         workspace=limits_of(settings.workspace_limits),
@@ -407,6 +407,13 @@ def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
         at_once=settings.turn_concurrency,
         stored={"account": stored_of(settings.account_limits), "workspace": stored_of(settings.workspace_limits)},
     )
+
+    async def count(account: str, size: int) -> None:
+        await usage.store(Scope(workspace=workspace, account=account), size=size)
+
+    if usage.limits_stored:
+        stores.attachments.count = count
+    return usage
 
 
 def turn_models(given: TurnModel) -> tuple[str, ...]:
