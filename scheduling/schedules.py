@@ -335,14 +335,16 @@ class Schedules:
         thread = self._thread(schedule)
         state = await thread.state()
         if state is None or state.turn_id != run.turn:
-            await self._set(schedule, run, "done", note="a later turn of the thread has begun")
+            turn = await self._agent.stores.turns.get(run.turn or "")
+            became = "done" if turn is None else _ENDED.get(turn.status, "failed")
+            await self._set(schedule, run, became, note="a later turn of the thread has begun")
         elif state.status != "done" and (found := await find_stale(self._agent.parts, thread.scope)) is not None:
             if found.may_end:
                 await self._give_up(schedule, run, found)
         elif state.status in ("stopped", "cut_off"):
             await self._begin(schedule, run, thread.stream_resume(detach=True))
         elif state.status != "running":
-            turn = await self._agent.stores.turns.get(run.turn)
+            turn = await self._agent.stores.turns.get(state.turn_id)
             note = None if turn is None or turn.status != "failed" else turn.code
             await self._set(schedule, run, _ENDED.get(state.status, "failed"), note=note)
 

@@ -38,7 +38,8 @@ class Shop:
             return f"the price is {amount}"
 
         config = WorkspaceConfig(id="novel", owner="charles", roles=roles or (seller(),))
-        return scripted_agent(home, lm or ScriptedLM(selling), **{"tools": [price], "society": config, **more})
+        given: dict[str, Any] = {"tools": [price], "society": config, **more}
+        return scripted_agent(home, lm or ScriptedLM(selling), **given)
 
 
 @tool(name="price", risk="write")
