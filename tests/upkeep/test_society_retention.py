@@ -1,7 +1,7 @@
 """What is over and old of a society is removed, and trust stays what all outcomes made it (A8, A12)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -67,7 +67,7 @@ def cro() -> Any:
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path, clock: VirtualClock, **settings: Any) -> AsyncIterator[WorldAgent]:
+async def opened(tmp_path: Path, clock: VirtualClock, **settings: Any) -> AsyncGenerator[WorldAgent]:
     lm = ScriptedLM(lambda call: {"result": "Done."} if "message_id" in call.fields else {"reply": "Hello."})
     async with scripted_agent(
         tmp_path,
