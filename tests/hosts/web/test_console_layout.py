@@ -59,7 +59,7 @@ async def furnished(folder: Path, browser: Browser, dark: bool) -> AsyncGenerato
         ScriptedLM(said),
         memory=Memory(),
         tools=[buy, choose],
-        workers=[Worker(WORD[:60], "You judge.", SENTENCE + WORD)],
+        workers=[Worker(WORD[-60:], "You judge.", SENTENCE + WORD)],
         skills=[folder / "skills"],
         society=WorkspaceConfig(id="novel", owner="ana"),
     )
