@@ -66,6 +66,8 @@ async def streamed(stream: TurnStream) -> Turn:
                     say(f"\n  instead       {text}", end="")
                 case PauseOpened():
                     say(f"  waits         for an approval of {event.function} {event.arguments}", end="")
+                case _:
+                    pass
         say()
     return stream.turn
 
