@@ -336,7 +336,7 @@ class Schedules:
         state = await thread.state()
         if state is None or state.turn_id != run.turn:
             turn = await self._agent.stores.turns.get(run.turn or "")
-            became = "done" if turn is None else _ENDED.get(turn.status, "failed")
+            became: RunStatus = "done" if turn is None else _ENDED.get(turn.status, "failed")
             await self._set(schedule, run, became, note="a later turn of the thread has begun")
         elif state.status != "done" and (found := await find_stale(self._agent.parts, thread.scope)) is not None:
             if found.may_end:

@@ -141,7 +141,8 @@ def _shift(text: str, pattern: re.Pattern[str], *, by: int) -> str:
     kept = 0
     for match in pattern.finditer(text.replace(_SLASH, "")):
         while run is not None and run.start() - before <= match.start():
-            run, before = next(slashes, None), before + len(run[0])
+            before += len(run[0])
+            run = next(slashes, None)
         behind = match.start() + before + 1  # the place in `text` behind the letter
         if by > 0 or text.startswith(_SLASH, behind):
             pieces.append(text[kept:behind])

@@ -180,7 +180,7 @@ async def test_a_users_lm_has_no_callbacks_at_the_start_or_later() -> None:
         lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo(), cache=cache, num_retries=0)
         connection = await connect_model(lm)
         lm.callbacks.append(Watch())
-        lm.callbacks = [Watch()]
+        lm.callbacks = list[dspy.utils.callback.BaseCallback]([Watch()])
         assert (await ask(connection), seen) == ("answer 1", [])
 
 
