@@ -77,8 +77,8 @@ def question_words(text: str) -> list[str]:
     if most < _TELLING:
         return words
     languages = [language for language, count in signs.items() if count == most]
-    left_out = frozenset[str]().union(*(_EMPTY[language] for language in languages))
-    return [word for word in words if word not in left_out.difference(_names_in(text, languages))]
+    left_out = frozenset[str]().union(*(_EMPTY[language] for language in languages)) - _names_in(text, languages)
+    return [word for word in words if word not in left_out]
 
 
 def _names_in(text: str, languages: Sequence[str]) -> set[str]:
