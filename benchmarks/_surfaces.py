@@ -116,6 +116,8 @@ async def opened(home: Path) -> AsyncGenerator[Sequence[Surface]]:
         lines = await stack.enter_async_context(_lines(_mcp_run(sidecar.server), CALL))
         server = _Server(editor, None, None, {}, AsyncExitStack())
         editing = await stack.enter_async_context(_lines(server.run, PROMPT))
+        hello = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}'
+        await editing.send(hello)
         session = await _session(editing)
         paths = [_endpoint(each) for each in ENDPOINTS if each.has_body]
         login = Tool(name="login", arguments=["token"], least={}, path="/login")
@@ -125,7 +127,7 @@ async def opened(home: Path) -> AsyncGenerator[Sequence[Surface]]:
             Surface("openai", [_OPENAI], lambda tool, body: _post(web, tool.method, tool.path, body)),
             Surface("mcp_http", _TOOLS, lambda tool, body: _called(mcp, tool, body)),
             Surface("mcp_stdio", _TURNS, lambda tool, body: lines.send(_call_of(tool, body))),
-            Surface("acp", _acp_tools(session), lambda tool, body: editing.send(_method_of(tool, body))),
+            Surface("acp", _acp_tools(session), lambda tool, body: _edited(editing, session, tool, body)),
         ]
 
 
@@ -352,9 +354,13 @@ async def _lines(run: Run, bounds: Bounds) -> AsyncGenerator[_Lines]:
         os.close(outgoing)
 
 
+async def _edited(editing: _Lines, session: str, tool: Tool, body: bytes) -> None:
+    if tool.name == "session/prompt":  # in a session of its own: what earlier prompts left costs time, too
+        body = body.replace(session.encode(), (await _session(editing)).encode())
+    await editing.send(_method_of(tool, body))
+
+
 async def _session(editing: _Lines) -> str:
-    hello = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}'
-    await asyncio.to_thread(editing.exchange, hello)
     new = b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/tmp","mcpServers":[]}}'
     answer = await asyncio.to_thread(editing.exchange, new)
     return str(answer["result"]["sessionId"])

@@ -260,7 +260,8 @@ def _named(attachment: Attachment) -> str:
 def _text(content: bytes) -> str:
     """The text, indented so that no line of it looks like the next attachment."""
     text = content.decode("utf-8-sig", "replace")
-    shown = "".join(f"  {line}" for line in text[:MAX_TEXT_CHARACTERS].splitlines(keepends=True))
+    lines = text[:MAX_TEXT_CHARACTERS].splitlines(keepends=True)
+    shown = "".join(("  ", "  ".join(lines))) if lines else ""
     return (
         shown
         if len(text) <= MAX_TEXT_CHARACTERS
