@@ -307,7 +307,7 @@ async def test_garbage_of_a_service_is_a_typed_error(tmp_path: Path, garbage: st
 async def test_a_file_where_the_home_should_be_is_named_and_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for home in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(errors.StorageUnavailable, match=r"file.*; .*use another home") as caught:
+        with pytest.raises(errors.StorageUnavailable, match=r"file.*; name a folder") as caught:
             await scripted_agent(home, answering()).start()
         check(caught)
     assert (tmp_path / "file").read_text() == "mine"

@@ -135,7 +135,7 @@ async def test_a_schedule_belongs_to_its_account_and_is_reached_by_its_thread(tm
     sidecar = Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)
     changes = ("schedule_pause", "schedule_run", "schedule_remove")
     async with served(sidecar) as url, caller_of(url, "auto", "ana") as ana, caller_of(url, "auto", "ben") as ben:
-        assert (await ana.refused("schedule_add", **tide()))["code"] == "forbidden"
+        assert (await ana.refused("schedule_add", **tide(), thread="t1"))["code"] == "forbidden"
         assert (await ana.refused("schedule_add", **tide("ana-1", account="ben")))["code"] == "forbidden"
         await ana("schedule_add", **tide("ana-1"))
         await ben("schedule_add", **tide())
