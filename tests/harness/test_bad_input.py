@@ -144,9 +144,9 @@ REFUSED: dict[type[Exception], list[Row]] = {
     errors.PolicyInvalid: [
         (Rule, {"decision": "allow"}, "decision"),
         (Rule, {"decision": "ask", "function": ()}, "function"),
-        (Rule, {"decision": "approve", "after": "fetch"}, "approves with after= but without"),
-        (Rule, {"decision": "approve", "after": "fetch", "function": "write"}, "approves with after= but without"),
-        (Rule, {"decision": "approve", "after": "fetch", "arguments": {"path": "a"}}, "approves with after= but without"),
+        (Rule, {"decision": "approve", "after": "fetch"}, "approves with after="),
+        (Rule, {"decision": "approve", "after": "fetch", "function": "write"}, "approves with after="),
+        (Rule, {"decision": "approve", "after": "fetch", "arguments": {"path": "a"}}, "approves with after="),
         (Rule, {"decision": "approve", "risk": ("write", "destructive")}, "approves destructive calls"),
         (Rule, {"decision": "ask", "risk": "dangerous"}, "risk"),
         (Rule, {"decision": "ask", "colour": "red"}, "colour"),
