@@ -74,7 +74,8 @@ async def cancel_at(home: Path, steps: range) -> int:
     async with scripted_agent(home, ScriptedLM(planning), workers=[CRITIC]) as agent:
         tasks = others()
         for step in steps:
-            turn, _ = await run(agent.thread(f"t{step}").converse("Good?", role=Role("r", "Be harsh.")), step)
+            thread = f"{home.name}-{step}"  # homes on a server share a database
+            turn, _ = await run(agent.thread(thread).converse("Good?", role=Role("r", "Be harsh.")), step)
             # What is left open stays open; what looks for cancellations of others has one of its own now and then.
             assert await eventually(lambda: not locked(home)), f"a transaction stays open, cancelled at step {step}"
             assert await eventually(lambda: others() <= tasks), f"step {step} leaves {asyncio.all_tasks()}"
@@ -82,7 +83,7 @@ async def cancel_at(home: Path, steps: range) -> int:
                 cancelled += 1
             else:
                 assert turn.result().text == "It is weak."
-            await goes_on(agent, f"t{step}")
+            await goes_on(agent, thread)
     return cancelled
 
 
