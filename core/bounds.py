@@ -23,7 +23,16 @@ _OPENING: Final = b"[{"
 
 
 class OutOfBounds(ValueError):
-    """A JSON text or value exceeds a bound. The text of the error says which, and quotes nothing."""
+    """A JSON text or value exceeds a bound. The text of the error says which, and quotes nothing.
+
+    Args:
+        problem: What there is too much of.
+        remedy: What the sender can do.
+    """
+
+    def __init__(self, problem: str, *, remedy: str = "send less at once") -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +63,7 @@ class Bounds:
 
     def _scanned(self, data: bytes) -> Generator[None]:
         if b"\0" in data:  # no JSON in UTF-8 has one, and all JSON in UTF-16 and UTF-32 does
-            raise OutOfBounds("characters that are not UTF-8")
+            raise OutOfBounds("characters that are not UTF-8", remedy="send JSON in UTF-8")
         values, levels, characters, in_string, start = 1, 0, 0, False, 0
         while start < len(data):
             end = _end_of_piece(data, start)

@@ -297,8 +297,12 @@ class _Bounded:
             content = {"error": "too_many_turns", "problem": "too many requests were refused", "remedy": remedy}
             await JSONResponse(content, 429, {"retry-after": "60"})(scope, receive, send)
             return
+        declared = Request(scope).headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self._longest:
+            await self._app(scope, receive, send)  # refuses it before it arrives
+            return
         read: list[Message] = []
-        size, more, problem = 0, True, ""
+        size, more, refusal = 0, True, None
         while more:
             read.append(await receive())
             size += len(read[-1].get("body", b""))
@@ -307,12 +311,11 @@ class _Bounded:
             if size <= self._longest:
                 await CALL.check(b"".join(each.get("body", b"") for each in read))
         except OutOfBounds as error:
-            problem = str(error)
-        if problem:
+            refusal = {"error": "too_large", "problem": f"the body has {error}", "remedy": error.remedy}
+        if refusal is not None:
             if self._counting is not None:
                 self._counting.refused()
-            content = {"error": "too_large", "problem": f"the body has {problem}", "remedy": "send less at once"}
-            await JSONResponse(content, 413)(scope, receive, send)
+            await JSONResponse(refusal, 413)(scope, receive, send)
             return
 
         async def received() -> Message:

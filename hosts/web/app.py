@@ -373,13 +373,13 @@ async def read_object(request: Request, bounds: Bounds = CALL) -> dict[str, Any]
         raise HttpRefused(
             415, "unsupported_media_type", "the body must be JSON", f"send the header `Content-Type: {_JSON}`"
         )
-    problem = ""
+    refusal = None  # raised outside the handler, so that its traceback has no frame with the body
     try:
         await bounds.check(data)
     except OutOfBounds as error:
-        problem = str(error)
-    if problem:
-        raise HttpRefused(413, "too_large", f"the body has {problem}", "send less at once")
+        refusal = HttpRefused(413, "too_large", f"the body has {error}", error.remedy)
+    if refusal is not None:
+        raise refusal
     found: Any = None
     with suppress(ValueError, RecursionError):  # their messages quote the body
         found = json.loads(data)

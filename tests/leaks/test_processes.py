@@ -111,6 +111,6 @@ async def test_with_langsmith_and_debug_output_on_no_role_is_sent_printed_or_cac
         async with asyncio.timeout(_WAIT):
             out, err = await child.communicate()
     assert out.endswith(b"done\n"), err.decode()
-    assert any(b'"name":"think"' in body for body in bodies), "nothing was traced, so this shows nothing"
+    assert any(b'"name":"turn"' in body for body in bodies), "nothing was traced, so this shows nothing"
     assert b"chain/start" in out, "nothing was printed, so this shows nothing"
     assert leaks(case.content, tmp_path / "home", tmp_path / "cache", bodies, out, err) == []
