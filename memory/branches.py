@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import unquote
 
 from ..core import Clock, SystemClock
 from ..core.errors import NameTaken, UnknownMessage
 from ..storage import Database, Lease, Row, Transaction, read_row
 from .conversation import KeptMessages, StoredMoment, moment_of, stored_moment
 from .titles import ThreadTitles
-from .turns import keys_of
+from .turns import keys_of, name_of
 
 
 class StoredBranch(Row):
@@ -78,7 +77,7 @@ class Branch:
     @property
     def name(self) -> str:
         """The id of the thread within its workspace."""
-        return unquote(self.thread.partition("/")[2])
+        return name_of(self.thread)
 
 
 class Branches:

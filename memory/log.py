@@ -16,7 +16,7 @@ from ..core import Clock, SystemClock, canonical_json, check_id, digest
 from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from ..core.validation import check_integer
 from ..storage import Database, Lease, Schema, Transaction, read_row
-from .attachments import ATTACHMENT_TABLES, note_references
+from .attachments import ATTACHMENT_TABLES, READER_TABLES, note_references
 from .branches import BRANCH_TABLES
 from .conversation import KEPT_TABLES, Draft, Message, MessageKind, StoredMessage, Tail, moment_of, stored_moment
 from .titles import TITLE_TABLES
@@ -92,6 +92,7 @@ CONVERSATION = Schema(
         ATTACHMENT_TABLES,
         TITLE_TABLES,
         ("DROP INDEX wa_message_said",),  # the first message of a thread is in its first turn
+        READER_TABLES,
     ),
 )
 _INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at, summary)

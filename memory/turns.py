@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ..core import ROOT, Clock, Scope, SystemClock, Tier, canonical_json
 from ..core.errors import GraphChanged, StorageInvalid
@@ -363,6 +363,11 @@ class TurnRegister:
 def thread_key(scope: Scope) -> str:
     """The key of a thread: workspace and thread, so that two workspaces never share one."""
     return f"{_quoted(scope.workspace)}/{_quoted(scope.thread or '')}"
+
+
+def name_of(key: str) -> str:
+    """The id of a thread within its workspace, from its key."""
+    return unquote(key.partition("/")[2])
 
 
 def keys_of(workspace: str, prefix: str = "") -> tuple[str, str]:

@@ -54,6 +54,7 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
             removed += [] if found is None else [found]
         elif cancel and state.account == account:
             await ThreadRegister(stores).cancel(scope)
+    await stores.attachments.forget_reader(workspace, account)
     await stores.attachments.drop_unreferenced()
     # This also rewrites SQLite's file, once for all that was removed before.
     entries = await stores.entries.forget_account(workspace, account)

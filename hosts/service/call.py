@@ -162,6 +162,11 @@ class Caller:
     account: str | None = None
     grant: Grant = Grant()
 
+    @property
+    def reader(self) -> str:
+        """Whose attachments the caller can use: the account's; without an account, those of equal tokens."""
+        return self.account or f"?{sorted(self.grant.threads)}"
+
 
 @dataclass(slots=True, kw_only=True)
 class CallFacts:

@@ -37,7 +37,7 @@ from .openai import openai_routes
 from .routes import ENDPOINTS, Endpoint, openapi
 from .security import LOOPBACK, Guard, Login, grant_of
 from .sessions import Sessions
-from .turns import Failed, WebCall, failed, follow_turn, run_turn, turn_response, wants_stream
+from .turns import Failed, WebCall, check_attachment, failed, follow_turn, run_turn, turn_response, wants_stream
 
 MAX_BODY_BYTES: Final = 4 << 20
 DRAIN_SECONDS: Final = 5.0
@@ -318,12 +318,14 @@ class WebApp:
                 raise AttachmentInvalid("the request has no content", remedy="send the file as the body of the request")
             media_type, account = None if kind in _UNTYPED else kind, call.caller.account
             stored = await agent.attachments.add(data, name=name, media_type=media_type, account=account)
+            await agent.attachments.allow(stored, workspace=call.caller.workspace, account=call.caller.reader)
         return JSONResponse({"contract": 1, "attachment": stored.to_json()})
 
     async def _attachment(self, request: Request) -> Response:
         """The content of an attachment, which a browser saves and does not show."""
         call = await self.call(request, WorkspaceArguments, dict(request.query_params))
         async with self.parts.agents.use(call.caller.workspace) as agent:
+            await check_attachment(call.caller, agent, request.path_params["sha256"])
             data = await agent.attachments.read(request.path_params["sha256"])
         headers = {"Content-Disposition": "attachment", "Content-Security-Policy": "sandbox; default-src 'none'"}
         return Response(data, media_type="application/octet-stream", headers=headers)

@@ -28,7 +28,7 @@ from ...core.bounds import Bounds
 from ...core.errors import AttachmentInvalid, ThreadPaused
 from ...core.events import Event, StepEnded, TextDelta, TextReplaced
 from ..bounds import COMPLETION, MAX_TEXT
-from ..service.call import ANY, Grant, Refused, reaches
+from ..service.call import ANY, Caller, Grant, Refused, reaches
 from ..service.records import TurnAnswer, TurnUsageRecord
 from .errors import HttpRefused, error_content, internal, openai_error, status_of
 from .turns import LOG, MAX_ATTACHMENTS, EventStream, Failed, MessageArguments, TurnCall, run_turn
@@ -251,13 +251,15 @@ async def _with_earlier(text: str, earlier: Sequence[_Said]) -> str:
     return f"{text}\n\n{_REPORTED}\n[{', '.join(reversed(reported))}]" if reported else text
 
 
-async def _attached(agent: WorldAgent, account: str | None, param: str, url: str) -> dict[str, Any]:
+async def _attached(agent: WorldAgent, caller: Caller, param: str, url: str) -> dict[str, Any]:
     """Return an image as an argument of a message: content is stored, an address stays one."""
     try:
         if not url.startswith("data:"):
             return (await agent.attachments.add(url)).to_json()
         kind, content = _content(url)
-        return (await agent.attachments.add(content, media_type=kind, account=account)).to_json()
+        stored = await agent.attachments.add(content, media_type=kind, account=caller.account)
+        await agent.attachments.allow(stored, workspace=caller.workspace, account=caller.reader)
+        return stored.to_json()
     except AttachmentInvalid as error:
         _refuse(param, error.problem, error.remedy, code=error.code)
     except ValueError:  # its message quotes the content
@@ -309,7 +311,7 @@ async def _call(app: WebApp, request: Request, given: Mapping[str, Any]) -> Turn
     if not last.images:
         return call
     async with app.parts.agents.use(call.caller.workspace) as agent:
-        attachments = [await _attached(agent, call.caller.account, param, url) for param, url in last.images]
+        attachments = [await _attached(agent, call.caller, param, url) for param, url in last.images]
     return await app.call(request, MessageArguments, {**arguments, "attachments": attachments})
 
 

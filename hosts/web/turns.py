@@ -35,7 +35,7 @@ from ..service.arguments import (
     ResumeArguments,
     WorkspaceArguments,
 )
-from ..service.call import Call, Refused
+from ..service.call import Call, Caller, Refused
 from ..service.following import EventsRead, Following, Start, earlier_events, reached_turn, read_answer
 from ..service.next_steps import advised, is_over, name_turn
 from ..service.pool import Limits
@@ -198,8 +198,17 @@ async def _start(call: TurnCall, agent: WorldAgent) -> Start:
         return Start.answering(given, thread, answers)
     named = given.attachments if isinstance(given, MessageArguments) else ()
     await turns.check_output(given)
+    for each in named:
+        if each.sha256 is not None:
+            await check_attachment(call.caller, agent, each.sha256)
     sources = [Attachment(size=each.bytes, **each.model_dump(exclude={"bytes"})) for each in named]
     return Start.beginning(given, thread, sources)
+
+
+async def check_attachment(caller: Caller, agent: WorldAgent, sha256: str) -> None:
+    """Check that a caller can read stored content, by `Attachments.check_reached`."""
+    allows = caller.grant.allows_thread
+    await agent.attachments.check_reached(sha256, workspace=caller.workspace, account=caller.reader, allows=allows)
 
 
 async def follow_turn(call: WebCall[EventsArguments]) -> AsyncGenerator[Event | TurnAnswer]:

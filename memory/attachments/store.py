@@ -9,11 +9,13 @@ import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from ...core.errors import AttachmentInvalid, AttachmentMissing, InvalidArgument
-from ...storage import Database, Transaction
+from ...storage import Database, Row, Transaction
 from ..conversation import Message
+from ..turns import keys_of, name_of
 from .pieces import Pieces
 from .sources import MOST, Attachment, AttachmentSource, Loaded, attachments_of, check_sha256, load
 
@@ -26,6 +28,30 @@ ATTACHMENT_TABLES: Final = (
 )
 """A migration of the log's schema, after the one that makes `wa_message`."""
 
+READER_TABLES: Final = (
+    """CREATE TABLE wa_attachment_reader(
+         sha256 TEXT NOT NULL,
+         workspace TEXT NOT NULL,
+         account TEXT NOT NULL,
+         PRIMARY KEY(workspace, account, sha256))""",
+    "CREATE INDEX wa_attachment_reader_sha256 ON wa_attachment_reader(sha256)",
+)
+"""A migration of the same schema: who added content, for hosts with several accounts."""
+
+_ALLOW = "INSERT INTO wa_attachment_reader(sha256, workspace, account) VALUES(?, ?, ?) ON CONFLICT DO NOTHING"
+_ALLOWED = "SELECT 1 FROM wa_attachment_reader WHERE sha256=? AND workspace=? AND account=?"
+_FORGET_READER = "DELETE FROM wa_attachment_reader WHERE workspace=? AND account=?"
+_FORGET_READERS = "DELETE FROM wa_attachment_reader WHERE sha256=?"
+_THREADS = """SELECT DISTINCT m.thread FROM wa_attachment a JOIN wa_message m ON m.id=a.message
+              WHERE a.sha256=? AND m.thread >= ? AND m.thread < ?"""
+# A message is stored under the thread that it was said in. Forks that share it have a later message, or begin at one.
+_FORKS = """WITH RECURSIVE below(id, thread) AS (
+              SELECT id, thread FROM wa_message WHERE id IN (SELECT message FROM wa_attachment WHERE sha256=?)
+              UNION
+              SELECT m.id, m.thread FROM below JOIN wa_message m ON m.parent=below.id)
+            SELECT thread FROM below WHERE thread >= ? AND thread < ?
+            UNION
+            SELECT b.thread FROM wa_branch b JOIN below ON b.head=below.id WHERE b.thread >= ? AND b.thread < ?"""
 _NOTE = "INSERT INTO wa_attachment(sha256, message) VALUES(?, ?) ON CONFLICT DO NOTHING"
 _ALL = "SELECT DISTINCT sha256 FROM wa_attachment"
 _SOME = "SELECT DISTINCT sha256 FROM wa_attachment WHERE sha256 IN ({})"
@@ -131,6 +157,47 @@ class Attachments:
             raise _missing(attachment, self._pieces.place)
         return data
 
+    async def allow(self, attachment: Attachment, *, workspace: str, account: str) -> None:
+        """Note who added content, for `check_reached`.
+
+        Args:
+            attachment: What `add` returned. An address, whose content is not stored, is ignored.
+            workspace: The workspace that it was added in.
+            account: Who added it.
+        """
+        given = (attachment.sha256, workspace, account)
+        if attachment.sha256 is not None:
+            await self._database.transact(lambda tx: tx.execute(_ALLOW, given))
+
+    async def check_reached(self, sha256: str, *, workspace: str, account: str, allows: Callable[[str], bool]) -> None:
+        """Check that a caller of a host can read content: they added it, or a message on a thread of theirs has it.
+
+        To know a hash is no right to read: prompts and exports name hashes.
+
+        Args:
+            sha256: The hash of the content.
+            workspace: The caller's workspace.
+            account: The caller, as the host named them to `allow`.
+            allows: Whether the caller can use the thread with an id.
+
+        Raises:
+            AttachmentMissing: They cannot. The error does not say whether it is stored.
+            InvalidArgument: It is not a hash.
+        """
+        check_sha256(sha256)
+        if await self._database.read(lambda tx: tx.execute(_ALLOWED, (sha256, workspace, account))):
+            return
+        bounds = keys_of(workspace)
+        for query, given in ((_THREADS, (sha256, *bounds)), (_FORKS, (sha256, *bounds, *bounds))):
+            rows = await self._database.read(partial(_rows, query, given))
+            if any(allows(name_of(str(thread))) for (thread,) in rows):
+                return
+        raise _missing(sha256, self._pieces.place)
+
+    async def forget_reader(self, workspace: str, account: str) -> None:
+        """Forget what an account added. What messages refer to is kept."""
+        await self._database.transact(lambda tx: tx.execute(_FORGET_READER, (workspace, account)))
+
     @staticmethod
     def of(message: Message) -> tuple[Attachment, ...]:
         """The attachments of a message in a thread's history.
@@ -166,7 +233,10 @@ class Attachments:
         needed = {str(sha256) for (sha256,) in await self._database.find(_SOME, sorted(free))}
         await asyncio.to_thread(_each, self._pieces.put_back, needed)
         await asyncio.to_thread(_each, self._pieces.drop_aside, free - needed)
-        return tuple(sorted(free - needed))
+        dropped = tuple(sorted(free - needed))
+        if dropped:
+            await self._database.transact(lambda tx: [tx.execute(_FORGET_READERS, (sha256,)) for sha256 in dropped])
+        return dropped
 
     async def load(self, sources: Sequence[AttachmentSource]) -> tuple[Loaded, ...]:
         """Read the attachments of a message, and write nothing.
@@ -233,6 +303,10 @@ def check_count(sources: Sequence[object]) -> None:
             f"a message can have at most {MOST} attachments, got {len(sources)}",
             remedy="spread them over several messages",
         )
+
+
+def _rows(query: str, given: Sequence[str], transaction: Transaction) -> list[Row]:
+    return transaction.execute(query, given)
 
 
 def _each(do: Callable[[str], None], hashes: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from support.agents import answering, calls, to
 from support.homes import PNG
 from support.sidecar_served import Held
 from support.web import BOUND, STREAM, client_of, events_in, say, served, web
-from worldagent import Worker, WorldAgent, tool
+from worldagent import Storage, Worker, WorldAgent, tool
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.web import Grant, Limits, WebApp
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -144,6 +144,42 @@ async def test_an_attachment_is_stored_named_in_a_message_and_read_again(tmp_pat
         assert "The hat is red." in str(seen)
         read = await client.get(f"/attachments/{stored['sha256']}")
         assert [read.content, read.headers["content-disposition"]] == [b"The hat is red.", "attachment"]
+
+
+async def test_who_knows_the_hash_of_a_file_cannot_read_or_attach_it(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Read.")) as ana, client_of(str(ana.base_url), "bob") as bob:
+        stored = (await ana.post("/attachments", content=b"The hat is red.")).json()["attachment"]
+        path, none = f"/attachments/{stored['sha256']}", f"/attachments/{'0' * 64}"
+
+        async def statuses() -> list[int]:
+            named = {"text": "What colour is it?", "attachments": [stored]}
+            sent = await bob.post("/threads/main/messages", json=named)
+            return [(await bob.get(path)).status_code, sent.status_code, (await ana.get(path)).status_code]
+
+        assert await statuses() == [404, 404, 200]
+        texts = [(await bob.get(one)).json()["error"]["problem"] for one in (path, none)]
+        assert texts[0].replace(stored["sha256"], "0" * 64) == texts[1]  # it does not say what is stored
+        await say(ana, "What colour is it?", attachments=[stored])
+        assert await statuses() == [404, 404, 200]
+        assert (await bob.post("/attachments", content=b"The hat is red.")).status_code == 200
+        assert await statuses() == [200, 200, 200]
+
+
+async def test_a_file_is_read_on_every_thread_that_has_its_message(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Read.")) as ana, client_of(str(ana.base_url), "bob") as bob:
+        stored = (await ana.post("/attachments", content=b"The hat is red.")).json()["attachment"]
+        path = f"/attachments/{stored['sha256']}"
+        agent = WorldAgent("novel", lm=answering("Seen."), storage=Storage(home=tmp_path))
+        await say(ana, "Before it.", thread="early")
+        await say(ana, "What colour is it?", attachments=[stored])
+        async with agent:
+            await agent.thread("ana:early").fork(to="bob:early")
+            assert (await bob.get(path)).status_code == 404
+            fork = await agent.thread("ana:main").fork(to="bob:main")
+            assert (await bob.get(path)).status_code == 200
+            await fork.converse("And now?")
+            await agent.upkeep.remove_account("ana", cancel=True)
+            assert (await bob.get(path)).status_code == 200
 
 
 async def test_two_accounts_can_both_call_a_thread_main_and_do_not_see_each_other(tmp_path: Path) -> None:
