@@ -10,10 +10,10 @@ import io
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from ...core.errors import AttachmentInvalid, AttachmentMissing, InvalidArgument
-from ...storage import Database, Row, Transaction
+from ...storage import Database, Transaction
 from ..conversation import Message
 from ..turns import keys_of, name_of
 from .pieces import Pieces
@@ -305,7 +305,7 @@ def check_count(sources: Sequence[object]) -> None:
         )
 
 
-def _rows(query: str, given: Sequence[str], transaction: Transaction) -> list[Row]:
+def _rows(query: str, given: Sequence[str], transaction: Transaction) -> list[tuple[Any, ...]]:
     return transaction.execute(query, given)
 
 
