@@ -138,9 +138,18 @@ class _Server:
         await self._agent.drain(DRAIN_SECONDS)
 
     async def _handle(self, method: str, params: Any, notification: bool) -> Any:
-        found = _METHODS.get(method)
-        if found is None and notification:
+        """Answer a request. A notification has the same effect and no answer, whichever of the two a method is."""
+        try:
+            answer = await self._call(method, params)
+        except RequestError as error:
+            if not notification:
+                raise
+            _log.warning("a notification was refused: %s", (error.data or {})["code"])
             return None
+        return {} if answer is None else answer  # the connection's messages have no `null` as a result
+
+    async def _call(self, method: str, params: Any) -> BaseModel | None:
+        found = _METHODS.get(method)
         if found is None:
             raise refused(
                 "unknown_method",

@@ -108,9 +108,10 @@ def _within(model: type[BaseModel], steps: Sequence[int | str]) -> list[tuple[st
     found: list[tuple[str, type[BaseModel] | None]] = []
     kind: type[BaseModel] | None = model
     for name in map(str, steps):
-        if kind is None or name not in kind.model_fields:
+        fields = {} if kind is None else {field.alias or own: field for own, field in kind.model_fields.items()}
+        if name not in fields:
             break
-        kind = _model_in(kind.model_fields[name].annotation)
+        kind = _model_in(fields[name].annotation)
         found.append((name, kind))
     return found
 

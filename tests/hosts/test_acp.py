@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acp.exceptions import RequestError
 from acp.helpers import (
     audio_block,
     embedded_blob_resource,
@@ -19,6 +20,7 @@ from acp.helpers import (
     resource_link_block,
     text_block,
 )
+from acp.meta import AGENT_METHODS, CLIENT_METHODS
 
 from support import forks
 from support.acp_clients import ACP, APP, Editor, bounded, editor
@@ -577,6 +579,42 @@ async def test_unknown_sessions_and_methods_are_refused(shown: Editor) -> None:
     for method in ("session/fork", "_own/method", "session/update"):
         error = await shown.refused(method, sessionId="t1")
         assert (error.number, error.data["code"]) == (-32601, "unknown_method")
+
+
+async def test_no_message_ends_the_server_or_is_left_without_its_answer(shown: Editor) -> None:
+    session, send = await shown.new(), shown.connection._conn
+    valid: dict[str, dict[str, Any]] = {
+        "initialize": {"protocolVersion": 1},
+        "session/new": {"cwd": "/", "mcpServers": []},
+        "session/load": {"cwd": "/", "mcpServers": [], "sessionId": session},
+        "session/list": {},
+        "session/set_mode": {"sessionId": session, "modeId": "none"},
+        "session/prompt": {"sessionId": session, "prompt": [_json(text_block("Hello"))]},
+        "session/cancel": {"sessionId": session},
+    }
+    wrong: list[Any] = [None, {}, [1], {"sessionId": 5, "cwd": 5, "prompt": 5, "modeId": 5, "cursor": 5}, {"id": "\n"}]
+    answered: dict[str, set[Any]] = {}
+    for method in sorted({*AGENT_METHODS.values(), *CLIENT_METHODS.values(), "_own/method", "", "no such\n"}):
+        for params in (valid.get(method, {}), *wrong):
+            try:
+                await bounded(send.send_request(method, params))
+                answered.setdefault(method, set()).add("result")
+            except RequestError as error:
+                answered.setdefault(method, set()).add(error.code)
+            await send.send_notification(method, params)
+        assert ("result" in answered[method]) == (method in valid), method
+        assert answered[method] & {-32601, -32602, -32600}, method
+    assert "sessionId" in (await shown.refused("session/cancel", sessionId=5)).message
+    await shown.until(lambda: shown.text == "word0word0")  # of a request and of a notification
+    another = (await bounded(shown.connection.new_session(cwd="/", mcp_servers=[]))).session_id
+    shown.updates.clear()
+    prompt = asyncio.ensure_future(shown.prompt(another, "words=1000 pace=0.05"))
+    await shown.until(lambda: shown.of("agent_message_chunk"))
+    assert await bounded(send.send_request("session/cancel", {"sessionId": another})) == {}
+    assert await bounded(prompt) == "cancelled"
+    assert await shown.prompt(another, "Hello") == "end_turn"
+    assert "ValidationError" not in shown.log
+    assert "a notification was refused: unknown_method" in shown.log
 
 
 async def test_a_session_runs_one_prompt_at_a_time(shown: Editor, home: Path) -> None:
