@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -296,10 +296,13 @@ class WorldAgent:
         Draining a closed agent does nothing; each of two concurrent drains waits no longer than its own `seconds`.
 
         Args:
-            seconds: How long to wait. A turn that has not stopped by then is interrupted, and can be resumed as well.
+            seconds: How long to wait. A turn that has not stopped by then is interrupted, and can be resumed as well. A
+                Postgres server that answers nothing is given up 5 seconds later; its turns can be resumed as after a
+                kill.
         """
-        await self._runner.drain(seconds)
-        await self.aclose()
+        with self.stores.database.given_up_after(seconds) if self._runner.is_open else nullcontext():
+            await self._runner.drain(seconds)
+            await self.aclose()
 
     def thread(
         self,

@@ -5,11 +5,12 @@ The two engines are in `sqlite` and `postgres`. The locks that give a thread one
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from ..core.errors import MissingExtra
 from .home import PostgresAddress
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from .postgres import PostgresDatabase
 
 T = TypeVar("T")
+
+GIVE_UP_SECONDS: Final = 5.0
+"""Seconds that a server gets for the last transactions of an agent that was drained."""
 
 
 class Database(ABC):
@@ -127,6 +131,25 @@ class Database(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Finish running transactions, then close the database. Closing again does nothing."""
+
+    def give_up(self) -> None:  # noqa: B027 -- what only a server needs
+        """Let running and later transactions fail with `StorageUnavailable` if they wait for a server.
+
+        SQLite has none: its transactions end by themselves.
+        """
+
+    @contextlib.contextmanager
+    def given_up_after(self, seconds: float) -> Generator[None]:
+        """Give up the database unless the block ends within `seconds` and `GIVE_UP_SECONDS`; also after a cancellation.
+
+        A server that takes bytes and answers nothing would otherwise hold up the end of the process for ever.
+
+        Args:
+            seconds: Seconds that the work of the block gets to finish.
+        """
+        timer = asyncio.get_running_loop().call_later(seconds + GIVE_UP_SECONDS, self.give_up)
+        yield
+        timer.cancel()
 
 
 def _postgres() -> type[PostgresDatabase]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import re
+import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -105,6 +107,7 @@ class Session:
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
         self._connection: psycopg.Connection | None = None
+        self._given_up = False
 
     @property
     def name(self) -> str:
@@ -116,12 +119,21 @@ class Session:
 
         Raises:
             psycopg.Error: The server cannot be reached.
+            StorageUnavailable: The session was given up.
             InvalidArgument: The address is invalid.
         """
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(**arguments(self._address))
-            self._connection.execute(_SET)
+        if not self._given_up and (self._connection is None or self._connection.closed):
+            self._connect()
+        if self._given_up or self._connection is None:
+            raise StorageUnavailable(
+                f"database {self.name!r} had not answered when the agent was closed", remedy=_UNREACHABLE_REMEDY
+            )
         return self._connection
+
+    def _connect(self) -> None:
+        self._connection = psycopg.connect(**arguments(self._address))
+        if not self._given_up:  # by another thread meanwhile
+            self._connection.execute(_SET)
 
     def fresh(self) -> psycopg.Connection:
         """The connection, after a round trip that proves that it works."""
@@ -137,6 +149,15 @@ class Session:
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
+
+    def give_up(self) -> None:
+        """End a statement that another thread waits for, as if the server had closed the connection; make no other."""
+        self._given_up = True
+        connection = self._connection
+        with contextlib.suppress(psycopg.Error, OSError):  # it is closed already
+            if connection is not None:
+                with socket.socket(fileno=os.dup(connection.fileno())) as shared:
+                    shared.shutdown(socket.SHUT_RDWR)
 
     @contextlib.contextmanager
     def translated(self, *, read_only: bool = False) -> Generator[None]:
@@ -222,17 +243,20 @@ class AdvisoryLocks:
 
     Args:
         address: The address of the database.
+
+    Attributes:
+        session: The connection.
     """
 
     def __init__(self, address: PostgresAddress) -> None:
-        self._session = Session(address)
+        self.session = Session(address)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="worldagent-locks")
         self._closed = False
 
     async def acquire(self, key: str) -> HeldLock | None:
         """See `Locks.acquire`."""
         if self._closed:
-            raise closed(self._session.name)
+            raise closed(self.session.name)
         number = _number(key)
         taking = self._executor.submit(self._take, number)
         try:
@@ -246,7 +270,7 @@ class AdvisoryLocks:
     async def owned(self, keys: frozenset[str]) -> frozenset[str]:
         """See `Locks.owned`."""
         if self._closed:
-            raise closed(self._session.name)
+            raise closed(self.session.name)
         if not keys:
             return frozenset()
         numbers = {_number(key): key for key in keys}
@@ -257,7 +281,7 @@ class AdvisoryLocks:
         """Release all locks and close the connection."""
         if not self._closed:
             self._closed = True
-            closing = self._executor.submit(self._session.close)
+            closing = self._executor.submit(self.session.close)
             self._executor.shutdown(wait=False)
             await outcome(closing)
             self._executor.shutdown(wait=True)
@@ -268,14 +292,14 @@ class AdvisoryLocks:
             await uninterrupted(outcome(self._executor.submit(self._let_go, number, connection)))
 
     def _take(self, number: int) -> psycopg.Connection | None:
-        with self._session.translated():
-            connection = self._session.fresh()
+        with self.session.translated():
+            connection = self.session.fresh()
             row = connection.execute(_TRY, (number,)).fetchone()
             return connection if row == (True,) else None
 
     def _taken(self) -> set[int]:
-        with self._session.translated():
-            return {row[0] for row in self._session.fresh().execute(_TAKEN).fetchall()}
+        with self.session.translated():
+            return {row[0] for row in self.session.fresh().execute(_TAKEN).fetchall()}
 
     def _let_go(self, number: int, connection: psycopg.Connection) -> None:
         if connection.closed:
@@ -325,7 +349,7 @@ class PostgresDatabase(Database):
         self._own = threading.local()
         self._under_way: set[Future[Any]] = set()
         self._locks: list[AdvisoryLocks] = []
-        self._closed = False
+        self._closed = self._given_up = False
 
     @classmethod
     async def at(cls, address: PostgresAddress, *, schemas: Sequence[Schema]) -> Self:
@@ -363,14 +387,20 @@ class PostgresDatabase(Database):
     async def aclose(self) -> None:
         """See `Database.aclose`."""
         self._closed = True
-        while self._locks:
-            await self._locks.pop().aclose()
+        for locks in self._locks:  # which stay there, so that they can be given up meanwhile
+            await locks.aclose()
         for future in tuple(self._under_way):
             with contextlib.suppress(Exception):  # the caller of the transaction gets it
                 await outcome(future)
         self._executor.shutdown(wait=True)
         while self._sessions:
             self._sessions.pop().close()
+
+    def give_up(self) -> None:
+        """See `Database.give_up`. A thread that is connecting notices at the latest after `connect_timeout`."""
+        self._given_up = True
+        for session in (*self._sessions, *(locks.session for locks in self._locks)):
+            session.give_up()
 
     async def _submit(self, job: Callable[[Session], T]) -> T:
         if self._closed:
@@ -381,6 +411,8 @@ class PostgresDatabase(Database):
             if session is None:
                 session = self._own.session = Session(self.address)
                 self._sessions.append(session)
+                if self._given_up:
+                    session.give_up()
             try:
                 return job(session)
             except WorldAgentError as error:

@@ -89,7 +89,7 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
             if options.port is not None:
                 await _open_pages(pages, options.port, _Report(agent, worker), output)
             try:
-                await _together(runs)
+                await _together(runs, agent)
             except asyncio.CancelledError:
                 await agent.drain()
                 if worker is not None:
@@ -157,15 +157,18 @@ def _worker(agent: WorldAgent, options: WorkerOptions) -> QueueWorker | None:
     return None
 
 
-async def _together(runs: list[Coroutine[None, None, None]]) -> None:
+async def _together(runs: list[Coroutine[None, None, None]], agent: WorldAgent) -> None:
     """Run all until one fails or this is cancelled; the others have then ended, too."""
+    from ...scheduling.worker import DRAIN_SECONDS
+
     tasks = [asyncio.ensure_future(run) for run in runs]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        with agent.stores.database.given_up_after(DRAIN_SECONDS):
+            await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
             task.result()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 from ...core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
     from ...society import Society
+
+END_SECONDS: Final = 5.0
+"""Seconds that deliveries get to end."""
 
 
 def society_of(agent: WorldAgent) -> Society | None:
@@ -28,8 +31,12 @@ async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
         return
     from ...autonomy import Gateway  # only agents with a society load it
 
-    async with Gateway(agent):
+    database = agent.stores.database
+    async with AsyncExitStack() as delivery:
+        await delivery.enter_async_context(Gateway(agent))
         yield
+        with database.given_up_after(END_SECONDS):
+            await delivery.aclose()
 
 
 __all__ = ["delivering", "society_of"]
