@@ -8,7 +8,8 @@ are scanned first. The scan is linear and works in pieces, between which the loo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,10 @@ _BLANK_OR_MARK: Final = b" \t\r\n,:[]{}"
 _VALUE_MARKS: Final = b",[{"
 _NO_BRACKET: Final = bytes(set(_BYTES) - set(b"[]{}"))
 _OPENING: Final = b"[{"
+_DIGITS: Final = 32  # of numbers and words for each of the values that are allowed
+_MARK: Final = re.compile(rb'["\[\]{},]')
+_MEMBER: Final = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.){0,1000}"|-?[0-9]{1,18}(?=\s*[,}]))')
+_WINDOW: Final = 1 << 16  # bytes that are searched in one step, which holds the interpreter
 
 
 class OutOfBounds(ValueError):
@@ -64,7 +69,7 @@ class Bounds:
     def _scanned(self, data: bytes) -> Generator[None]:
         if b"\0" in data:  # no JSON in UTF-8 has one, and all JSON in UTF-16 and UTF-32 does
             raise OutOfBounds("characters that are not UTF-8", remedy="send JSON in UTF-8")
-        values, levels, characters, in_string, start = 1, 0, 0, False, 0
+        values, levels, characters, digits, in_string, start = 1, 0, 0, 0, False, 0
         while start < len(data):
             end = _end_of_piece(data, start)
             piece = data[start:end]
@@ -74,12 +79,16 @@ class Bounds:
             parts = piece.split(b'"')
             outside, inside = b" ".join(parts[in_string::2]), b"".join(parts[not in_string :: 2])
             in_string ^= not len(parts) % 2
-            characters += len(inside.translate(None, _CONTINUED)) + len(outside.translate(None, _BLANK_OR_MARK))
+            literals = len(outside.translate(None, _BLANK_OR_MARK))
+            characters += len(inside.translate(None, _CONTINUED)) + literals
+            digits += literals
             values += len(outside) - len(outside.translate(None, _VALUE_MARKS))
             if values > self.values:
                 raise OutOfBounds(f"more than {self.values:,} values")
             if characters > self.characters:
                 raise OutOfBounds(f"more than {self.characters:,} characters")
+            if digits > _DIGITS * self.values:  # reading a number takes the square of its digits
+                raise OutOfBounds(f"more than {_DIGITS * self.values:,} digits")
             levels = self._levels(outside, levels)
             if levels < 0:
                 return  # a bracket too many: no parser reads further
@@ -133,3 +142,47 @@ def _end_of_piece(data: bytes, start: int) -> int:
     before = data[start : last + 1]
     slashes = len(before) - len(before.rstrip(b"\\"))
     return last if slashes % 2 else max(end, last + 1)
+
+
+def marks_of(message: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the brackets, commas and strings of JSON, each with its start and its end. Each step is short."""
+    place = 0
+    while place < len(message):
+        found = _MARK.search(message, place, place + _WINDOW)
+        if found is None:
+            place += _WINDOW
+            continue
+        start, place = found.span()
+        if found[0] == b'"':
+            place = _end_of_string(message, place)
+        yield found[0], start, place
+
+
+def _end_of_string(message: bytes, place: int) -> int:
+    """Return the place behind the quote that ends a string, or the end of the message."""
+    while (end := message.find(b'"', place)) >= 0:
+        inside = message[place:end]
+        place = end + 1
+        if (len(inside) - len(inside.rstrip(b"\\"))) % 2 == 0:
+            return place
+    return len(message)
+
+
+def member_of(message: bytes, name: bytes) -> bytes | None:
+    """Find a member of a JSON object that is not parsed, such as the id of a request that is too large to parse.
+
+    Args:
+        message: The object.
+        name: The member's name, in ASCII.
+
+    Returns:
+        The JSON of its value, up to 1,000 bytes, if that is a string or a number; else None.
+    """
+    depth = 0
+    for mark, start, end in marks_of(message):
+        if mark == b'"' and depth == 1 and message[start:end] == b'"%s"' % name:
+            found = _MEMBER.match(message, end)
+            if found is not None:
+                return found[1]
+        depth += (mark in b"[{") - (mark in b"]}")
+    return None

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
+from .normal import normal_form
+
 # Each letter and digit with what looks like it: the characters that confusables.txt of Unicode (UTS #39) gives for it,
 # letters with strokes and hooks, small capitals, and letters in black circles, in black squares and of flags. What NFKD
 # and the case of letters lead to is left out. `m` looks like `rn`, and I, l, 1 and | look like one another.
@@ -68,7 +70,7 @@ def _table() -> Mapping[int, str | None]:
 
 def _seen(text: str) -> str:
     table = _table()
-    return unicodedata.normalize("NFKD", text).translate(table).casefold().translate(table)
+    return normal_form("NFKD", text).translate(table).casefold().translate(table)
 
 
 def letters_of(text: str) -> str:

@@ -23,11 +23,8 @@ VALUE: Final = Bounds(values=4096, levels=64, characters=MAX_TEXT)
 CALL: Final = Bounds(values=5000, levels=_LEVELS, characters=2 * MAX_TEXT)
 """Of one call of a tool: the paths of the web app, and MCP over HTTP and over standard streams."""
 
-RUN: Final = Bounds(values=16_384, levels=_LEVELS, characters=_FILES)
-"""Of a run of AG-UI, which has all messages of its conversation."""
-
-COMPLETION: Final = Bounds(values=16_384, levels=_LEVELS, characters=_FILES)
-"""Of a completion of OpenAI's API, which has all messages of its conversation, and images in base64."""
+CONVERSATION: Final = Bounds(values=16_384, levels=_LEVELS, characters=_FILES)
+"""Of a run of AG-UI and a completion of OpenAI's API, which have all messages of their conversation, and images."""
 
 PROMPT: Final = Bounds(values=5000, levels=_LEVELS, characters=_FILES)
 """Of a message of an editor over ACP, with files in base64."""

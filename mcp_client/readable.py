@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..core.bounds import Bounds, OutOfBounds
+from ..core.bounds import Bounds, OutOfBounds, marks_of, member_of
 from .hosts import LONGEST_ANSWER
 
 DEEPEST: Final = 190
@@ -36,10 +35,8 @@ ANSWER: Final = Bounds(values=50_000, levels=LONGEST_ANSWER, characters=LONGEST_
 
 _TOOL_VALUES: Final = 4096
 _SMALL: Final = 1 << 15  # bytes of a message that is read as it is, if it is not deep
-_WINDOW: Final = 1 << 16  # bytes that are searched in one step, which holds the interpreter
 _NAMED: Final = 1 << 16  # bytes of a tool that is parsed for its name
-_MARK: Final = re.compile(rb'["\[\]{},]')
-_ID: Final = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?[0-9]{1,18})')
+_ID: Final = re.compile(rb'"(?:[^"\\]|\\.){0,200}"|-?[0-9]{1,18}')
 
 
 async def readable(message: bytes) -> bytes:
@@ -57,30 +54,6 @@ async def readable(message: bytes) -> bytes:
         except OutOfBounds:
             return await asyncio.to_thread(_refused, message)
     return message
-
-
-def _marks(message: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the brackets, commas and strings of JSON, each with its start and its end. Each step is short."""
-    place = 0
-    while place < len(message):
-        found = _MARK.search(message, place, place + _WINDOW)
-        if found is None:
-            place += _WINDOW
-            continue
-        start, place = found.span()
-        if found[0] == b'"':
-            place = _end_of_string(message, place)
-        yield found[0], start, place
-
-
-def _end_of_string(message: bytes, place: int) -> int:
-    """Return the place behind the quote that ends a string, or the end of the message."""
-    while (end := message.find(b'"', place)) >= 0:
-        inside = message[place:end]
-        place = end + 1
-        if (len(inside) - len(inside.rstrip(b"\\"))) % 2 == 0:
-            return place
-    return len(message)
 
 
 @dataclass(slots=True)
@@ -105,7 +78,7 @@ class _Listing:
         self._tool: _Tool | None = None
         self._depth, self._is_list = 0, False
         key = b""
-        for mark, start, end in _marks(message):
+        for mark, start, end in marks_of(message):
             if mark == b'"':
                 key = message[start:end] if self._depth == 2 else key
                 if self._depth == 2 and key == b'"content"':  # the result of a call
@@ -172,7 +145,8 @@ def _name(tool: bytes) -> Any:
     """Return the name of a tool that is left out; None if it cannot be read."""
     text = _shallow(tool)
     try:
-        return json.loads(text).get("name") if len(text) <= _NAMED else None
+        found = json.loads(text) if len(text) <= _NAMED else None
+        return found.get("name") if isinstance(found, dict) else None
     except (ValueError, RecursionError):
         return None
 
@@ -181,7 +155,7 @@ def _shallow(tool: bytes) -> bytes:
     """Replace everything below the first level of a tool by null."""
     pieces: list[bytes] = []
     depth = kept = 0
-    for mark, start, end in _marks(tool):
+    for mark, start, end in marks_of(tool):
         if mark in b"[{":
             depth += 1
             if depth == 2:
@@ -196,11 +170,7 @@ def _shallow(tool: bytes) -> bytes:
 
 def _refused(message: bytes) -> bytes:
     """Return the error that answers the request of a message; nothing that means anything if it has none."""
-    depth = 0
-    for mark, start, end in _marks(message):
-        if mark == b'"' and depth == 1 and message[start:end] == b'"id"':
-            found = _ID.match(message, end)
-            if found is not None:
-                return b'{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":""}}' % (found[1], OUT_OF_BOUNDS)
-        depth += (mark in b"[{") - (mark in b"]}")
-    return b"{}"
+    found = member_of(message, b"id")
+    if found is None or not _ID.fullmatch(found):
+        return b"{}"
+    return b'{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":""}}' % (found, OUT_OF_BOUNDS)

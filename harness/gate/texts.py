@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import unicodedata
 from email.errors import MessageError
 from email.headerregistry import Address
 from fnmatch import fnmatchcase
@@ -16,6 +15,8 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from pydantic_core import Url
+
+from ...core.normal import normal_form
 
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -88,7 +89,7 @@ def is_at_host(text: str, pattern: str, *, unsure: bool) -> bool:
 
 def _hosts(text: str) -> set[str]:
     """Return everything in a text that any parser may read as a host."""
-    plain = unicodedata.normalize("NFKC", unquote(_CONTROL.sub("", text))).lower().replace("\u3002", ".")
+    plain = normal_form("NFKC", unquote(_CONTROL.sub("", text))).lower().replace("\u3002", ".")
     found: set[str] = set()
     for each in {*re.split(r"[^\w.-]+", plain), *re.split(r"[^\w.-]+", _CONTROL.sub(" ", text).lower())}:
         piece = each.strip(".")
@@ -127,7 +128,7 @@ def is_email(text: str, pattern: str, *, unsure: bool) -> bool:
         return False
     if len(text) > _MAX_DOUBTED:
         return True
-    return "@" in unicodedata.normalize("NFKC", unquote(text)) and domain in _hosts(text)
+    return "@" in normal_form("NFKC", unquote(text)) and domain in _hosts(text)
 
 
 def _address(text: str) -> tuple[str, str] | None:
@@ -196,7 +197,7 @@ def _may_run(text: str, fixed: list[str]) -> bool:
     """Whether a text may contain these words, in their order, as a command."""
     if len(text) > _MAX_DOUBTED or _HIDES & set(text):
         return True
-    plain = re.sub(r"[\"'\\]", "", unicodedata.normalize("NFKC", text)).lower()
+    plain = re.sub(r"[\"'\\]", "", normal_form("NFKC", text)).lower()
     wanted = [each.lower() for each in fixed]
     return any(_has_in_order(each, wanted) for each in {plain, _CONTROL.sub("", plain)})
 

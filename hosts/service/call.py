@@ -165,7 +165,7 @@ class Caller:
     @property
     def reader(self) -> str:
         """Whose attachments the caller can use: the account's; without an account, those of equal tokens."""
-        return self.account or f"?{sorted(self.grant.threads)}"
+        return self.account or "\x1f".join(("", *sorted(self.grant.threads)))  # no id has this character
 
 
 @dataclass(slots=True, kw_only=True)

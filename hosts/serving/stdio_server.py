@@ -28,7 +28,7 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from ...core.bounds import Bounds, OutOfBounds
+from ...core.bounds import Bounds, OutOfBounds, member_of
 from ..bounds import CALL
 from .address import MIB
 from .handlers import guard, without_text
@@ -106,6 +106,14 @@ def _json(text: str) -> Any:
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return from_json(text)
     raise Refused(_PARSE_ERROR)
+
+
+def _unparsed_id(line: bytes) -> types.RequestId | None:
+    """The id of a request that is not parsed, because it is out of bounds; its sender waits for an answer."""
+    found = member_of(line, b"id") if member_of(line, b"method") is not None else None
+    with suppress(ValueError):
+        return None if found is None else _request_id(json.loads(found))
+    return None
 
 
 def _is_request(value: Any) -> bool:
@@ -289,7 +297,8 @@ class _Connection:
             problem = f"Invalid Request: the line has {error}; send less in one message"
         if problem:
             log.warning("a line is refused that is out of bounds")
-            raise Refused(types.ErrorData(code=types.INVALID_REQUEST, message=problem))
+            wanted = await asyncio.to_thread(_unparsed_id, line)
+            raise Refused(types.ErrorData(code=types.INVALID_REQUEST, message=problem), wanted)
         # The parsers let other threads run between their steps, which take up to 25 ms each.
         return await asyncio.to_thread(parse, line) if len(line) > LONG_LINE_BYTES else parse(line)
 

@@ -20,7 +20,7 @@ from ...core import events
 from ...core.errors import InvalidArgument, MissingExtra
 from ...core.events import Event
 from ...core.pauses import call_id_of
-from ..bounds import RUN
+from ..bounds import CONVERSATION
 from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArguments
 from ..service.call import Refused
 from ..service.records import TurnAnswer
@@ -60,7 +60,7 @@ def ag_ui_routes(web: WebApp, checked: Any, body: Any) -> list[Route]:
     """
 
     async def run(request: Request) -> Response:
-        given = _read(await body(request, RUN))
+        given = _read(await body(request, CONVERSATION))
         call = await _call(web, request, given)
         items = run_turn(call)
         first = await anext(items)

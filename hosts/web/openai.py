@@ -27,7 +27,7 @@ from ...agent import WorldAgent
 from ...core.bounds import Bounds
 from ...core.errors import AttachmentInvalid, ThreadPaused
 from ...core.events import Event, StepEnded, TextDelta, TextReplaced
-from ..bounds import COMPLETION, MAX_TEXT
+from ..bounds import CONVERSATION, MAX_TEXT
 from ..service.call import ANY, Caller, Grant, Refused, reaches
 from ..service.records import TurnAnswer, TurnUsageRecord
 from .errors import HttpRefused, error_content, internal, openai_error, status_of
@@ -64,7 +64,7 @@ def openai_routes(
     """
 
     async def complete(request: Request) -> Response:
-        return await _complete(app, request, await body(request, COMPLETION))
+        return await _complete(app, request, await body(request, CONVERSATION))
 
     async def models(request: Request) -> Response:
         ids = _models(app, await app.grant(request))
@@ -238,6 +238,8 @@ async def _with_earlier(text: str, earlier: Sequence[_Said]) -> str:
     """
     reported: list[str] = []
     left = MAX_TEXT - len(text) - len(_REPORTED) - _LEFT_OUT
+    if left < 0:
+        return text
     for index, one in enumerate(reversed([one for one in earlier if one.text or one.images])):
         if index % _AT_ONCE == 0:
             await asyncio.sleep(0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Final
+
+from ...core.normal import normal_form
 
 # Scripts that put no spaces between words: their runs become overlapping pairs of characters.
 _UNSPACED: Final = (
@@ -83,7 +84,7 @@ def question_words(text: str) -> list[str]:
 
 def _names_in(text: str, languages: Sequence[str]) -> set[str]:
     """The words that capitals show to be names, folded. German has capitals for other words too."""
-    normal = unicodedata.normalize("NFKC", text)
+    normal = normal_form("NFKC", text)
     if normal.upper() == normal:
         return set()
     found = [(match["word"], match["first"] is None) for match in _CASED.finditer(normal)]
@@ -100,9 +101,9 @@ def words_of(text: str) -> list[str]:
     Args:
         text: Any text.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = normal_form("NFKC", text)[: 2 * len(text) + 20].casefold()  # some letters become 18
     # Only accents of European scripts are left out: in others such marks are vowels.
-    folded = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", folded)))
+    folded = normal_form("NFC", _ACCENTS.sub("", normal_form("NFD", folded)))
     found: list[str] = []
     for run in _RUN.findall(folded):
         if len(run) > 1 and _FIRST_UNSPACED.match(run):

@@ -163,6 +163,8 @@ HOSTILE = [
     ("converse", "{" + ",".join(f'"k{number}":1' for number in range(4900)) + "}"),
     ("chat_completions", '{"model":"bench","messages":' + _many('{"role":"user","content":"x"}', 130_000) + "}"),
     ("chat_completions", '{"model":"bench","messages":' + _many('{"role":"user","content":"x"}', 5000) + "}"),
+    ("chat_completions", '{"model":"bench","messages":[],"temperature":' + _many("9" * 4290, 900) + "}"),
+    ("converse", json.dumps({"text": "a" + "\u0301\u0316" * (MAX_TEXT // 2 - 1)}, ensure_ascii=False)),
 ]
 
 
@@ -202,6 +204,11 @@ async def test_a_thousand_messages_and_a_large_image_are_within_the_bounds(tmp_p
             ("/v1/chat/completions", {"model": "novel", "messages": said}),
             ("/v1/chat/completions", {"model": "novel", "messages": [{"role": "user", "content": parts_}]}),
             ("/ag-ui", {**run, "messages": runs}),
+            # A last message that fits, with hardly any room for what was said before.
+            (
+                "/v1/chat/completions",
+                {"model": "novel", "messages": [*said[:2], {"role": "user", "content": "x" * (MAX_TEXT - 9)}]},
+            ),
         ):
             response = await client.post(path, json=body)
             assert response.status_code == 200, response.text

@@ -104,6 +104,15 @@ async def test_it_drains_at_the_end_of_its_input_and_answers_what_it_was_asked(t
     assert b"error" not in told
 
 
+async def test_a_call_that_is_out_of_bounds_is_answered_under_its_id(tmp_path: Path) -> None:
+    calls = [{**call("say", {"text": "", "more": [0] * 6000}), "id": number} for number in (7, "seven", 2.5)]
+    with started(tmp_path / "notes") as process:
+        send(process, *calls)
+        answers = [await next_answer(process) for _ in (INITIALIZE, *calls)][1:]
+    assert [each["id"] for each in answers] == [7, "seven", None]
+    assert all("more than 5,000 values" in each["error"]["message"] for each in answers)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 async def test_a_signal_drains_it_while_its_input_is_open(tmp_path: Path, number: int, code: int) -> None:
     notes = tmp_path / "notes"

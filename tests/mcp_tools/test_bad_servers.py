@@ -131,6 +131,11 @@ async def test_only_tools_with_bad_descriptions_are_omitted(tmp_path: Path, capl
     }
 
 
+async def test_a_tool_that_is_a_long_list_does_not_take_the_server_down(tmp_path: Path) -> None:
+    tools: list[Any] = [{"name": "echo", "inputSchema": {"type": "object"}}, [0] * 20_000]
+    assert set(await _left_out(tmp_path, listing(tmp_path, tools, allow=["*"]))) == {"None"}
+
+
 async def _left_out(home: Path, server: McpServer) -> dict[str, str]:
     """The tools of `t` that are left out; a good one of the same server can be called."""
     async with agent_over(home, server) as agent:
