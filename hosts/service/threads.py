@@ -67,10 +67,11 @@ async def fork(call: Call[ForkArguments], workspace: Threads) -> records.ForkAns
     """
     given, grant, thread = call.given, call.caller.grant, _thread(call, workspace)
     stem = f"{given.thread[:MAX_STEM_CHARACTERS]}."
-    if given.to is not None or grant.allows_threads_after(stem):
-        if given.to is not None:
-            check_thread(grant, given.to)
-        made = await thread.fork(at=given.at, to=given.to)
+    to = None if given.to is None else grant.own_thread(given.to)
+    if to is not None or grant.allows_threads_after(stem):
+        if to is not None:
+            check_thread(grant, to)
+        made = await thread.fork(at=given.at, to=to)
         return records.ForkAnswer(thread=made.scope.thread or "")
     # The agent could make an id that the caller does not reach, so this makes the id and checks it first.
     for number in count(2):

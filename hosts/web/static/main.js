@@ -43,12 +43,19 @@ async function open() {
   page?.leave?.();
   view.replaceChildren();
   document.querySelectorAll("#notices .bad").forEach((each) => each.remove());
-  page = { name };
+  const opening = page = { name };
   try {
     page = { name, ...(await PAGES[name].show(view, rest)) };
+    if (opening.stale) page.refresh?.();
   } catch (error) {
     failed(error, PAGES[name].title || "Trace");
   }
+}
+
+/** Show the page that is open as it is now. What changes while it opens may be missing in it. */
+function refresh() {
+  if (page.refresh) page.refresh();
+  else page.stale = true;
 }
 
 /** Show an error where it is seen: in place of a page that cannot be shown, of which `title` is given, or in passing. */
@@ -122,7 +129,7 @@ async function begin() {
   Object.assign(own, { prefix: me.thread_prefix, session: me.session });
   const named = [me.workspace, me.account].filter(Boolean).join(" · ");
   document.getElementById("who").textContent = named;
-  source = live((changed) => { if (changed.includes(PAGES[page?.name]?.wants)) page.refresh?.(); count(); });
+  source = live((changed) => { if (changed.includes(PAGES[page?.name]?.wants)) refresh(); count(); });
   page?.leave?.();
   page = null;
   count();

@@ -182,6 +182,15 @@ async def test_a_file_is_read_on_every_thread_that_has_its_message(tmp_path: Pat
             assert (await bob.get(path)).status_code == 200
 
 
+async def test_a_fork_gets_the_prefix_of_its_account(tmp_path: Path) -> None:
+    async with web(tmp_path, answering("Fine.")) as client:
+        await say(client, "Hello.")
+        made = await client.post("/threads/main/fork", json={"to": "copy"})
+        assert [made.status_code, made.json()["thread"]] == [200, "ana:copy"]
+        messages = (await client.get("/threads/copy/messages")).json()["messages"]
+        assert [each["body"]["text"] for each in messages] == ["Hello.", "Fine."]
+
+
 async def test_two_accounts_can_both_call_a_thread_main_and_do_not_see_each_other(tmp_path: Path) -> None:
     async with web(tmp_path, answering("Fine.")) as ana, client_of(str(ana.base_url), "bob") as bob:
         turn = (await say(ana, "I am Ana."))[-1]["turn"]
