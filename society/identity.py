@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from ..core.lookalikes import letters_of, skeleton
+from ..core.lookalikes import letters_of, odd_word, skeleton
 
 _RESERVED: Final[Mapping[str, str]] = {
     letters_of(word): whom
@@ -25,8 +25,8 @@ _FIRST: Final[Mapping[str, str]] = {
 }
 """Words with which no id and no name can begin."""
 
-_PARTS: Final = re.compile(r"""[][(){}<>,:;/|"“”„«»（）【】［］｛｝＜＞，：；／｜、]|\s[-–—]\s""")  # noqa: RUF001 -- wide and long forms
-"""What separates the parts of a name: `World Agent (root)` has two."""
+_PARTS: Final = re.compile(r"[^\w\s.'’&$-]|\s[-–—]\s")  # noqa: RUF001 -- an apostrophe and dashes
+"""What separates the parts of a name: `World Agent (root)` has two. What stands inside words does not."""
 
 Looks = Mapping[str, str]
 """Whose id or name looks so, by its skeleton."""
@@ -50,6 +50,7 @@ def mistakable(id_: str, name: str, *, owner: str, others: Looks) -> str:
     """Say for whom a member or a person would be taken by its id or its name; empty if for nobody else (C2, C9).
 
     Look-alikes of other alphabets count as the letters that they look like. Case, accents and punctuation do not count.
+    A text that could look like any other one is refused too: with letters of several alphabets in a word, or lines.
 
     Args:
         id_: Its id.
@@ -63,7 +64,14 @@ def mistakable(id_: str, name: str, *, owner: str, others: Looks) -> str:
             whom = repr(holder)
         if whom:
             return f"the {what} {text[:80]!r} would be taken for {whom}"
+        if odd := odd_word(text):
+            return f"the {what} {text[:80]!r} has letters of several or of rare alphabets in the word {odd[:80]!r}"
+        if not _SEEN.sub("", text).isprintable():
+            return f"the {what} {text[:80]!r} has a line break or another character that is not seen"
     return ""
+
+
+_SEEN: Final = re.compile("[\xa0\u3000\u200c\u200d]")  # wide blanks; what Persian words and pictures are joined with
 
 
 @lru_cache(maxsize=16_384)  # each message asks for its sender and its receiver

@@ -395,8 +395,8 @@ class Members:
         All members come in here, also those of a spawn, a file and drafts.
 
         Raises:
-            RoleExists: Its id is taken by another member, a person, or a function, worker or shape of the agent; or it
-                would be taken for the owner, the World Agent or another member or person by its id or its name.
+            RoleExists: Its id is taken by another member or a person; its id or its name by a function, worker or shape
+                of the agent; or it would be taken for somebody else by one of them.
             RolesFull: The workspace has as many members as it can.
         """
         spec, workspace = member.spec, member.spec.workspace
@@ -425,13 +425,14 @@ class Members:
         """Add a person in a transaction, or replace what is known of it.
 
         Raises:
-            InvalidArgument: Its id is that of a member, or it would be taken for somebody else.
+            InvalidArgument: Its id is that of a member, its id or name that of a function, worker or shape of the
+                agent, or it would be taken for somebody else.
         """
         key = (workspace, person.id)
         if members_of(tx, workspace, [person.id]):
             raise InvalidArgument(f"{person.id!r} is the id of a member", remedy="use another id")
         there = next((read_as(Participant, json.loads(body)) for (body,) in tx.execute(_PERSON, key)), None)
-        problem = self._mistaken(tx, *key, person.name)
+        problem = self._taken(person.id, person.name) or self._mistaken(tx, *key, person.name)
         if problem and (there is None or there.name != person.name):
             raise InvalidArgument(problem, remedy="use another id and another name")
         tx.execute(_ADD_PERSON, (*key, canonical_json(to_json(person))))
@@ -444,13 +445,15 @@ class Members:
         Raises:
             RoleExists: It is.
         """
-        if self.is_taken(member.id):
-            raise RoleExists(
-                f"the id {member.id!r} is the name of a function, worker or shape of the agent", remedy="use another id"
-            )
-        problem = self._mistaken(tx, member.spec.workspace, member.id, member.name)
-        if problem:
+        key = (member.spec.workspace, member.id, member.name)
+        if problem := self._taken(member.id, member.name) or self._mistaken(tx, *key):
             raise RoleExists(problem, remedy="use another id and another name")
+
+    def _taken(self, id_: str, name: str) -> str:
+        for what, text in (("id", id_), ("name", name)):
+            if any(self.is_taken(each) for each in {text, text.casefold()} - {""}):
+                return f"the {what} {text[:80]!r} is the name of a function, worker or shape of the agent"
+        return ""
 
     def _mistaken(self, tx: Transaction, workspace: str, id_: str, name: str) -> str:
         if not tx.execute(_SEEN, (workspace,)):
@@ -471,15 +474,14 @@ class Members:
         """
         check_texts(workspace=workspace)
 
-        def work(tx: Transaction) -> tuple[list[str], dict[str, str]]:
+        def work(tx: Transaction) -> tuple[list[tuple[str, str]], dict[str, str]]:
             named = self._named(tx, workspace)  # compared here, since the event loop would wait for many of them
             looks = looks_of(named)
             found = {id_: mistakable(id_, name, owner=self._owner, others=looks) for id_, name in named}
-            return [id_ for id_, _ in named], {id_: problem for id_, problem in found.items() if problem}
+            return named, {id_: problem for id_, problem in found.items() if problem}
 
-        ids, found = await self._database.read(work)
-        taken = {id_: f"the id {id_!r} is the name of a function of the agent" for id_ in ids if self.is_taken(id_)}
-        return found | taken
+        named, found = await self._database.read(work)
+        return found | {id_: problem for id_, name in named if (problem := self._taken(id_, name))}
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

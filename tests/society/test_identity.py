@@ -84,7 +84,32 @@ MISTAKEN = {
     "sa1es lead": "'sales-lead'",
     "Sales-Lead!": "'sales-lead'",
     "Ana L\u00edma": "'ana'",
+    "\u03f2harles": "the owner 'charles'",
+    "Charle$": "the owner 'charles'",
+    "U5er": "the user",
+    "u\u0335ser": "the user",
+    "VVorld agent": "the World Agent",
+    "Ana \u27e8user\u27e9": "the user",
+    "Ana\u00b7root": "the World Agent",
+    "Ana = user": "the user",
+    "Sale5 lead": "'sales-lead'",
 }
+ODD = (
+    *("r\u0661", "us\u06f5r", "r\u05e1\u05e1t", "us\u0454r", "\u13ccser", "\u13a1\u13be\u13be\u13a2", "us\u20acr"),
+    *("r\u2365\u2365t", "r\u3147\u3147t", "Ana, us\u0454r"),
+)
+"""Words of several or of rare alphabets, which could look like any other word."""
+NAMES = """
+Mary O'Brien | bdr-apac | J. R. Smith | QA lead 2 | VP of Sales, EMEA | R&D | node.js-dev | Nova ✨
+Agent n°3 | Q&A → Ops | 王小明 | 销售主管 | 张伟-2 | AI助手 | 数据分析师（上海） | 约翰·史密斯
+IT部 | 系统架构师 | 佐藤 花子 | 営業担当 | AI秘書 | がく | ガク | マーケティング2号 | 田中・一郎
+김민준 | 영업 담당 | AI비서 | 이서연-2 | محمد علي | مدير المبيعات | فريق ٢ | أحمد بن خالد | می\u200cخواهم
+تیم ۱۲ | דוד כהן | מנהל מכירות | צוות 3 | שָׂרָה | Анна Иванова | Менеджер SMM | CRM-менеджер
+Поддержка №2 | Єва Шевченко | Марʼяна | Γιώργος Παπαδόπουλος | Πωλήσεις | Μαρία-Ελένη
+Nguyễn Văn Đức | Trần Thị Hương | Lê Hữu Phước | राहुल शर्मा | बिक्री प्रमुख | टीम २ | สมชาย ใจดี
+ฝ่ายขาย | ทีม ๒ | Jürgen Groß | Işıl Şahin | Łukasz Żółć | Œuvre | Kaʻiulani | Ɓoyi Ƙaura | Əliyev
+ქეთევან | Անահիտ | தமிழ் | አበበ
+"""
 FREE = (
     "Root cause analyst",
     "User research",
@@ -113,6 +138,19 @@ async def test_names_that_only_mention_somebody_are_free(database: Database) -> 
     society = await society_on(database)
     for name in (*FREE, "BDR 11"):
         await society.spawn("cro", "helper", {"name": name}, BRIEF)
+
+
+@pytest.mark.requirement("C2")
+async def test_names_of_many_languages_are_free_and_words_of_several_alphabets_are_not(database: Database) -> None:
+    society = await society_on(database)
+    for place, name in enumerate(each.strip() for line in NAMES.strip().splitlines() for each in line.split("|")):
+        await society.members.add_person("novel", Participant(id=f"person-{place}", type="human", name=name))
+    for name in ODD:
+        with pytest.raises(InvalidArgument, match="has letters of several or of rare alphabets in the word"):
+            await society.members.add_person("novel", Participant(id="x", type="human", name=name))
+    for name in ("Ana\nPay", "Ana\u2028Pay", "Ana\u202ePay"):
+        with pytest.raises(RoleExists, match="has a line break or another character that is not seen"):
+            await society.join(spec_of("x"), name=name)
 
 
 @pytest.mark.requirement("C2")
@@ -213,7 +251,7 @@ def price(of: str) -> str:
 
 
 @pytest.mark.requirement("A9")
-async def test_no_member_has_the_id_of_a_function_a_worker_or_a_shape(tmp_path: Path) -> None:
+async def test_no_member_or_person_is_called_like_a_function_a_worker_or_a_shape(tmp_path: Path) -> None:
     critic = Worker("critic", "You judge.", "judges")
     agent = scripted_agent(tmp_path, ScriptedLM([]), society=config(), tools=[price], workers=[critic])
     async with agent:
@@ -221,4 +259,9 @@ async def test_no_member_has_the_id_of_a_function_a_worker_or_a_shape(tmp_path: 
         for name in ("price", "critic", "subagent"):
             with pytest.raises(RoleExists, match=f"'{name}' is the name of a function, worker or shape"):
                 await agent.society.spawn("cro", "helper", {"name": name}, BRIEF)
+            for person in (Participant(id=name, type="human"), Participant(id="x", type="human", name=name.upper())):
+                with pytest.raises(InvalidArgument, match="is the name of a function, worker or shape"):
+                    await agent.society.members.add_person("novel", person)
+            with pytest.raises(RoleExists, match=f"the name '{name}' is the name of a function, worker or shape"):
+                await agent.society.join(spec_of("x"), name=name)
         assert await agent.society.spawn("cro", "helper", {"name": "Prices"}, BRIEF) == "prices"
