@@ -262,7 +262,7 @@ class WorldAgent:
                     self._runner.open(parts)
                     if self._society_functions is not None and parts.members is not None:
                         society = parts.members.society
-                        self._society_functions.open(society)
+                        self._society_functions.open(society, parts.stores.attachments)
                         await society.bootstrap()
                         opened.callback(self._society_functions.close)
                         opened.push_async_callback(society.aclose)
@@ -1030,8 +1030,9 @@ class WorldAgent:
         return tracer
 
     async def _open_servers(self, attachments: Attachments, opened: AsyncExitStack) -> McpSources:
-        async def keep(content: bytes, media_type: str, kind: str) -> Mapping[str, Any]:
-            return (await attachments.add(content, name=kind, media_type=media_type)).to_json()
+        async def keep(scope: Scope | None, content: bytes, media_type: str, kind: str) -> Mapping[str, Any]:
+            store = attachments if scope is None else attachments.reached_by(scope)
+            return (await store.add(content, name=kind, media_type=media_type)).to_json()
 
         sources = McpSources(self._servers, registry=self._registry, clock=self._clock, keep=keep)
         opened.push_async_callback(sources.aclose)

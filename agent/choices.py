@@ -411,6 +411,7 @@ def open_usage(settings: Settings, stores: Stores, workspace: str) -> Usage:
     async def count(account: str, size: int) -> None:
         await usage.store(Scope(workspace=workspace, account=account), size=size)
 
+    stores.attachments.workspace = workspace
     if usage.limits_stored:
         stores.attachments.count = count
     return usage

@@ -35,7 +35,7 @@ from ..harness.journal import OpenReply, Reply
 from ..memory import thread_key
 from ..society import Letter, Society
 from ..society.contacts import as_listed
-from ..society.reading import account_of, member_of, thread_of
+from ..society.reading import member_of, scope_of, thread_of
 from ..society.roles import MAX_GOALS, ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from ..society.workers import EarlierMessage, MemberRequest
@@ -155,6 +155,7 @@ class Gateway:
                 # Before the turn has it: one that is over is still found, and one that is not would start its own turn.
                 await self._society.ended(letter.message.id)
                 text = await self._society.text_of(letter, can_reply=False)
+                await self._pass_on(letter, wait.scope)
                 marks = [*letter.marks, f"message:{letter.message.from_id}"]
                 found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": marks})
             elif late:
@@ -336,6 +337,7 @@ class Gateway:
         make = self._text if receiver == ROOT else self._request
         given, marks = await self._society.prepared(letter.message.id, partial(make, letter))
         thread = self._thread_of(receiver, None if sender == USER else sender, marks)
+        await self._pass_on(letter, thread.scope)
         if receiver == ROOT:
             turn = await thread.converse(given, key=letter.message.id, unattended="pause")
         else:
@@ -345,6 +347,16 @@ class Gateway:
             with contextlib.suppress(NothingToResume):  # another process was faster
                 return await thread.resume({})
         return turn
+
+    async def _pass_on(self, letter: Letter, receiver: Scope) -> None:
+        """Let the receiver read the files that a member's message names, as far as the member reaches them.
+
+        What the World Agent reaches depends on its turn, which has passed it on.
+        """
+        message = letter.message
+        if message.from_id not in (ROOT, USER):
+            reached = self._agent.attachments.reached_by(scope_of(self._agent.workspace, message.from_id))
+            await reached.pass_on(f"{message.content}\n{message.payload}", receiver)
 
     async def _text(self, letter: Letter) -> tuple[str, Iterable[str]]:
         return await self._society.text_of(letter), letter.marks
@@ -380,8 +392,8 @@ class Gateway:
 
     def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
         # A member has an account of its own, and with it its memory, its usage and its stored role.
-        account = None if receiver == ROOT else account_of(self._agent.workspace, receiver)
-        thread = self._agent.thread(thread_of(receiver), account=account)
+        scope = scope_of(self._agent.workspace, receiver)
+        thread = self._agent.thread(thread_of(receiver), account=scope.account)
         return (
             thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)
         )

@@ -94,8 +94,8 @@ class TaskContext:
 
     @property
     def attachments(self) -> Attachments:
-        """The images and files that messages refer to."""
-        return self.turn.services.attachments
+        """The images and files that the turn's account reaches; see `Attachments.reached_by`."""
+        return self.turn.services.attachments.reached_by(self.scope)
 
     async def predict(self, signature: Signature, /, **inputs: Any) -> Mapping[str, Any]:
         """Call the model with one of the shape's declared Signatures. The role is added if it applies (R6).

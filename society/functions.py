@@ -16,9 +16,11 @@ from pydantic import Field
 
 from ..core import digest
 from ..core.errors import CallRefused, InvalidArgument, MessageInvalid, ParamsInvalid, PauseExpired, UnknownMember
+from ..core.scope import is_id
 from ..harness import CallContext, Function, flow
 from ..harness.context import wait_for_reply
 from ..harness.gate import Rule
+from ..memory.attachments import Attachments
 from ..memory.entries.recall import RECALL
 from ..memory.entries.words import words_of
 from .brief import Language, TaskBrief, interface_of
@@ -27,6 +29,7 @@ from .drafts import proposed
 from .members import MAX_PAGE, Member
 from .messages import MESSAGE_TYPE, MessageType
 from .notices import emit_notices
+from .reading import scope_of
 from .roles import ROOT, Participant, goals_text
 from .rules import ACCOUNT_MARK
 from .society import Society
@@ -95,6 +98,7 @@ class SocietyFunctions:
     def __init__(self, config: WorkspaceConfig) -> None:
         self.config = config
         self._society: Society | None = None
+        self._attachments: Attachments | None = None
         about = prompts(config.language, usable_by(ROOT, config.role_templates.values()))
         self.functions: tuple[Function, ...] = (
             # A member in testing runs the same code: the society records what it sends, and delivers nothing.
@@ -112,13 +116,13 @@ class SocietyFunctions:
             *ambient_functions(self._opened),
         )
 
-    def open(self, society: Society) -> None:
-        """Use the society of a started agent."""
-        self._society = society
+    def open(self, society: Society, attachments: Attachments) -> None:
+        """Use the society and the attachments of a started agent."""
+        self._society, self._attachments = society, attachments
 
     def close(self) -> None:
         """Drop the society."""
-        self._society = None
+        self._society = self._attachments = None
 
     @property
     def society(self) -> Society:
@@ -136,6 +140,11 @@ class SocietyFunctions:
         if ctx.on_behalf_of == ROOT and account not in (None, self.config.owner):
             asked = {f"{ACCOUNT_MARK}{account}"[:_MAX_MARK]}
         return tuple(sorted({*ctx.gate.marks, *asked}))
+
+    async def _pass_on(self, ctx: CallContext, to: str, *given: object) -> None:
+        """Let the receiver read the files that a message names, as far as the turn that sends it reaches them."""
+        if self._attachments is not None and is_id(to):
+            await self._attachments.reached_by(ctx.scope).pass_on(str(given), scope_of(self.config.id, to))
 
     async def _send(
         self,
@@ -160,6 +169,7 @@ class SocietyFunctions:
         given: dict[str, Any] = {name: value for name, value in (payload or {}).items() if name != MESSAGE_TYPE}
         given |= {MESSAGE_TYPE: message_type} if message_type is not None else {}
         given |= {"reason": reason} if reason else {}
+        await self._pass_on(ctx, to, content, given)
         sending = self._opened(ctx).send(
             ctx.on_behalf_of,
             to,
@@ -185,6 +195,7 @@ class SocietyFunctions:
             reason: Why you write, in a first message.
             seconds: How long you wait for the reply.
         """
+        await self._pass_on(ctx, to, content)
         sending = self._opened(ctx).send(
             ctx.on_behalf_of,
             to,
@@ -222,7 +233,9 @@ class SocietyFunctions:
             message_id=_id_of(ctx),
             marks=self._marks(ctx),
         )
-        return await _refused_as(ParamsInvalid, spawning)
+        child = await _refused_as(ParamsInvalid, spawning)
+        await self._pass_on(ctx, child, params, brief)
+        return child
 
     async def _contacts(self, ctx: CallContext, search: str = "") -> list[dict[str, Any]]:
         """List contacts.

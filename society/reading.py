@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core import ROOT, Scope
 from ..core.errors import UnknownMember
 from ..core.scope import MEMBER_ACCOUNT
 from ..memory.entries import Reader
@@ -40,6 +41,12 @@ def thread_of(role_id: str) -> str:
     return f"member {role_id}"
 
 
+def scope_of(workspace: str, role_id: str) -> Scope:
+    """The scope in which a member acts on messages. The World Agent has a thread for it, and no account."""
+    account = None if role_id == ROOT else account_of(workspace, role_id)
+    return Scope(workspace=workspace, account=account, thread=thread_of(role_id))
+
+
 async def reader_of(society: Society, account: str) -> Reader | None:
     """The reader of a member's turns, with its clearance as it is now; None for an account that is no member's.
 
@@ -65,4 +72,4 @@ async def reader_of(society: Society, account: str) -> Reader | None:
     )
 
 
-__all__ = ["account_of", "member_of", "reader_of", "thread_of", "workspace_of"]
+__all__ = ["account_of", "member_of", "reader_of", "scope_of", "thread_of", "workspace_of"]

@@ -18,6 +18,7 @@ from ...core import check_id
 from ...core.errors import InvalidArgument
 from ...core.pauses import Pause, may_answer
 from ...core.scope import MEMBER_ACCOUNT
+from ...memory.attachments import reader_of
 from .arguments import ThreadArguments, WorkspaceArguments
 
 A = TypeVar("A", bound=WorkspaceArguments)
@@ -165,7 +166,7 @@ class Caller:
     @property
     def reader(self) -> str:
         """Whose attachments the caller can use: the account's; without an account, those of equal tokens."""
-        return self.account or "\x1f".join(("", *sorted(self.grant.threads)))  # no id has this character
+        return reader_of(self.account, self.grant.threads)
 
 
 @dataclass(slots=True, kw_only=True)

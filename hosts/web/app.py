@@ -37,7 +37,17 @@ from .openai import openai_routes
 from .routes import ENDPOINTS, Endpoint, openapi
 from .security import LOOPBACK, Guard, Login, grant_of
 from .sessions import Sessions
-from .turns import Failed, WebCall, check_attachment, failed, follow_turn, run_turn, turn_response, wants_stream
+from .turns import (
+    Failed,
+    WebCall,
+    add_attachment,
+    check_attachment,
+    failed,
+    follow_turn,
+    run_turn,
+    turn_response,
+    wants_stream,
+)
 
 MAX_BODY_BYTES: Final = 4 << 20
 DRAIN_SECONDS: Final = 5.0
@@ -316,9 +326,8 @@ class WebApp:
             data = await _read(request, agent.attachments.limit)
             if not data:
                 raise AttachmentInvalid("the request has no content", remedy="send the file as the body of the request")
-            media_type, account = None if kind in _UNTYPED else kind, call.caller.account
-            stored = await agent.attachments.add(data, name=name, media_type=media_type, account=account)
-            await agent.attachments.allow(stored, workspace=call.caller.workspace, account=call.caller.reader)
+            media_type = None if kind in _UNTYPED else kind
+            stored = await add_attachment(call.caller, agent, data, name=name, media_type=media_type)
         return JSONResponse({"contract": 1, "attachment": stored.to_json()})
 
     async def _attachment(self, request: Request) -> Response:

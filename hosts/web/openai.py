@@ -31,7 +31,7 @@ from ..bounds import CONVERSATION, MAX_TEXT
 from ..service.call import ANY, Caller, Grant, Refused, reaches
 from ..service.records import TurnAnswer, TurnUsageRecord
 from .errors import HttpRefused, error_content, internal, openai_error, status_of
-from .turns import LOG, MAX_ATTACHMENTS, EventStream, Failed, MessageArguments, TurnCall, run_turn
+from .turns import LOG, MAX_ATTACHMENTS, EventStream, Failed, MessageArguments, TurnCall, add_attachment, run_turn
 
 if TYPE_CHECKING:
     from .app import WebApp
@@ -259,9 +259,7 @@ async def _attached(agent: WorldAgent, caller: Caller, param: str, url: str) -> 
         if not url.startswith("data:"):
             return (await agent.attachments.add(url)).to_json()
         kind, content = _content(url)
-        stored = await agent.attachments.add(content, media_type=kind, account=caller.account)
-        await agent.attachments.allow(stored, workspace=caller.workspace, account=caller.reader)
-        return stored.to_json()
+        return (await add_attachment(caller, agent, content, media_type=kind)).to_json()
     except AttachmentInvalid as error:
         _refuse(param, error.problem, error.remedy, code=error.code)
     except ValueError:  # its message quotes the content

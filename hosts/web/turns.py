@@ -205,6 +205,14 @@ async def _start(call: TurnCall, agent: WorldAgent) -> Start:
     return Start.beginning(given, thread, sources)
 
 
+async def add_attachment(caller: Caller, agent: WorldAgent, content: bytes, **described: str | None) -> Attachment:
+    """Store content that a caller sent, for the caller; `described` are further arguments of `Attachments.add`."""
+    stored = await agent.attachments.add(content, account=caller.account, **described)
+    if caller.account is None:
+        await agent.attachments.allow(stored, workspace=caller.workspace, account=caller.reader)
+    return stored
+
+
 async def check_attachment(caller: Caller, agent: WorldAgent, sha256: str) -> None:
     """Check that a caller can read stored content, by `Attachments.check_reached`."""
     allows = caller.grant.allows_thread

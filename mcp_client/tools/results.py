@@ -8,6 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from ...core import Scope
 from ...core.errors import (
     AttachmentInvalid,
     HostError,
@@ -89,6 +90,9 @@ def made_by(call_id: str) -> Generator[None]:
 
 Keep = Callable[[bytes, str, str], Awaitable[Mapping[str, Any]]]
 """Stores media: content, media type and name. Returns a reference as JSON, or raises `AttachmentInvalid`."""
+
+KeepFor = Callable[[Scope | None, bytes, str, str], Awaitable[Mapping[str, Any]]]
+"""Like `Keep`, after the ids of the call that gets the media; None if the host does."""
 
 CONTENT: Final[Mapping[str, Any]] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}],

@@ -137,7 +137,7 @@ class Rounds:
                 return {_ASKS: [asdict(outcome)]}
             if outcome.asks:
                 return {_ASKS: [asdict(asked) for asked in outcome.asks], "state": outcome.state}
-            return await self._source.given(spec, outcome)
+            return await self._source.given(spec, outcome, ctx)
 
         step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True)
         return await frame.do(step)

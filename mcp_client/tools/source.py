@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -22,6 +23,7 @@ from ..hosts import Failure, StdioHost
 from .results import (
     READ_RESOURCE,
     Keep,
+    KeepFor,
     ServerFailures,
     blocks_of,
     decoded,
@@ -87,7 +89,7 @@ class McpSource:
     """
 
     def __init__(
-        self, name: str, server: McpServer, *, registry: Registry, clock: Clock, keep: Keep | None = None
+        self, name: str, server: McpServer, *, registry: Registry, clock: Clock, keep: KeepFor | None = None
     ) -> None:
         self.name = name
         self.server = server
@@ -155,7 +157,11 @@ class McpSource:
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used, or does
                 not have the resource.
         """
-        return await blocks_of(await self._contents(uri), self._keep)
+        return await blocks_of(await self._contents(uri), self._keeping(None))
+
+    def _keeping(self, ctx: CallContext | None) -> Keep | None:
+        """What stores media for the account of a call, or for the host."""
+        return None if self._keep is None else partial(self._keep, None if ctx is None else ctx.scope)
 
     async def _contents(self, uri: str) -> tuple[Mapping[str, Any], ...]:
         return await self._connection.call(lambda link: link.read(uri), self.server.timeout)
@@ -297,7 +303,7 @@ class McpSource:
         with self.progress(ctx) as progress, made_by(ctx.path):
             request = CallTool(tool=spec.name, arguments=arguments, progress=progress)
             answer = await self.send(request, self.server.timeout)
-        return await self.given(spec, answer)
+        return await self.given(spec, answer, ctx)
 
     @property
     def asks_in_rounds(self) -> bool:
@@ -309,14 +315,14 @@ class McpSource:
         """Make one round of a call; see `Rounds`."""
         return await self._connection.call(lambda link: link.call_tool(request), seconds)
 
-    async def given(self, spec: ToolSpec, answer: ToolAnswer) -> Any:
-        """Convert an answer to the result for the caller.
+    async def given(self, spec: ToolSpec, answer: ToolAnswer, ctx: CallContext) -> Any:
+        """Convert an answer to the result for the caller, whose account reaches the media in it.
 
         Raises:
             ToolFailed, ResultInvalid: The tool reports that it failed, or its result is too long.
         """
         value = await result_of_answer(
-            spec, answer, failures=self.failures, limit=self.server.result_limit, keep=self._keep
+            spec, answer, failures=self.failures, limit=self.server.result_limit, keep=self._keeping(ctx)
         )
         if isinstance(value, Failure):
             raise value.error()
@@ -342,7 +348,7 @@ class McpSource:
             over = True
 
     async def _read(self, ctx: CallContext, /, *, uri: str) -> list[dict[str, Any]]:
-        return await self.read(uri)
+        return await blocks_of(await self._contents(uri), self._keeping(ctx))
 
 
 def _bytes_of(content: Mapping[str, Any]) -> bytes:
@@ -385,7 +391,7 @@ class McpSources:
     """
 
     def __init__(
-        self, servers: Mapping[str, McpServer], *, registry: Registry, clock: Clock, keep: Keep | None = None
+        self, servers: Mapping[str, McpServer], *, registry: Registry, clock: Clock, keep: KeepFor | None = None
     ) -> None:
         check_prefixes(servers)
         self._sources = {

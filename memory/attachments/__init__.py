@@ -4,7 +4,7 @@ No model and no role is used here. `graphs` decides what a model sees of them, a
 """
 
 from .sources import Attachment, AttachmentSource, Loaded, attachments_of, check_source, read_references
-from .store import ATTACHMENT_TABLES, LIMIT, READER_TABLES, Attachments, check_count, note_references
+from .store import ATTACHMENT_TABLES, LIMIT, READER_TABLES, Attachments, check_count, note_references, reader_of
 
 __all__ = [
     "ATTACHMENT_TABLES",
@@ -19,4 +19,5 @@ __all__ = [
     "check_source",
     "note_references",
     "read_references",
+    "reader_of",
 ]

@@ -8,14 +8,19 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from copy import copy
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Final
+from glob import escape
+from typing import Any, Final, Self
 
+from ...core import Scope
 from ...core.errors import AttachmentInvalid, AttachmentMissing, InvalidArgument
 from ...storage import Database, Transaction
 from ..conversation import Message
-from ..turns import keys_of, name_of
+from ..turns import keys_of, name_of, thread_key
 from .pieces import Pieces
 from .sources import MOST, Attachment, AttachmentSource, Loaded, attachments_of, check_sha256, load
 
@@ -36,10 +41,14 @@ READER_TABLES: Final = (
          PRIMARY KEY(workspace, account, sha256))""",
     "CREATE INDEX wa_attachment_reader_sha256 ON wa_attachment_reader(sha256)",
 )
-"""A migration of the same schema: who added content, for hosts with several accounts."""
+"""A migration of the same schema: who added content, in the words of `reader_of`."""
 
+_HASHES: Final = re.compile(r"\b[0-9a-f]{64}\b")
+_WITHOUT: Final = "\x1f"  # no id has this character
 _ALLOW = "INSERT INTO wa_attachment_reader(sha256, workspace, account) VALUES(?, ?, ?) ON CONFLICT DO NOTHING"
 _ALLOWED = "SELECT 1 FROM wa_attachment_reader WHERE sha256=? AND workspace=? AND account=?"
+_READERS = "SELECT account FROM wa_attachment_reader WHERE sha256=? AND workspace=?"
+_BEGAN = "SELECT DISTINCT account FROM wa_turn WHERE thread IN ({}) AND account IS NOT NULL"
 _FORGET_READER = "DELETE FROM wa_attachment_reader WHERE workspace=? AND account=?"
 _FORGET_READERS = "DELETE FROM wa_attachment_reader WHERE sha256=?"
 _THREADS = """SELECT DISTINCT m.thread FROM wa_attachment a JOIN wa_message m ON m.id=a.message
@@ -56,6 +65,16 @@ _NOTE = "INSERT INTO wa_attachment(sha256, message) VALUES(?, ?) ON CONFLICT DO 
 _ALL = "SELECT DISTINCT sha256 FROM wa_attachment"
 _SOME = "SELECT DISTINCT sha256 FROM wa_attachment WHERE sha256 IN ({})"
 _KEY: Final = '"attachments":'  # as canonical JSON writes it
+
+
+def reader_of(account: str | None, threads: Iterable[str]) -> str:
+    """Return how it is noted who added content: an account, or those who have none and use the same threads.
+
+    Args:
+        account: The account, if any.
+        threads: Globs over the ids of the threads that a caller without an account uses.
+    """
+    return account or _WITHOUT.join(("", *sorted(threads)))
 
 
 def note_references(transaction: Transaction, message_id: str, body: str) -> None:
@@ -96,13 +115,32 @@ class Attachments:
     Attributes:
         limit: The most bytes that one attachment can have.
         count: Counts the bytes that an account adds, or refuses them; None counts nothing.
+        workspace: The workspace of the accounts that are named to `add`; None notes no account.
     """
 
     def __init__(self, pieces: Pieces, database: Database, *, limit: int = LIMIT) -> None:
         self.count: Callable[[str, int], Awaitable[None]] | None = None
+        self.workspace: str | None = None
+        self._scope: Scope | None = None
         self._pieces = pieces
         self._database = database
         self.limit = limit
+
+    def reached_by(self, scope: Scope) -> Self:
+        """The same store for code that runs for an account: it reads what the account reaches, and notes what it adds.
+
+        Within reach is content that a message of the turn's own thread has, or of a thread on which the account began
+        a turn, forks included; and content that the account added. A turn without an account reaches its own thread,
+        and what callers without an account added who use that thread. Everything else is `AttachmentMissing`, in the
+        same words as content that is not stored: a hash is no secret.
+
+        Args:
+            scope: That of the turn or the call, such as `ctx.scope`. One with neither account nor thread is the host's
+                own, which reaches everything.
+        """
+        found = copy(self)
+        found._scope = None if scope.account is None and scope.thread is None else scope
+        return found
 
     async def add(
         self,
@@ -120,7 +158,8 @@ class Attachments:
             source: A path, bytes, or an address as text, which is not fetched.
             name: Its name; None uses the name of the file or the address.
             media_type: Its media type, such as `image/png`; None finds it from content and name.
-            account: Whose limit of bytes a day it counts for; None counts for none.
+            account: Who adds it: it counts for the limit of bytes a day of this account, whose turns then reach it.
+                None counts for none.
 
         Raises:
             AttachmentInvalid: It cannot be attached; the text says why.
@@ -131,6 +170,12 @@ class Attachments:
         if account is not None and self.count is not None and loaded.data is not None:
             await self.count(account, len(loaded.data))
         await self.hold([loaded])
+        scope, threads = self._scope, list[str]()
+        if scope is not None and account is None:
+            account, threads = scope.account, [escape(scope.thread or "")]
+        workspace = self.workspace if scope is None else scope.workspace
+        if workspace is not None and (account is not None or scope is not None):
+            await self.allow(loaded.attachment, workspace=workspace, account=reader_of(account, threads))
         return loaded.attachment
 
     async def open(self, attachment: Attachment | str) -> io.BytesIO:
@@ -140,7 +185,7 @@ class Attachments:
             attachment: The reference, or its `sha256`.
 
         Raises:
-            AttachmentMissing: The content is gone, or is not what was stored.
+            AttachmentMissing: The content is gone, is not what was stored, or is out of reach of a turn (`reached_by`).
             InvalidArgument: It is an address, whose content is not stored, or it is not a hash.
         """
         return io.BytesIO(await self.read(attachment))
@@ -152,7 +197,8 @@ class Attachments:
                 f"the content of {attachment.name!r} is not stored", remedy="fetch it from the attachment's url"
             )
         sha256 = check_sha256(str(attachment.sha256) if isinstance(attachment, Attachment) else attachment)
-        data = await asyncio.to_thread(self._pieces.read, sha256)
+        reached = self._scope is None or await self._is_reached(sha256, self._scope)
+        data = await asyncio.to_thread(self._pieces.read, sha256) if reached else None
         if data is None:
             raise _missing(attachment, self._pieces.place)
         return data
@@ -177,7 +223,7 @@ class Attachments:
         Args:
             sha256: The hash of the content.
             workspace: The caller's workspace.
-            account: The caller, as the host named them to `allow`.
+            account: The caller, as they were named to `allow`.
             allows: Whether the caller can use the thread with an id.
 
         Raises:
@@ -187,12 +233,42 @@ class Attachments:
         check_sha256(sha256)
         if await self._database.read(lambda tx: tx.execute(_ALLOWED, (sha256, workspace, account))):
             return
-        bounds = keys_of(workspace)
-        for query, given in ((_THREADS, (sha256, *bounds)), (_FORKS, (sha256, *bounds, *bounds))):
-            rows = await self._database.read(partial(_rows, query, given))
-            if any(allows(name_of(str(thread))) for (thread,) in rows):
+        async for keys in self._threads(sha256, workspace):
+            if any(allows(name_of(key)) for key in keys):
                 return
         raise _missing(sha256, self._pieces.place)
+
+    async def pass_on(self, text: str, receiver: Scope) -> None:
+        """Let turns of another account read the files whose hashes a message to it names, as far as its sender can.
+
+        Args:
+            text: The message. Its first 16 hashes count.
+            receiver: That of the turns that it is for.
+        """
+        named = [*dict.fromkeys(_HASHES.findall(text))][:MOST]
+        reached = [one for one in named if self._scope is None or await self._is_reached(one, self._scope)]
+        reader = reader_of(receiver.account, [escape(receiver.thread or "")])
+        if reached:
+            rows = [(one, receiver.workspace, reader) for one in reached]
+            await self._database.transact(lambda tx: [tx.execute(_ALLOW, row) for row in rows])
+
+    async def _is_reached(self, sha256: str, scope: Scope) -> bool:
+        rows = await self._database.read(lambda tx: tx.execute(_READERS, (sha256, scope.workspace)))
+        if any(_includes(str(reader), scope) for (reader,) in rows):
+            return True
+        own = None if scope.thread is None else thread_key(scope)
+        async for keys in self._threads(sha256, scope.workspace):
+            if own in keys:
+                return True
+            if scope.account is not None and (scope.account,) in await self._database.find(_BEGAN, keys):
+                return True
+        return False
+
+    async def _threads(self, sha256: str, workspace: str) -> AsyncGenerator[list[str]]:
+        """Yield the keys of the threads with a message that has the content: where it was said, and then its forks."""
+        bounds = keys_of(workspace)
+        for query, given in ((_THREADS, (sha256, *bounds)), (_FORKS, (sha256, *bounds, *bounds))):
+            yield [str(thread) for (thread,) in await self._database.read(partial(_rows, query, given))]
 
     async def forget_reader(self, workspace: str, account: str) -> None:
         """Forget what an account added. What messages refer to is kept."""
@@ -303,6 +379,13 @@ def check_count(sources: Sequence[object]) -> None:
             f"a message can have at most {MOST} attachments, got {len(sources)}",
             remedy="spread them over several messages",
         )
+
+
+def _includes(reader: str, scope: Scope) -> bool:
+    """Whether a turn is one of an account that added content, or of the callers without an account who did."""
+    if scope.account is not None:
+        return reader == scope.account
+    return any(fnmatchcase(scope.thread or "", glob) for glob in reader.split(_WITHOUT)[1:])
 
 
 def _rows(query: str, given: Sequence[str], transaction: Transaction) -> list[tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 """Images and files in turns: what the log holds, what the model gets, and what later turns have."""
 
 import re
+from hashlib import sha256 as hashed
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, Said, answering, scripted_agent
 from support.homes import ADDRESS, PDF, PNG, data_uri, pieces, written
-from worldagent import Role
-from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused
+from worldagent import Role, tool
+from worldagent.agent import Thread
+from worldagent.core.errors import AttachmentInvalid, AttachmentMissing, AttachmentNotTaken, ModelRefused
 from worldagent.core.events import AttachmentLeftOut
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs import attached as shown_module
+from worldagent.harness import CallContext
 from worldagent.signatures.media import Media
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -188,6 +191,9 @@ async def test_a_task_opens_an_attachment_by_its_hash_and_shows_it_to_its_model(
     shapes = [Shape("look", Photo, Said, look, entry=Look)]
     async with scripted_agent(tmp_path, lm, shapes=shapes, settings={"model_takes": "text"}) as agent:
         photo = await agent.attachments.add(PNG)
+        for account in (None, "bob"):
+            with pytest.raises(AttachmentMissing):  # nobody has passed it to a turn
+                await agent.thread("u", account=account).task("look", {"sha256": photo.sha256})
         turn = await agent.thread("t").task("look", {"sha256": photo.sha256}, attachments=[photo])
         assert turn.result == Said(text="A lake.")
         [asked, _] = await agent.thread("t").history()
@@ -244,3 +250,35 @@ async def test_texts_of_earlier_messages_have_a_quarter_of_the_characters(tmp_pa
     assert [len(call.media) for call in lm.calls] == [1] * 5, "an image has no characters"
     assert "not shown again" in lm.calls[1].messages[0][1]
     assert all(sum(len(text) for _, text in call.messages[:-1]) < 4000 for call in lm.calls)
+
+
+@pytest.mark.requirement("T4")
+async def test_what_an_account_reaches_is_on_its_threads_and_their_forks_or_was_added_for_it(tmp_path: Path) -> None:
+    @tool(risk="read_only")
+    async def size(ctx: CallContext, sha256: str) -> int:
+        """The size of a file."""
+        return len(await agent.attachments.reached_by(ctx.scope).read(sha256))
+
+    async def measure(params: Photo, ctx: TaskContext) -> Said:
+        return Said(text=str(await ctx.call("size", {"sha256": params.sha256})))
+
+    async def sized(thread: Thread, data: bytes) -> int | None:
+        try:
+            return int((await thread.task("measure", {"sha256": hashed(data).hexdigest()})).result.text)
+        except AttachmentMissing:
+            return None
+
+    shapes = [Shape("measure", Photo, Said, measure)]
+    async with scripted_agent(tmp_path, answering(), tools=[size], shapes=shapes) as agent:
+        mine, other = agent.thread("mine", account="ana"), agent.thread("other", account="ana")
+        foreign, unnamed = agent.thread("foreign", account="bob"), agent.thread("unnamed")
+        readers = (mine, other, foreign, unnamed)
+        await mine.converse("See.", attachments=[PNG])
+        assert [await sized(each, PNG) for each in readers] == [len(PNG), len(PNG), None, None]
+        assert await agent.call("size", {"sha256": hashed(PNG).hexdigest()}) == len(PNG)  # the host's own call
+        with pytest.raises(AttachmentMissing):
+            await agent.call("size", {"sha256": hashed(PNG).hexdigest()}, account="bob")
+        fork = agent.thread(str((await mine.fork(to="fork")).scope.thread), account="bob")
+        assert [await sized(each, PNG) for each in (fork, foreign)] == [len(PNG), len(PNG)]  # bob speaks on the fork
+        await agent.attachments.add(PDF, account="ana")
+        assert [await sized(each, PDF) for each in readers] == [len(PDF), len(PDF), None, None]

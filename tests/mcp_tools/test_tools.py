@@ -7,7 +7,16 @@ import pytest
 
 from support.agents import Muse, failure, scripted_agent, shape
 from support.mcp_tools import agent_over, calls_in, listing, npm, over_http, stdio, until
-from worldagent.core.errors import InvalidArgument, NameTaken, ParamsInvalid, ResultInvalid, ToolFailed, UnknownFunction
+from worldagent.core import Scope
+from worldagent.core.errors import (
+    AttachmentMissing,
+    InvalidArgument,
+    NameTaken,
+    ParamsInvalid,
+    ResultInvalid,
+    ToolFailed,
+    UnknownFunction,
+)
 from worldagent.core.events import CallEnded, CallProgress, CallStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
@@ -160,7 +169,13 @@ async def test_images_are_kept_as_attachments(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path)) as agent:
         [block] = await agent.call("t_picture", {})
         assert (block["type"], block["media_type"], block["bytes"]) == ("image", "image/png", 70)
-        assert len((await agent.attachments.open(block["attachment"]["sha256"])).read()) == 70
+        picture = block["attachment"]["sha256"]
+        assert len((await agent.attachments.open(picture)).read()) == 70
+        ana, bob = Scope(workspace="novel", account="ana"), Scope(workspace="novel", account="bob")
+        await agent.thread("a", account="ana").task("use", {"function": "t_picture"})
+        assert len(await agent.attachments.reached_by(ana).read(picture)) == 70
+        with pytest.raises(AttachmentMissing):
+            await agent.attachments.reached_by(bob).read(picture)
 
 
 async def test_progress_arrives_as_events_within_those_of_the_call(tmp_path: Path) -> None:

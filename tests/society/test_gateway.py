@@ -1,6 +1,7 @@
 """Members act on their messages: the gateway starts their turns, and what they do passes the gate (A12, C1 to C10)."""
 
 import asyncio
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Approve, Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, tool
 from worldagent.autonomy import AutonomousRole, Gateway
-from worldagent.core.errors import InvalidArgument, NotAnApprover
+from worldagent.core.errors import AttachmentMissing, InvalidArgument, NotAnApprover
 from worldagent.harness import CallContext
 from worldagent.society import (
     SEND_RULES,
@@ -180,6 +181,47 @@ async def test_what_a_member_had_read_marks_the_turn_that_its_message_starts(tmp
         await agent.society.send("root", "cro", "Go.", marks=("fetch",))
         await all_delivered(agent)
     assert seen == [frozenset({"fetch", "message:root", "message:cro"})]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_message_passes_on_the_files_that_its_sender_reaches_and_names(tmp_path: Path) -> None:
+    menu, secret = (hashlib.sha256(data).hexdigest() for data in (b"The menu.", b"A secret."))
+    read: dict[str, list[str]] = {"cro": [], "coo": [], "root": []}
+
+    @tool(risk="read_only")
+    async def look(ctx: CallContext, sha256: str) -> str:
+        """Look into a file."""
+        try:
+            found = (await agent.attachments.reached_by(ctx.scope).read(sha256)).decode()
+        except AttachmentMissing:
+            found = "-"
+        read[ctx.on_behalf_of].append(found)
+        return found
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "You called" in call.text:
+            return {"result": "Done."} if "task" in call.fields else {"reply": "Done."}
+        told = f"See {menu} and {secret}."
+        looks = [("look", {"sha256": menu}), ("look", {"sha256": secret})]
+        if "You are cro." in call.text:
+            both = [("send_message", {"to": to, "content": told, "reason": "To see."}) for to in ("coo", "root")]
+            return {"result": "", **calls(*looks, *both)}
+        if "task" in call.fields:
+            return {"result": "", **calls(*looks)}
+        sends = [("send_message", {"to": "cro", "content": told})] if "Show it." in call.user else looks
+        return {"reply": "", **calls(*sends)}
+
+    allowed = Policy(rules=(Rule(decision="approve", function="send_message", after=("*",), arguments={"to": "*"}),))
+    given: dict[str, Any] = {"society": config(), "policy": allowed, "tools": [deploy, look]}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        for role_id in ("cro", "coo"):
+            await agent.society.join(able(role_id, "look"))
+        await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
+        await agent.attachments.add(b"A secret.", account="ana")
+        turn = await agent.thread("t", account="charles").converse("Show it.", attachments=[b"The menu."])
+        assert turn.status == "done", turn.pauses
+        await all_delivered(agent)
+    assert read == {"cro": ["The menu.", "-"], "coo": ["The menu.", "-"], "root": ["The menu.", "-"]}
 
 
 @pytest.mark.requirement("A4")

@@ -2,17 +2,22 @@
 
 import asyncio
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from support.agents import answering, calls, to
 from support.homes import PNG
 from support.sidecar_served import Held
-from support.web import BOUND, STREAM, client_of, events_in, say, served, web
+from support.web import BOUND, STREAM, by_header, client_of, events_in, say, served, web
 from worldagent import Storage, Worker, WorldAgent, tool
 from worldagent.core.errors import InvalidArgument
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Policy
+from worldagent.harness.gate import Rule
 from worldagent.hosts.web import Grant, Limits, WebApp
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -180,6 +185,68 @@ async def test_a_file_is_read_on_every_thread_that_has_its_message(tmp_path: Pat
             await fork.converse("And now?")
             await agent.upkeep.remove_account("ana", cancel=True)
             assert (await bob.get(path)).status_code == 200
+
+
+class Named(BaseModel):
+    sha256: str
+
+
+class Content(BaseModel):
+    text: str
+
+
+async def read_file(params: Named, ctx: TaskContext) -> Content:
+    return Content(text=(await ctx.attachments.read(params.sha256)).decode())
+
+
+READS: dict[str, Any] = {
+    "shapes": [Shape("read_file", Named, Content, read_file, description="reads a file")],
+    "policy": Policy(rules=(Rule(decision="approve", function="*"),)),
+}
+
+
+@pytest.mark.on_every_database
+async def test_a_hash_in_params_is_read_only_if_the_account_of_the_turn_reaches_the_file(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        found = re.search("[0-9a-f]{64}", call.fields.get("message", ""))
+        if found is None or "hat is red" in call.text or "attachment_missing" in call.text:
+            return {"reply": "It is red." if "hat is red" in call.text else "It is gone."}
+        return {"reply": "", "calls": [{"tool": "read_file", "arguments": {"sha256": found[0]}}]}
+
+    async with web(tmp_path, ScriptedLM(reply), agent=READS) as ana, client_of(str(ana.base_url), "bob") as bob:
+        stored = (await ana.post("/attachments", content=b"The hat is red.")).json()["attachment"]["sha256"]
+
+        async def read(client: Any, sha256: str = stored, thread: str = "main") -> Any:
+            asked = {"shape": "read_file", "params": {"sha256": sha256}}
+            answer = (await client.post(f"/threads/{thread}/tasks", json=asked)).json()
+            return answer["error"]["problem"] if "error" in answer else answer["turn"]["result"]["text"]
+
+        async def called(client: Any) -> str:
+            return str((await say(client, f"Read {stored}."))[-1]["turn"]["text"])
+
+        missing = (await read(bob, "0" * 64)).replace("0" * 64, stored)
+        assert [await read(ana), await called(ana)] == ["The hat is red.", "It is red."]
+        assert [await read(bob), await called(bob)] == [missing, "It is gone."]
+        assert "is gone, or is not what was stored" in missing
+        assert (await bob.post("/attachments", content=b"The hat is red.")).status_code == 200
+        assert [await read(bob), await called(bob)] == ["The hat is red.", "It is red."]
+
+
+async def test_callers_without_an_account_reach_files_by_their_threads(tmp_path: Path) -> None:
+    def threads_of(request: Any) -> Grant:
+        return Grant(("novel",), (), (f"{by_header(request)}-*",))
+
+    async with (
+        web(tmp_path, answering(), agent=READS, login=threads_of) as ana,
+        client_of(str(ana.base_url), "bob") as bob,
+    ):
+        stored = (await ana.post("/attachments", content=b"The hat is red.")).json()["attachment"]["sha256"]
+        asked = {"shape": "read_file", "params": {"sha256": stored}}
+        assert (await ana.post("/threads/ana-1/tasks", json=asked)).json()["turn"]["result"][
+            "text"
+        ] == "The hat is red."
+        refused = await bob.post("/threads/bob-1/tasks", json=asked)
+        assert [refused.status_code, refused.json()["error"]["code"]] == [404, "attachment_missing"]
 
 
 async def test_a_fork_gets_the_prefix_of_its_account(tmp_path: Path) -> None:
