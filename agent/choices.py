@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import iscoroutinefunction, isroutine
 from os import PathLike
 from pathlib import Path
@@ -405,7 +406,10 @@ def open_usage(settings: Settings, stores: Stores, workspace: str) -> Usage:
         depth=settings.turn_depth,
         chosen=None if "turn_calls" in settings.model_fields_set else DEFAULT_CHOSEN_CALLS,
         at_once=settings.turn_concurrency,
-        stored={"account": stored_of(settings.account_limits), "workspace": stored_of(settings.workspace_limits)},
+        stored={
+            "account": stored_of(settings.account_limits, account=True),
+            "workspace": stored_of(settings.workspace_limits, account=False),
+        },
     )
 
     async def count(account: str, size: int) -> None:
@@ -414,6 +418,8 @@ def open_usage(settings: Settings, stores: Stores, workspace: str) -> Usage:
     stores.attachments.workspace = workspace
     if usage.limits_stored:
         stores.attachments.count = count
+    stores.entries.check = partial(usage.check_kept, "entries")
+    stores.schedules.check = partial(usage.check_kept, "schedules")
     return usage
 
 

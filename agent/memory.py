@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from ..core import Embedder, check_id
+from ..core import Embedder, Scope, check_id
 from ..core.errors import CallRefused, InvalidArgument, UnknownEntry
 from ..core.validation import check_integer, is_text, read_model
 from ..harness import CallContext, Function, flow
@@ -190,6 +190,7 @@ class WorkspaceMemory:
 
         Raises:
             InvalidArgument: An argument is invalid; nothing is written.
+            LimitReached: The account, or the workspace, has too many entries or stores too much today.
         """
         draft = Draft(
             text=text,
@@ -203,8 +204,17 @@ class WorkspaceMemory:
             untrusted=("host",) if untrusted else (),
             key=key,
         )
+        await self._count([draft])
         [entry] = await self._source.add(self._workspace, [draft])
         return entry
+
+    async def _count(self, drafts: Sequence[Draft]) -> None:
+        """Count what an account adds for its limit of bytes a day."""
+        if self._parts is None:
+            return
+        for account in {draft.account for draft in drafts}:
+            size = sum(len(draft.text.encode()) for draft in drafts if draft.account == account)
+            await self._parts.usage.store(Scope(workspace=self._workspace, account=account), size=size)
 
     async def get(self, entry_id: str, *, account: str | None = None) -> Entry | None:
         """Return one entry, or None if there is none that this account sees."""
@@ -381,6 +391,7 @@ class WorkspaceMemory:
             some = drafts[start : start + 500]
             here = await self._here(some)
             new = [draft for entry_id, draft in some if (entry_id, draft.account) not in here]
+            await self._count(new)
             await self._source.add(self._workspace, new)
         return len(drafts)
 

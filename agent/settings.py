@@ -194,8 +194,9 @@ class Settings(BaseSettings):
     turn_depth: int = Field(default=DEFAULT_DEPTH, ge=1, le=20, description="how deep the calls of one turn may nest")
     account_limits: dict[str, float] = Field(
         default={},
-        description="calls, tokens and cost of each account in a day (UTC), bytes of the messages and attachments that "
-        "it sends, and threads that it begins, as a table or JSON",
+        description="calls, tokens and cost of each account in a day (UTC), bytes of the messages, attachments, "
+        "schedules and entries that it sends, and threads that it begins; schedules (100) and memory entries "
+        "(10,000) at a time, as a table or JSON",
     )
     workspace_limits: dict[str, float] = Field(default={}, description="the same for each workspace")
     unattended: Literal["refuse", "pause"] = Field(
@@ -379,11 +380,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings, file
 
 
-_STORED: Final = ("bytes", "threads")
+_STORED: Final = ("bytes", "threads", "schedules", "entries")
+_ACCOUNT_KEEPS: Final[Mapping[str, float]] = {"schedules": 100, "entries": 10_000}
 
 
 def limits_of(given: Mapping[str, float]) -> Limits:
-    """Convert a mapping with the keys calls, tokens, cost, bytes and threads to `Limits`, without the last two.
+    """Convert a mapping with the keys calls, tokens and cost, and those of `Stored`, to `Limits`.
 
     Raises:
         FunctionInvalid: A key is unknown or a value is invalid.
@@ -391,7 +393,8 @@ def limits_of(given: Mapping[str, float]) -> Limits:
     unknown = sorted(given.keys() - {"calls", "tokens", "cost", *_STORED})
     if unknown:
         raise FunctionInvalid(
-            f"the limit {unknown[0]!r} is unknown", remedy="give any of calls, tokens, cost, bytes and threads"
+            f"the limit {unknown[0]!r} is unknown",
+            remedy=f"give any of calls, tokens, cost, {', '.join(_STORED)}",
         )
     # TOML and JSON can give an integer as a float.
     found = {n: int(v) if n != "cost" and float(v).is_integer() else v for n, v in given.items()}
@@ -399,8 +402,9 @@ def limits_of(given: Mapping[str, float]) -> Limits:
     return Limits(**found)  # type: ignore[arg-type]  # they are checked there
 
 
-def stored_of(given: Mapping[str, float]) -> Stored:
-    """The bytes and threads of a mapping that `limits_of` has checked."""
+def stored_of(given: Mapping[str, float], *, account: bool) -> Stored:
+    """What a mapping that `limits_of` has checked says about storage; an account can keep only so much by default."""
+    given = {**(_ACCOUNT_KEEPS if account else {}), **given}
     return Stored(**{name: int(given[name]) for name in _STORED if name in given})
 
 

@@ -6,14 +6,16 @@ both fire it, and a process that dies afterwards leaves a row that the next one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 from pydantic import Json
 
-from ..core import canonical_json, utc_text
+from ..core import Scope, canonical_json, utc_text
 from ..core.errors import NameTaken, UnknownSchedule
 from ..storage import Database, Row, Schema, Transaction, read_row
 
@@ -47,6 +49,8 @@ SCHEDULES: Final = Schema(
 
 _ONE: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? AND id=?"
 _ALL: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? ORDER BY id"
+_COUNT: Final = "SELECT COUNT(*) FROM wa_schedule WHERE workspace=?"
+_LIKE: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? AND body LIKE ? ESCAPE '!'"
 _ADD: Final = "INSERT INTO wa_schedule(workspace, id, body, handled) VALUES(?, ?, ?, ?)"
 _CHANGE: Final = "UPDATE wa_schedule SET body=?, handled=? WHERE workspace=? AND id=?"
 _REMOVE: Final = "DELETE FROM wa_schedule WHERE workspace=? AND id=?"
@@ -125,10 +129,14 @@ class ScheduleRows:
 
     Args:
         database: The database.
+
+    Attributes:
+        check: Refuses a new schedule of an account that has too many; it counts those of an account or the workspace.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.check: Callable[[Scope, Callable[[str | None], int]], None] | None = None
 
     async def add(self, workspace: str, schedule: str, body: Mapping[str, Any], at: datetime) -> None:
         """Store a new schedule. Its slots count from now on.
@@ -141,18 +149,30 @@ class ScheduleRows:
 
         Raises:
             NameTaken: The workspace has a schedule with this id.
+            LimitReached: Its account, or the workspace, has too many.
         """
+        scope = Scope(workspace=workspace, account=body.get("account"))
 
         def work(transaction: Transaction) -> bool:
             if transaction.hold(_ONE, (workspace, schedule)):
                 return False
             transaction.execute(_ADD, (workspace, schedule, canonical_json(body), utc_text(at)))
+            if self.check is not None:
+                self.check(scope, partial(self._count, transaction, workspace))
             return True
 
         if not await self._database.transact(work):
             raise NameTaken(
                 f"there is a schedule {schedule!r} already", remedy="give it another id, or remove the other one first"
             )
+
+    def _count(self, transaction: Transaction, workspace: str, account: str | None) -> int:
+        """How many schedules an account has, or with None the workspace and all its accounts."""
+        if account is None:
+            return int(transaction.execute(_COUNT, (workspace,))[0][0])
+        named = re.sub("[!%_]", r"!\g<0>", f'"account":{canonical_json(account)}')
+        there = map(self._schedule, transaction.execute(_LIKE, (workspace, f"%{named}%")))
+        return sum(each.body.get("account") == account for each in there)
 
     async def list(self, workspace: str) -> tuple[StoredSchedule, ...]:
         """All schedules of a workspace, by id.

@@ -19,7 +19,7 @@ from ..agent import Thread, Trigger, TurnStream, WorldAgent
 from ..agent.runtime.stale import Stale, end_stale, find_stale
 from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..agent.threads import ThreadState
-from ..core import digest
+from ..core import Scope, canonical_json, digest
 from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
 from ..core.validation import check_integer
 from ..memory import thread_key
@@ -82,6 +82,7 @@ class Schedules:
             ScheduleInvalid: It is not a `Schedule`, belongs to another workspace, has no slot left, or names a target
                 that is unknown here.
             UnknownShape, ParamsInvalid, InvalidArgument: What it starts does not exist, or its input is invalid.
+            LimitReached: Its account, or the workspace, has too many or stores too much today.
         """
         if not isinstance(schedule, Schedule):
             raise ScheduleInvalid(
@@ -98,7 +99,10 @@ class Schedules:
             raise ScheduleInvalid(f"the schedule {schedule.id!r} never fires from now on", remedy="give a later time")
         self._check(schedule)
         await self._check_thread(schedule)
-        await self._rows.add(schedule.workspace, schedule.id, schedule.to_json(), now)
+        body = schedule.to_json()
+        scope = Scope(workspace=schedule.workspace, account=schedule.account)
+        await self._agent.parts.usage.store(scope, size=len(canonical_json(body).encode()))
+        await self._rows.add(schedule.workspace, schedule.id, body, now)
         self._changed.set()
 
     async def list(self) -> tuple[Schedule, ...]:

@@ -378,7 +378,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 known=engine.services.signatures,
             )
             use = await parts.usage.open(turn_id, scope)
-            await _count_stored(parts, work, lease)
+            await _count_stored(parts, work, lease, 0 if start is None else len(start.branches) - 1)
             await parts.starts.enter(turn_id)
         del call
         if abandoned is not None:
@@ -455,8 +455,10 @@ async def _abandon(parts: RunnerParts, record: TurnRecord, lease: Lease) -> None
     await parts.stores.journal.withdraw(record.id)
 
 
-async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease) -> None:
+async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease, kept: int) -> None:
     """Count what the turn stores for the limits of its account and its workspace.
+
+    `kept` is how many other threads keep messages from before an edit. A fork has counted when it was made.
 
     Raises:
         LimitReached: It is more than they can store today.
@@ -465,8 +467,9 @@ async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease) -> None
         return
     size = len(canonical_json(work.request.body).encode("utf-8", "surrogatepass"))
     size += sum(len(item.data) for item in work.loaded if item.data is not None)
-    new = await parts.stores.turns.latest(work.request.thread_key, lease=lease) is None
-    await parts.usage.store(work.request.scope, size=size, thread=new)
+    key = work.request.thread_key
+    there = await parts.stores.turns.latest(key, lease=lease) is not None or await parts.stores.branches.taken(key)
+    await parts.usage.store(work.request.scope, size=size, threads=kept + (not there))
 
 
 async def _load(parts: RunnerParts, work: NewTurn) -> None:

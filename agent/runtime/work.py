@@ -255,7 +255,7 @@ class RunnerParts:
     @property
     def branching(self) -> Branching:
         """Creates branches of threads."""
-        return Branching(self.stores)
+        return Branching(self.stores, self.usage)
 
 
 @dataclass(frozen=True, slots=True)

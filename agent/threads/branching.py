@@ -17,6 +17,7 @@ from ...core import Scope, check_id
 from ...core.errors import InvalidArgument, NameTaken, ThreadBusy
 from ...core.events import TurnKind
 from ...graphs import SKILL, Composed, TurnRequest
+from ...harness.limits import Usage
 from ...memory import Message, thread_key
 from ...memory.branches import Branch, Branches
 from ...storage import Lease, Transaction
@@ -36,9 +37,11 @@ class Branching:
 
     Attributes:
         stores: The stores of the database.
+        usage: Counts forks among the threads that an account begins; None counts nothing.
     """
 
     stores: Stores
+    usage: Usage | None = None
 
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
         """Create a thread that continues from a message of another one.
@@ -55,11 +58,14 @@ class Branching:
             UnknownMessage: The thread has no message `at`.
             InvalidArgument: The thread has no message, or `to` is not a valid id.
             NameTaken, ThreadBusy: The thread `to` exists, or another call is creating it.
+            LimitReached: The account, or the workspace, begins too many threads today.
         """
         head = (await self.find(scope, at)).id
         async with AsyncExitStack() as held:
             new, lease = await self.claim(held, scope, to, "to")
             branch = self.stores.branches.branch(thread_key(new), head, origin=thread_key(scope))
+            if self.usage is not None:
+                await self.usage.store(scope, size=0, threads=1)
             await self.stores.branches.add(branch, lease=lease)
         return new
 

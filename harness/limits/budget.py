@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeVar
 
 from anyio.lowlevel import RunVar
@@ -236,19 +236,22 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What an account or a workspace can store in a day; None sets no limit.
+    """What an account or a workspace can store; None sets no limit.
 
     Attributes:
-        bytes: Bytes of the messages that begin turns, and of attachments.
-        threads: Threads that are begun.
+        bytes: Bytes a day of the messages that begin turns, and of attachments, schedules and memory entries.
+        threads: Threads a day that are begun, forks included.
+        schedules: Schedules at a time.
+        entries: Memory entries at a time.
     """
 
     bytes: int | None = None
     threads: int | None = None
+    schedules: int | None = None
+    entries: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("bytes", "threads"):
-            given: object = getattr(self, name)
+        for name, given in asdict(self).items():
             if given is not None and not (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
                 raise FunctionInvalid(
                     f"the limit `{name}` must be an integer of 0 or more, got {given!r}",

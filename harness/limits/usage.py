@@ -12,13 +12,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from pydantic import ConfigDict, Field
 
 from ...core import Clock, ModelUsage, Scope
 from ...core.errors import HostError, LimitReached
+from ...core.scope import MEMBER_ACCOUNT
 from ...storage import Database, Row, Schema, Transaction, read_row
 from .budget import (
     DEFAULT_CHOSEN_CALLS,
@@ -70,6 +71,7 @@ USAGE: Final = Schema(
         ),
     ),
 )
+KeptKind = Literal["schedules", "entries"]
 _FLUSH_CALLS: Final = 100  # calls without a turn that are collected for one write
 _ALL = ""  # the account of rows for a workspace, and the path of rows for a turn
 _MODELS = "models"  # the path of the row for calls that models chose; other paths begin with the id of the turn
@@ -262,7 +264,7 @@ class Usage:
         depth: How deep the calls of one turn can nest.
         chosen: How many calls models can choose in one turn; None sets no limit other than `turn`.
         at_once: How many model calls, and leaves that models chose, can run concurrently in one turn.
-        stored: What each account, and each workspace, can store in a day.
+        stored: What each account, and each workspace, can store.
     """
 
     def __init__(
@@ -344,25 +346,28 @@ class Usage:
         await self.flush()
         return await self._database.read(lambda tx: self._used(tx, workspace, account or _ALL))
 
-    async def store(self, scope: Scope, *, size: int, thread: bool = False) -> None:
-        """Count what an account is about to store today, or refuse it.
+    async def store(self, scope: Scope, *, size: int, threads: int = 0) -> None:
+        """Count what an account is about to store today, or refuse it. Without limits nothing is counted.
 
         Args:
             scope: The workspace and the account.
             size: How many bytes.
-            thread: Whether it begins a thread.
+            threads: How many threads it begins.
 
         Raises:
             LimitReached: It is more than the account or the workspace can store in a day. Nothing is counted.
         """
+        if not self.limits_stored:
+            return
         whose = {"account": scope.account, "workspace": scope.workspace}
         limits = [(kind, name, self._stored[kind]) for kind, name in whose.items() if name is not None]
 
         def work(transaction: Transaction) -> None:
             for kind, name, limit in limits:  # accounts first, as in `_add`
                 key = (self.today(), scope.workspace, name if kind == "account" else _ALL)
-                [(total, threads)] = transaction.execute(_STORE, (*key, size, int(thread)))
-                for unit, most, used in (("bytes", limit.bytes, total), ("threads", limit.threads, threads * thread)):
+                [(total, begun)] = transaction.execute(_STORE, (*key, size, threads))
+                begun = begun if threads else 0
+                for unit, most, used in (("bytes", limit.bytes, total), ("threads", limit.threads, begun)):
                     if most is not None and used > most:
                         raise LimitReached(
                             f"the {kind} {name!r} reached its limit of {most} {unit} a day",
@@ -373,8 +378,28 @@ class Usage:
 
     @property
     def limits_stored(self) -> bool:
-        """Whether what is stored has a limit."""
-        return any(each != Stored() for each in self._stored.values())
+        """Whether what is stored in a day has a limit."""
+        return any((each.bytes, each.threads) != (None, None) for each in self._stored.values())
+
+    def check_kept(self, kind: KeptKind, scope: Scope, count: Callable[[str | None], int]) -> None:
+        """Refuse what was just written, in its transaction, if there are too many now. Members have no such limit.
+
+        Args:
+            kind: What was written.
+            scope: The workspace and the account.
+            count: Counts those of an account, or with None those of the workspace.
+
+        Raises:
+            LimitReached: The account or the workspace has more than it can.
+        """
+        account = None if (scope.account or "").startswith(MEMBER_ACCOUNT) else scope.account
+        for whose, name, counted in (("account", account, account), ("workspace", scope.workspace, None)):
+            most: int | None = getattr(self._stored[whose], kind)
+            if name is not None and most is not None and count(counted) > most:
+                raise LimitReached(
+                    f"the {whose} {name!r} reached its limit of {most} {kind}",
+                    remedy=f"remove some, or raise `{kind}` in the setting {whose}_limits",
+                )
 
     async def add_later(self, scope: Scope, spent: Spent) -> None:
         """Collect the usage of a call without a turn, which is too little for its own write."""

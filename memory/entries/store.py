@@ -6,9 +6,10 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import Json
@@ -94,6 +95,7 @@ _LIST: Final = f"""SELECT {_COLUMNS} FROM wa_entry WHERE workspace=? AND owner I
 # Deletions go by places, as `post` does, so that two writers do not wait for each other.
 _OF_THREAD: Final = "SELECT key, source FROM wa_entry WHERE thread=? ORDER BY workspace, owner, level, key"
 _EXPIRED: Final = "SELECT workspace, owner, level, key FROM wa_entry WHERE expires <= ? ORDER BY expires LIMIT ?"
+_COUNT: Final = "SELECT COUNT(*) FROM wa_entry WHERE workspace=?"
 _OF_ACCOUNT: Final = "SELECT key FROM wa_entry WHERE workspace=? AND owner=? ORDER BY level, key LIMIT ?"
 _OVER: Final = "status NOT IN ('running', 'paused', 'stopped')"
 _MARK: Final = "SELECT turn FROM wa_distilled WHERE thread=?"
@@ -203,12 +205,16 @@ class Entries:
         database: The database.
         clock: Source of time.
         vectors: Makes and searches the vectors of entries; without it they are searched by words alone.
+
+    Attributes:
+        check: Refuses new entries of an account that has too many; it counts those of an account, or of the workspace.
     """
 
     def __init__(self, database: Database, clock: Clock | None = None, vectors: Vectors | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
         self._vectors = vectors
+        self.check: Callable[[Scope, Callable[[str | None], int]], None] | None = None
 
     async def with_vectors(self, embedder: Embedder, name: str) -> tuple[Entries, Vectors | None]:
         """The same entries, searched by vectors too, and what makes these; None on a server without pgvector.
@@ -217,7 +223,9 @@ class Entries:
             MissingExtra: The database is a file, and numpy is not installed.
         """
         vectors = await Vectors.open(self._database, embedder, name)
-        return Entries(self._database, self._clock, vectors), vectors
+        found = Entries(self._database, self._clock, vectors)
+        found.check = self.check
+        return found, vectors
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -229,13 +237,18 @@ class Entries:
             drafts: The entries.
 
         Raises:
+            LimitReached: An account, or the workspace, has too many.
             StorageUnavailable: The database cannot be written.
         """
         keys = [_key_of(workspace, draft.account, draft.key) for draft in drafts]
         now = self._clock.now()
 
         def work(transaction: Transaction) -> list[tuple[Any, ...]]:
-            return write(transaction, workspace, list(zip(keys, drafts, strict=True)), now)
+            made = write(transaction, workspace, list(zip(keys, drafts, strict=True)), now)
+            if self.check is not None:
+                for account in {draft.account for draft in drafts}:
+                    self.check(Scope(workspace=workspace, account=account), partial(_count, transaction, workspace))
+            return made
 
         made = tuple(map(self._entry, await self._database.transact(work)))
         await self._embed(workspace, keys)
@@ -617,6 +630,12 @@ def unknown_entry(entry_id: object) -> UnknownEntry:
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _count(transaction: Transaction, workspace: str, account: str | None) -> int:
+    """How many entries an account has, or with None the workspace and all its accounts."""
+    statement, given = (_COUNT, (workspace,)) if account is None else (f"{_COUNT} AND owner=?", (workspace, account))
+    return int(transaction.execute(statement, given)[0][0])
 
 
 def write(

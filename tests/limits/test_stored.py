@@ -7,15 +7,19 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.homes import rows
-from worldagent import Settings, WorldAgent
+from worldagent import Memory, Settings, WorldAgent
 from worldagent.core.errors import LimitReached, SettingsInvalid
+from worldagent.scheduling import Cron, Schedule, Schedules, StartMessage
+from worldagent.society.reading import account_of
 from worldagent.testing import VirtualClock
 
 pytestmark = pytest.mark.requirement("H4")
 
 
-def limited(home: Path, clock: VirtualClock | None = None, **limits: dict[str, float]) -> WorldAgent:
-    return scripted_agent(home, answering(), settings=limits, clock=clock)
+def limited(
+    home: Path, clock: VirtualClock | None = None, memory: Memory | None = None, **limits: dict[str, float]
+) -> WorldAgent:
+    return scripted_agent(home, answering(), settings=limits, clock=clock, memory=memory)
 
 
 @pytest.mark.on_every_database
@@ -61,3 +65,64 @@ async def test_an_account_stores_so_many_bytes_a_day(tmp_path: Path) -> None:
 def test_a_limit_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(SettingsInvalid, match=r"account_limits: the limit `?'?(byte|threads)"):
         Settings(account_limits=wrong)
+
+
+@pytest.mark.on_every_database
+async def test_forks_replays_and_what_edits_keep_are_threads_that_an_account_begins(tmp_path: Path) -> None:
+    async with limited(tmp_path, account_limits={"threads": 5}) as agent:
+        thread = agent.thread("a", account="ana")
+        await thread.converse("Hello.")
+        fork = await thread.fork(to="fork")
+        await fork.converse("It has counted already.")
+        await thread.replay(to="again")
+        await thread.edit("Hello?")  # what it replaces is a thread
+        await thread.fork()
+        for more in (thread.fork(to="f"), thread.replay(to="r"), thread.edit("Hi."), thread.edit("Hi.", keep_as="k")):
+            with pytest.raises(LimitReached, match="the account 'ana' reached its limit of 5 threads a day"):
+                await more
+        assert {each.thread for each in await agent.threads(archived=None)}.isdisjoint({"f", "r", "k"})
+        await thread.converse("It goes on.")
+
+
+def schedule(name: str, account: str | None = "ana", text: str = "Hi.") -> Schedule:
+    when, starts = Cron("0 0 * * *"), StartMessage(text)
+    return Schedule(id=name, when=when, starts=starts, workspace="novel", account=account)
+
+
+@pytest.mark.on_every_database
+async def test_schedules_and_memory_entries_count_as_bytes_and_have_a_number(tmp_path: Path) -> None:
+    limits = {"bytes": 3000.0, "schedules": 2, "entries": 2}
+    async with limited(tmp_path, account_limits=limits, memory=Memory()) as agent:
+        schedules, reached = Schedules(agent), "the account 'ana' reached its limit of"
+        for name in ("a", "b"):
+            await schedules.add(schedule(name))
+            await agent.memory.add(f"A hat {name}.", account="ana", key=name)
+        with pytest.raises(LimitReached, match=f"{reached} 2 schedules"):
+            await schedules.add(schedule("c"))
+        with pytest.raises(LimitReached, match=f"{reached} 2 entries"):
+            await agent.memory.add("A hat.", account="ana")
+        await agent.memory.add("Not written again.", account="ana", key="a")
+        with pytest.raises(LimitReached, match=f"{reached} 2 entries"):
+            await agent.memory.import_lines([{"text": "One."}, {"text": "Two."}], account="ana")
+        assert [len(await schedules.list()), len([each async for each in agent.memory.export(account="ana")])] == [2, 2]
+        await schedules.remove("a")
+        await schedules.add(schedule("c"))
+        await schedules.add(schedule("like", "an_", text='"account":"ana"'))
+        for number in range(3):  # neither what has no account nor what members remember
+            await schedules.add(schedule(f"s{number}", None))
+            await agent.memory.add(f"Hat {number}.")
+            await agent.memory.add(f"Hat {number}.", account=account_of("novel", "cro"))
+        with pytest.raises(LimitReached, match=f"{reached} 3000 bytes a day"):
+            await agent.memory.add("x" * 4000, account="ana")
+        with pytest.raises(LimitReached, match=f"{reached} 3000 bytes a day"):
+            await schedules.add(schedule("long", text="x" * 4000))
+
+
+async def test_without_settings_an_account_keeps_100_schedules_and_10000_entries(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering(), memory=Memory()) as agent:
+        for number in range(100):
+            await Schedules(agent).add(schedule(f"s{number}"))
+        with pytest.raises(LimitReached, match="100 schedules; remove some, or raise `schedules`"):
+            await Schedules(agent).add(schedule("more"))
+        with pytest.raises(LimitReached, match="10000 entries"):
+            await agent.memory.import_lines(({"text": f"Hat {number}."} for number in range(10_001)), account="ana")
