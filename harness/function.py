@@ -148,7 +148,8 @@ class Function:
         title: Its name for people, such as "Look up a price"; empty is none.
         kind: A `leaf` can have effects and calls nothing; a `flow` calls others and has no effects itself (D8).
             A `worker` or `shape` is dispatched as a task.
-        idempotent: Whether running the body twice does the same as running it once.
+        idempotent: Whether running the body twice does the same as running it once. An interrupted call then runs
+            again, as does that of a `read_only` leaf; about any other a person is asked (T5).
         approval: Whether each call requires a person's approval, even if the policy approves it.
         risk: What it does to the world, one class or several (H9). Without a risk it counts as `write` and
             `network`.

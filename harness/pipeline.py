@@ -39,7 +39,7 @@ from ..core.validation import (
 )
 from .approval import require_approval
 from .context import CallContext
-from .function import Function
+from .function import READ_ONLY, Function
 from .gate import is_like
 from .guard import guarded
 from .inside import Inside, without_exit
@@ -312,7 +312,7 @@ async def _prepared(call: Call) -> Prepared:
         kind="flow" if function.kind == "flow" else "leaf",
         input=given,
         text=text,
-        once=function.kind == "leaf" and not function.idempotent,
+        once=function.kind == "leaf" and not function.idempotent and function.risk != READ_ONLY,
         version=function.declared,
         result_schema=lambda: function.output_schema,
         check=changed_json,

@@ -21,6 +21,7 @@ from ...core.errors import (
 )
 from ...core.events import Risk
 from ...harness import Function
+from ...harness.function import READ_ONLY
 from ...harness.schema import params_of, result_of
 from ..hosts import Failure, Failures
 from .server import McpServer, ToolAnswer, ToolSpec, name_of
@@ -201,14 +202,24 @@ def function_of(
         result_of(name, CONTENT if spec.result is None else spec.result),
         _description(spec),
         kind,
-        idempotent=kind == "flow" or (server.trust_annotations and spec.annotations.get("idempotentHint") is True),
-        risk=server.risk_of(spec.name) or (_declared_risk(spec.annotations) if server.trust_annotations else _UNKNOWN),
+        idempotent=kind == "flow" or can_repeat(spec, server),
+        risk=_risk(spec, server),
         untrusted=True,
         approval=server.approval,
         offered=server.offered,
         context=kind == "leaf",
         title=" ".join(spec.title.split())[:_TITLE],
     )
+
+
+def can_repeat(spec: ToolSpec, server: McpServer) -> bool:
+    """Whether a call that was interrupted can run again: it only reads, or a trusted hint says so."""
+    hinted = server.trust_annotations and spec.annotations.get("idempotentHint") is True
+    return hinted or _risk(spec, server) == READ_ONLY
+
+
+def _risk(spec: ToolSpec, server: McpServer) -> tuple[Risk, ...]:
+    return server.risk_of(spec.name) or (_declared_risk(spec.annotations) if server.trust_annotations else _UNKNOWN)
 
 
 def resource_function(server: McpServer, *, name: str, prefix: str, body: Any) -> Function:
@@ -246,7 +257,7 @@ def _declared_risk(hints: Mapping[str, Any]) -> tuple[Risk, ...]:
     if not hints.keys() & {"readOnlyHint", "destructiveHint", "openWorldHint"}:
         return _UNKNOWN
     if hints.get("readOnlyHint") is True:
-        return ("read_only",)
+        return READ_ONLY
     found: list[Risk] = ["write"]
     if hints.get("openWorldHint") is not False:
         found.append("network")

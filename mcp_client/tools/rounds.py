@@ -20,7 +20,7 @@ from ...harness import CallContext
 from ...harness.context import Question, ask_person
 from ...harness.journal import Ask, Step
 from ...harness.schema import result_of
-from .results import made_by
+from .results import can_repeat, made_by
 from .server import Asked, CallTool, ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ class Rounds:
                 return {_ASKS: [asdict(asked) for asked in outcome.asks], "state": outcome.state}
             return await self._source.given(spec, outcome, ctx)
 
-        step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True)
+        once = not can_repeat(spec, self._source.server)
+        step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=once)
         return await frame.do(step)
 
     async def _work(self, request: CallTool, answered: Sequence[_Answered], path: str) -> ToolAnswer | Asked:

@@ -21,13 +21,14 @@ from support.agents import scripted_agent
 from support.agents import calls, to, told
 from worldagent.core.errors import LimitReached
 from worldagent.core.pauses import Approve, RunAgain
-from worldagent.harness import Worker, tool
+from worldagent.harness import Policy, Worker, tool
+from worldagent.harness.gate import Rule
 from worldagent.harness.limits import Limits
 from worldagent.testing import ScriptedLM
 
-home, part, kill = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+home, part, kill, risk = Path(sys.argv[1]), *sys.argv[2:]
 
-@tool(risk="read_only")
+@tool(risk=risk)
 async def look(what: str) -> str:
     with (home / "done").open("a") as log:
         log.write(what + "\\n")
@@ -52,6 +53,7 @@ async def main():
     worker = Worker("scout", "You look.", "looks", tools=("look", "pay"), limits=Limits(calls=5, tokens=10**6))
     agent = scripted_agent(
         home, ScriptedLM(reply), workers=[worker], tools=[look, pay],
+        policy=Policy(rules=(Rule(decision="approve", function="look"),)),
         settings={"turn_tokens": 10**6, "account_limits": {"calls": 10**6}},
     )
     async with agent:
@@ -66,15 +68,15 @@ asyncio.run(main())
 """
 
 
-async def run(home: Path, part: str, kill: str = "") -> dict[str, Any]:
+async def run(home: Path, part: str, risk: str) -> dict[str, Any]:
     home.mkdir(exist_ok=True)
-    found: dict[str, Any] = json.loads(await run_script(SCRIPT, home, part, kill, limit=BOUND))
+    found: dict[str, Any] = json.loads(await run_script(SCRIPT, home, part, "", risk, limit=BOUND))
     return found
 
 
-async def killed(home: Path, part: str, kill: str) -> None:
+async def killed(home: Path, part: str, kill: str, risk: str) -> None:
     home.mkdir(exist_ok=True)
-    process = await start_script(SCRIPT, home, part, kill)
+    process = await start_script(SCRIPT, home, part, kill, risk)
     await asyncio.wait_for(process.communicate(), BOUND)
     assert process.returncode == -signal.SIGKILL
 
@@ -84,19 +86,29 @@ def done(home: Path) -> list[str]:
 
 
 @pytest.mark.requirement("H4", "T5")
-async def test_killed_turn_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_engine: str) -> None:
+@pytest.mark.parametrize("risk", ["write", "read_only"])
+async def test_killed_turn_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_engine: str, risk: str
+) -> None:
     home = tmp_path / "home"
-    await killed(home, "begin", "2")
-    assert (await run(home, "resume"))["status"] == "paused"  # was it done or not
-    assert (await run(home, "resume"))["status"] == "paused"  # for leave
-    seen = await run(home, "resume")
+    await killed(home, "begin", "2", risk)
+    if risk == "write":
+        assert (await run(home, "resume", risk))["status"] == "paused"  # was it done or not
+    assert (await run(home, "resume", risk))["status"] == "paused"  # for leave
+    seen = await run(home, "resume", risk)
     assert seen["status"] == "done"
-    assert done(home) == ["0", "1", "2", "2", "4"]
+    if risk == "write":
+        assert done(home) == ["0", "1", "2", "2", "4"]
+    else:  # nobody was asked; those of the last second before the kill run again as well
+        assert done(home) in [["0", "1", *again, "2", "4"] for again in (["2"], ["2", "1"], ["2", "0", "1"])]
     if database_engine == "postgres":
         from support.postgres import new_database
 
         monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
     whole = tmp_path / "whole"
-    await run(whole, "begin")
-    assert seen == await run(whole, "resume")
+    await run(whole, "begin", risk)
+    counted = await run(whole, "resume", risk)
+    if risk == "read_only":
+        assert seen.pop("tokens") >= counted.pop("tokens")  # model calls of that second were made again, and paid again
+    assert seen == counted
     assert seen["calls"] == 6  # the worker and its five

@@ -1,6 +1,7 @@
 """Calls that end their turn: servers that ask a person, and calls of which nothing is known, also after a kill."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -172,23 +173,28 @@ async def test_function_with_an_effect_before_its_call_to_a_lost_server_is_asked
 
 
 CHILD = """
-import asyncio, sys
+import asyncio, json, sys
 from pathlib import Path
 from support.mcp_tools import agent_over, stdio
 
-async def main(home, elicitation):
-    async with agent_over(home, stdio(home, elicitation=elicitation)) as agent:
-        await agent.thread("a").task("use", {"function": "t_hang"})
+async def main(home, server, call):
+    async with agent_over(home, stdio(home, **server)) as agent:
+        await agent.thread("a").task("use", call)
 
-asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "True"))
+asyncio.run(main(Path(sys.argv[1]), *map(json.loads, sys.argv[2:])))
 """
+
+
+async def killed_in_a_call(home: Path, call: Any, **server: Any) -> None:
+    """Kill a process while the server works on its call."""
+    async with ending(await start_script(CHILD, home, json.dumps(server), json.dumps(call))):
+        await until(lambda: calls_in(home))
 
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("elicitation", [False, True])
 async def test_call_that_ran_when_the_process_was_killed_is_asked_about(tmp_path: Path, elicitation: bool) -> None:
-    async with ending(await start_script(CHILD, tmp_path, str(elicitation))):
-        await until(lambda: calls_in(tmp_path))
+    await killed_in_a_call(tmp_path, {"function": "t_hang"}, elicitation=elicitation)
     async with agent_over(tmp_path, stdio(tmp_path, elicitation=elicitation)) as agent:
         thread = agent.thread("a")
         turn = await thread.resume()
@@ -200,3 +206,25 @@ async def test_call_that_ran_when_the_process_was_killed_is_asked_about(tmp_path
         else:
             assert isinstance(await failure(thread.resume({pause.id: NotHappened()})), EffectLost)
     assert [call["tool"] for call in calls_in(tmp_path)] == ["hang"]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("elicitation", [False, True])
+@pytest.mark.parametrize(
+    ("function", "trust"),
+    [
+        ("echo", {"trust_annotations": True}),
+        ("echo", {"risk": {"echo": "read_only"}}),
+        ("renew", {"trust_annotations": True}),
+    ],
+    ids=["hint that it reads", "risk of the host", "hint that it can be repeated"],
+)
+async def test_call_that_can_be_repeated_runs_again_after_a_kill(
+    tmp_path: Path, function: str, trust: dict[str, Any], elicitation: bool
+) -> None:
+    server = {"broken": "hangs once", "elicitation": elicitation, **trust}
+    await killed_in_a_call(tmp_path, {**ECHO, "function": f"t_{function}"}, **server)
+    async with agent_over(tmp_path, stdio(tmp_path, **server)) as agent:
+        turn = await agent.thread("a").resume()
+    assert (turn.status, turn.pauses, turn.result.value) == ("done", (), "hello")
+    assert [call["tool"] for call in calls_in(tmp_path)] == [function, function]

@@ -17,6 +17,7 @@ from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Pause
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, Worker, tool
+from worldagent.harness.gate import Rule
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 CRITIC = Worker("critic", "You judge what you are given.", "judges texts")
@@ -31,6 +32,11 @@ def scripted_agent(home: Path, lm: Any, *, settings: Mapping[str, Any] | None = 
 async def open_pauses(thread: Thread) -> list[Pause]:
     """The pauses of a thread that have no answer yet."""
     return [pause for pause in await thread.pauses() if not pause.answered]
+
+
+def approving(*functions: str, **more: Any) -> Rule:
+    """A rule that approves all calls of these functions, however many, and also if the clock jumps."""
+    return Rule(decision="approve", function=functions, times=1000, seconds=1e9, **more)
 
 
 def answering(text: str = "Fine.") -> ScriptedLM:

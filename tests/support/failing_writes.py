@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from support import kill_turn
-from support.agents import open_pauses
+from support.agents import approving, open_pauses
 from support.databases import Engine, made, removed, storage_of
 from support.homes import said
 from support.kill_points import (
@@ -38,7 +38,7 @@ from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume, StorageUnavailable
 from worldagent.core.pauses import Happened, Pause, RunAgain
-from worldagent.harness import tool
+from worldagent.harness import Policy, tool
 from worldagent.storage import Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -60,7 +60,8 @@ def _edited_agent(home: Path) -> WorldAgent:
     return WorldAgent(
         "novel",
         lm=ScriptedLM(answer, form="native"),
-        tools=[tool(risk="read_only")(order)],
+        tools=[tool(risk="write")(order)],
+        policy=Policy(rules=(approving("order"),)),
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),
     )

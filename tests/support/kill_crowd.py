@@ -79,7 +79,7 @@ class Crowd:
             add(self._effects, who)
             return who
 
-        return [tool(idempotent=True, risk="read_only")(gate), tool(risk="read_only")(spend)]
+        return [tool(idempotent=True, risk="read_only")(gate), tool(risk="write")(spend)]
 
     @property
     def shape(self) -> Shape[Any, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from support.agents import calls, open_pauses
+from support.agents import approving, calls, open_pauses
 from support.brokers import NatsServer, nats_server
 from support.databases import Engine, made, removed, rows_of, storage_of
 from support.processes import add, be_program, forked, lines, started
@@ -44,7 +44,7 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
 
 
 def _agent(home: Path, url: str) -> WorldAgent:
-    @tool(risk="read_only")
+    @tool(risk="write")
     async def note(what: str) -> str:
         add(home / _EFFECTS, what)
         return what
@@ -53,7 +53,7 @@ def _agent(home: Path, url: str) -> WorldAgent:
         "novel",
         lm=ScriptedLM(_reply),
         society=WorkspaceConfig(id="novel", owner="charles"),
-        policy=Policy(rules=SEND_RULES),
+        policy=Policy(rules=(*SEND_RULES, approving("note", after="*", arguments={"what": "*"}))),
         tools=[note],
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False, nats_url=url),

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from support.agents import open_pauses
+from support.agents import approving, open_pauses
 from support.databases import Engine, made, removed, storage_of
 from support.processes import be_program, forked_result, lines, started
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume
 from worldagent.core.pauses import Happened, RunAgain
-from worldagent.harness import Function, tool
+from worldagent.harness import Function, Policy, tool
 from worldagent.memory import Message
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -67,7 +67,7 @@ class Effects:
                 self.add(what)
             return what
 
-        return [tool(risk="read_only")(put), tool(idempotent=True, risk="read_only")(note)]
+        return [tool(risk="write")(put), tool(idempotent=True, risk="write")(note)]
 
 
 def names(turn: str) -> list[str]:
@@ -88,6 +88,7 @@ def agent_of(home: Path, effects: Effects) -> WorldAgent:
         "novel",
         lm=ScriptedLM(answer, form="native"),
         tools=effects.functions,
+        policy=Policy(rules=(approving("put", "note"),)),
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),
     )

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from support.agents import calls, open_pauses
+from support.agents import approving, calls, open_pauses
 from support.databases import Engine, copied, made, removed, rows_of, storage_of
 from support.kill_points import AFTER, WITHIN, Killer, Passed, Point, armed, points_of, some
 from support.processes import add, be_program, forked_result, lines, started
 from support.role_specs import spec_of
 from support.society_tables import problems_of
-from worldagent import Policy, Rule, Settings, WorldAgent, tool
+from worldagent import Policy, Settings, WorldAgent, tool
 from worldagent.agent import Thread
 from worldagent.autonomy import AgentMemory, Gateway
 from worldagent.core.pauses import Approve, Happened, RunAgain
@@ -140,7 +140,7 @@ def workspace() -> WorkspaceConfig:
 
 
 def agent_of(home: Path) -> WorldAgent:
-    @tool(risk="read_only")
+    @tool(risk="write")
     async def note(what: str) -> str:
         add(home / _EFFECTS, what)
         return what
@@ -159,7 +159,13 @@ def agent_of(home: Path) -> WorldAgent:
         "novel",
         lm=ScriptedLM(_reply),
         society=workspace(),
-        policy=Policy(rules=(*SEND_RULES, Rule(decision="approve", function=("spawn_agent", "qualify")))),
+        policy=Policy(
+            rules=(
+                *SEND_RULES,
+                approving("note", after="*", arguments={"what": "*"}),  # in turns that have read a message
+                approving("spawn_agent", "note", "qualify"),
+            )
+        ),
         tools=[note, qualify, pay],
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),

@@ -14,7 +14,7 @@ from typing import Any, Final
 import dspy
 from pydantic import BaseModel
 
-from support.agents import Said, open_pauses
+from support.agents import Said, approving, open_pauses
 from support.databases import contents_of, rows_of, storage_of
 from support.kill_points import AFTER, BEFORE, IN, Killer, prepare
 from support.processes import add, lines
@@ -23,7 +23,7 @@ from worldagent.agent import Thread
 from worldagent.core.errors import EffectLost, NothingToResume, StorageUnavailable, ToolFailed
 from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import CallContext, Function, Worker, flow, tool
+from worldagent.harness import CallContext, Function, Policy, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
@@ -91,9 +91,8 @@ def functions(home: Path, killer: Killer) -> list[Function]:
     async def deeper(ctx: CallContext) -> str:
         return str(await ctx.call("put", {"what": "deep"}))
 
-    # What is not `read_only` would be asked for, and that is not what is counted here.
-    safe = [tool(risk="read_only")(leaf) for leaf in (put, broken)]
-    return [*safe, tool(approval=True)(pay), tool(idempotent=True, risk="read_only")(note), flow(nested), flow(deeper)]
+    writes = [tool(risk="write")(leaf) for leaf in (put, broken)]
+    return [*writes, tool(approval=True)(pay), tool(idempotent=True, risk="write")(note), flow(nested), flow(deeper)]
 
 
 async def handle(params: Part, ctx: TaskContext) -> Said:
@@ -141,6 +140,8 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
             Shape("job", Part, Said, handle, entry=Judge, description="does a part"),
             *([] if crowd is None else [crowd.shape]),
         ],
+        # Else a person would be asked for each effect, and that is not what is counted here.
+        policy=Policy(rules=(approving("put", "broken", "note", "spend"),)),
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),  # traces are written beside the turn, whenever there is time
     )

@@ -65,7 +65,7 @@ def agent_of(home: Path) -> WorldAgent:
     return WorldAgent(
         "novel",
         lm=ScriptedLM([]),
-        tools=[tool(risk="read_only")(put), tool(idempotent=True, risk="read_only")(note)],
+        tools=[tool(risk="write")(put), tool(idempotent=True, risk="write")(note)],
         shapes=[Shape("job", Job, Said, _job)],
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),

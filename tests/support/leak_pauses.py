@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from support.agents import CRITIC, open_pauses, scripted_agent
+from support.agents import CRITIC, approving, open_pauses, scripted_agent
 from support.leak_cases import ANOTHER, LENGTHS, MODES, Roled, Values, covering
 from support.leak_turns import (
     REQUEST,
@@ -28,7 +28,7 @@ from worldagent.core import ECHO_RUN, errors
 from worldagent.core.pauses import Approve, Happened, Pause, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.checkpoints.saver import Durability
-from worldagent.harness import CallContext, Function, flow, tool
+from worldagent.harness import CallContext, Function, Policy, flow, tool
 from worldagent.testing import ScriptedCall, VirtualClock
 
 _WAIT = 60.0
@@ -113,6 +113,7 @@ class Paused(HeldTurn[PausedCase]):
             workers=[CRITIC],
             tools=self._functions(),
             shapes=[Shape("job", ReviewParams, ReviewResult, self._job, **_ENTRY)],
+            policy=Policy(rules=(approving("write"),)),
             **more,
         )
 
@@ -152,7 +153,7 @@ class Paused(HeldTurn[PausedCase]):
                 return str(await ctx.call("deep", {"levels": levels - 1}))
             return await ctx.ask_person("Which colour?", ["red", "blue"])
 
-        return [tool(approval=True)(pay), tool(risk="read_only")(write), flow(deep)]
+        return [tool(approval=True)(pay), tool(risk="write")(write), flow(deep)]
 
     async def _job(self, params: ReviewParams, ctx: TaskContext) -> dict[str, Any]:
         await self._by_code(ctx, "before")

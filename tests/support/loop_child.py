@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from support.agents import approving
 from support.databases import storage_of
 from support.processes import add, be_program
 from worldagent import Role, Settings, WorldAgent
 from worldagent.core.pauses import Approve, Happened
-from worldagent.harness import Worker, tool
+from worldagent.harness import Policy, Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
@@ -27,14 +28,14 @@ STEPS: list[list[tuple[str, str]]] = [[("put", "one"), ("put", "two")], [("put",
 
 
 def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
-    @tool(risk="read_only")
+    @tool(risk="write")
     async def put(what: str) -> str:
         add(home / "effects", what)
         if what == "three" and kill == INSIDE:
             os.kill(os.getpid(), signal.SIGKILL)
         return f"put {what}"
 
-    @tool(risk="read_only", approval=True)
+    @tool(risk="write", approval=True)
     async def pay(what: str) -> str:
         add(home / "effects", what)
         return f"paid {what}"
@@ -68,6 +69,7 @@ def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
         lm=ScriptedLM(reply, form="native" if native else "chat"),
         workers=[worker],
         tools=[put, pay, other],
+        policy=Policy(rules=(approving("put"),)),
         settings=Settings(model_attempts=1),
         storage=storage_of(home),
     )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from support.agents import open_pauses
+from support.agents import approving, open_pauses
 from support.databases import Engine, made, removed, storage_of
 from support.processes import be_program, eventually, lines, others, run_child
 from support.steps import Steps
@@ -27,7 +27,7 @@ from worldagent.core import errors
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import CallContext, Function, Worker, flow, tool
+from worldagent.harness import CallContext, Function, Policy, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 LEAVES = ("write", "write", "put", "pay", "fail", "question", "choice", "form", "worker", "loop")
@@ -311,11 +311,11 @@ class World:
             return await body(node, ctx)
 
         return [
-            tool(name="write", risk="read_only")(write),
-            tool(name="repeat", risk="read_only")(write),
-            tool(name="put", idempotent=True, risk="read_only")(put),
+            tool(name="write", risk="write")(write),
+            tool(name="repeat", risk="write")(write),
+            tool(name="put", idempotent=True, risk="write")(put),
             tool(name="pay", approval=True)(write),
-            tool(name="fail", risk="read_only")(fail),
+            tool(name="fail", risk="write")(fail),
             flow(name="flow")(node),
             flow(name="allowed", approval=True)(node),
         ]
@@ -341,6 +341,7 @@ def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None, 
         tools=World(home, passed).functions(),
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Ground, Grown, job, description="grows a tree")],
+        policy=Policy(rules=(approving("write", "repeat", "put", "fail"),)),
         storage=storage_of(home),
         settings=Settings(**settings),
         **more,

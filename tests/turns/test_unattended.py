@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, Writing, answering, scripted_agent, shape, streamed
+from support.processes import killed, lines, run_script, start_script
 from worldagent import WorldAgent
 from worldagent.agent import Trigger
 from worldagent.core.errors import CallRefused, EffectUncertain
-from worldagent.core.events import CallDecided, PauseNotified, PauseOpened, TurnEnded
+from worldagent.core.events import CallDecided, PauseNotified, PauseOpened, Risk, TurnEnded
 from worldagent.core.pauses import Approve, Happened, Pause, UnattendedMode
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Policy, flow, tool
@@ -23,6 +24,38 @@ from worldagent.testing import ScriptedLM, VirtualClock
 pytestmark = pytest.mark.requirement("T13")
 
 FIRED = Trigger(schedule="nightly", fired_at=datetime(2030, 1, 1, tzinfo=UTC))
+
+LOOKER = """
+import asyncio, sys
+from pathlib import Path
+from support.agents import answering, scripted_agent, shape
+from support.processes import add, wait_for_kill
+from worldagent.harness import tool
+
+home, part = Path(sys.argv[1]), sys.argv[2]
+
+@tool(risk="read_only")
+async def look(what: str) -> str:
+    add(home / "done", "look " + what)
+    if (part, what) == ("begin", "b"):
+        await wait_for_kill()
+    return what
+
+@tool
+async def write(what: str) -> None:
+    add(home / "done", "write " + what)
+
+async def job(ctx):
+    await ctx.call("write", {"what": await ctx.call("look", {"what": "a"})})
+    return await ctx.call("look", {"what": "b"})
+
+async def main():
+    async with scripted_agent(home, answering(), tools=[look, write], shapes=[shape(job)]) as agent:
+        thread = agent.thread("t")
+        print((await (thread.task("job", {}) if part == "begin" else thread.resume())).status)
+
+asyncio.run(main())
+"""
 
 
 class Desk:
@@ -213,3 +246,64 @@ async def test_an_uncertain_call_is_settled_by_a_person_alone(tmp_path: Path, mo
     else:
         assert (turn.status, [pause.kind for pause in desk.pauses]) == ("paused", ["uncertain", "approval"])
     assert slow.done == []
+
+
+@pytest.mark.parametrize("mode", ["refuse", "pause"])
+@pytest.mark.parametrize("was", ["read_only", "write"])
+async def test_an_interrupted_look_up_runs_again_unasked(tmp_path: Path, mode: UnattendedMode, was: Risk) -> None:
+    """Also one that was recorded when it began, as the calls of other functions are, and of earlier versions."""
+    desk, looks = Desk(), list[str]()
+    waits = asyncio.Event()
+
+    async def look(what: str) -> str:
+        looks.append(what)
+        if len(looks) == 1:
+            waits.set()
+            await asyncio.Event().wait()
+        return f"seen {what}"
+
+    async def job(ctx: TaskContext) -> str:
+        return str(await ctx.call("look", {"what": "a"}))
+
+    def opened(risk: Risk) -> WorldAgent:
+        return scripted_agent(tmp_path, answering(), tools=[tool(look, risk=risk)], shapes=[shape(job)], notifier=desk)
+
+    async with opened(was) as agent:
+        running = asyncio.create_task(agent.thread("t").task("job", {}, unattended=mode))
+        await waits.wait()
+        await agent.drain(0)
+        assert (await running).status == "stopped"
+    async with opened("read_only") as agent:
+        turn = await agent.thread("t").resume()
+    assert (turn.status, turn.pauses, turn.text) == ("done", (), '{"text":"seen a"}')
+    assert (looks, desk.pauses) == (["a", "a"], [])
+
+
+async def test_a_look_up_about_which_a_person_was_asked_resumes_with_the_answer(tmp_path: Path) -> None:
+    slow = Writing()
+
+    async def job(ctx: TaskContext) -> str:
+        return str(await ctx.call("slow", {"what": "a"}))
+
+    def opened(**risk: Any) -> WorldAgent:
+        tools = [tool(each.body, name=each.name, **risk) for each in slow.functions]
+        return scripted_agent(tmp_path, answering(), tools=tools, shapes=[shape(job)])
+
+    async with opened() as agent:
+        running = asyncio.create_task(agent.thread("t").task("job", {}))
+        await slow.waits.wait()
+        await agent.drain(0)
+        assert (await running).status == "stopped"
+    async with opened() as agent:
+        [pause] = (await agent.thread("t").resume()).pauses
+    async with opened(risk="read_only") as agent:
+        turn = await agent.thread("t").resume({pause.id: Happened("seen before")})
+    assert (turn.status, turn.text) == ("done", '{"text":"seen before"}')
+
+
+@pytest.mark.requirement("T5")
+async def test_a_look_up_whose_result_was_recorded_is_not_made_again_after_a_kill(tmp_path: Path) -> None:
+    """The record of an effect is written with all results before it, so no effect relies on a result that is lost."""
+    await killed(await start_script(LOOKER, tmp_path, "begin"))
+    assert await run_script(LOOKER, tmp_path, "resume") == "done\n"
+    assert lines(tmp_path / "done") == ["look a", "write a", "look b", "look b"]
