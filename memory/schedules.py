@@ -162,9 +162,7 @@ class ScheduleRows:
             return True
 
         if not await self._database.transact(work):
-            raise NameTaken(
-                f"there is a schedule {schedule!r} already", remedy="give it another id, or remove the other one first"
-            )
+            raise schedule_taken(schedule)
 
     def _count(self, transaction: Transaction, workspace: str, account: str | None) -> int:
         """How many schedules an account has, or with None the workspace and all its accounts."""
@@ -300,6 +298,13 @@ class Change:
     body: Mapping[str, Any]
     handled: datetime
     runs: tuple[ScheduleRun, ...] = ()
+
+
+def schedule_taken(schedule: str) -> NameTaken:
+    """The error about a new schedule whose id another one has."""
+    return NameTaken(
+        f"there is a schedule {schedule!r} already", remedy="give it another id, or remove the other one first"
+    )
 
 
 def unknown_schedule(schedule: str) -> UnknownSchedule:

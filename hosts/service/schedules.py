@@ -6,6 +6,7 @@ They store schedules and look at them. What fires them is `worldagent worker`, o
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
@@ -14,13 +15,14 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from ...agent import WorldAgent
-from ...core.errors import FunctionInvalid, ScheduleInvalid
-from ...memory.schedules import RunStatus, ScheduleRun, unknown_schedule
+from ...core import digest
+from ...core.errors import FunctionInvalid, InvalidArgument, NameTaken, ScheduleInvalid, UnknownSchedule
+from ...memory.schedules import RunStatus, ScheduleRun, schedule_taken, unknown_schedule
 from ...scheduling import Cron, Misfire, Overlap, Schedule, Schedules, StartTask
 from ...scheduling.slots import find_zone
 from ...scheduling.when import MAX_EVERY_SECONDS
 from .arguments import JsonObject, Moment, Words, WorkspaceArguments
-from .call import Call, check_thread, forbidden
+from .call import Call, Caller, check_thread, forbidden
 from .next_steps import to_call
 from .pauses import unanswered
 from .records import Answer, NextStep
@@ -54,9 +56,14 @@ def _time(value: str) -> str:
     raise PydanticCustomError("no_time", "It must be a time as RFC 3339 has it, with or without a time zone")
 
 
+MAX_ID_CHARACTERS: Final = 64
 ScheduleId = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$", description="the schedule's id", examples=["nightly"]),
+    Field(
+        pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{MAX_ID_CHARACTERS - 1}}}$",
+        description="the schedule's id",
+        examples=["nightly"],
+    ),
 ]
 
 
@@ -245,15 +252,28 @@ async def schedule_add(call: Call[ScheduleAddArguments], agent: WorldAgent) -> S
     schedule = replace(schedule, thread=found)
     check_thread(grant, schedule.thread_id)
     call.facts.thread = schedule.thread_id
-    await schedules.add(schedule)
-    return ScheduleAnswer(schedule=await _record(schedules, schedule))
+    own = _own_id(call.caller, schedule.id)
+    if len(own) > MAX_ID_CHARACTERS:
+        raise InvalidArgument(
+            f"the id {schedule.id!r} of the schedule is too long",
+            remedy=f"use at most {MAX_ID_CHARACTERS - len(own) + len(schedule.id)} characters",
+        )
+    for stored in dict.fromkeys((schedule.id, own)):
+        if await _find(call, schedules) is not None:
+            break
+        with suppress(NameTaken):
+            schedule = replace(schedule, id=stored)
+            await schedules.add(schedule)
+            return ScheduleAnswer(schedule=await _record(call, schedules, schedule))
+    raise schedule_taken(given.schedule)
 
 
 async def schedule_list(call: Call[WorkspaceArguments], agent: WorldAgent) -> SchedulesAnswer:
     """Return the schedules whose threads the caller reaches."""
     schedules = Schedules(agent)
     reached = [each for each in await schedules.list() if call.caller.grant.allows_thread(each.thread_id)]
-    return SchedulesAnswer(schedules=[await _record(schedules, each) for each in reached])
+    records = [await _record(call, schedules, each) for each in reached]
+    return SchedulesAnswer(schedules=sorted(records, key=lambda each: each.id))
 
 
 async def schedule_show(call: Call[ScheduleArguments], agent: WorldAgent) -> ScheduleAnswer:
@@ -263,7 +283,7 @@ async def schedule_show(call: Call[ScheduleArguments], agent: WorldAgent) -> Sch
         UnknownSchedule: The caller reaches none with this id.
     """
     schedules = Schedules(agent)
-    return ScheduleAnswer(schedule=await _record(schedules, await _reached(call, schedules)))
+    return ScheduleAnswer(schedule=await _record(call, schedules, await _reached(call, schedules)))
 
 
 async def schedule_pause(call: Call[SchedulePauseArguments], agent: WorldAgent) -> ScheduleAnswer:
@@ -274,9 +294,9 @@ async def schedule_pause(call: Call[SchedulePauseArguments], agent: WorldAgent) 
         Refused: It belongs to another account.
     """
     schedules = Schedules(agent)
-    await _own(call, schedules)
-    await schedules.pause(call.given.schedule, paused=call.given.paused)
-    return ScheduleAnswer(schedule=await _record(schedules, await schedules.get(call.given.schedule)))
+    schedule = await _own(call, schedules)
+    await schedules.pause(schedule.id, paused=call.given.paused)
+    return ScheduleAnswer(schedule=await _record(call, schedules, await schedules.get(schedule.id)))
 
 
 async def schedule_run(call: Call[ScheduleArguments], agent: WorldAgent, schedules: Schedules) -> ScheduleRunAnswer:
@@ -311,8 +331,7 @@ async def schedule_remove(call: Call[ScheduleArguments], agent: WorldAgent) -> S
         Refused: It belongs to another account.
     """
     schedules = Schedules(agent)
-    await _own(call, schedules)
-    await schedules.remove(call.given.schedule)
+    await schedules.remove((await _own(call, schedules)).id)
     return ScheduleRemoveAnswer()
 
 
@@ -323,18 +342,39 @@ async def schedule_history(call: Call[ScheduleHistoryArguments], agent: WorldAge
         UnknownSchedule: The caller reaches none with this id.
     """
     schedules = Schedules(agent)
-    await _reached(call, schedules)
-    found = await schedules.history(call.given.schedule, limit=call.given.limit)
+    schedule = await _reached(call, schedules)
+    found = await schedules.history(schedule.id, limit=call.given.limit)
     return ScheduleHistoryAnswer(runs=[_run(each) for each in found])
+
+
+def _own_id(caller: Caller, schedule: str) -> str:
+    """The stored id of a caller's schedule where another caller's, which they do not reach, has its id.
+
+    To them it is shown without the part after the last dot, so that nobody learns from an id what others have.
+    """
+    if caller.grant.allows_any_thread:
+        return schedule
+    return f"{schedule}.{digest(caller.reader, length=16)}"
+
+
+async def _find(call: Call[Any], schedules: Schedules) -> Schedule | None:
+    """The schedule that a call names, of the caller or of others; None if the caller does not reach its thread."""
+    named = call.given.schedule
+    for stored in dict.fromkeys((_own_id(call.caller, named), named)):
+        with suppress(UnknownSchedule):
+            schedule = await schedules.get(stored)
+            if call.caller.grant.allows_thread(schedule.thread_id):
+                return schedule
+    return None
 
 
 async def _reached(call: Call[Any], schedules: Schedules) -> Schedule:
     """The schedule that a call names. One whose thread the caller does not reach is refused as if there were none."""
-    schedule = await schedules.get(call.given.schedule)
-    if call.caller.grant.allows_thread(schedule.thread_id):
-        call.facts.thread = schedule.thread_id
-        return schedule
-    raise unknown_schedule(call.given.schedule)
+    schedule = await _find(call, schedules)
+    if schedule is None:
+        raise unknown_schedule(call.given.schedule)
+    call.facts.thread = schedule.thread_id
+    return schedule
 
 
 async def _own(call: Call[Any], schedules: Schedules) -> Schedule:
@@ -344,10 +384,11 @@ async def _own(call: Call[Any], schedules: Schedules) -> Schedule:
     raise forbidden("schedule")
 
 
-async def _record(schedules: Schedules, schedule: Schedule) -> ScheduleRecord:
+async def _record(call: Call[Any], schedules: Schedules, schedule: Schedule) -> ScheduleRecord:
     slot = await schedules.next_slot(schedule.id)
     fields = {name: each for name, each in schedule.to_json().items() if name != "workspace"}
-    fields |= {"thread": schedule.thread_id, "next_slot": None if slot is None else slot.id}
+    fields |= {"id": schedule.id.removesuffix(_own_id(call.caller, "")), "thread": schedule.thread_id}
+    fields |= {"next_slot": None if slot is None else slot.id}
     return ScheduleRecord.model_validate(fields)
 
 

@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from support import forks
-from support.agents import answering
+from support.agents import answering, scripted_agent
 from support.command_line import COMMAND
 from support.processes import ending
 from support.sidecar_calls import Refused
 from support.sidecar_clients import BOUND, StdioClient
 from support.sidecar_served import agents, caller_of, served, tokens
 from support.sidecars import environment, over_stdio
+from support.web import by_header, client_of
+from support.web import served as served_web
 from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.hosts.web import WebApp
+from worldagent.scheduling import Cron, Schedule, Schedules, StartMessage
 
 pytestmark = pytest.mark.requirement("T7")
 
@@ -148,3 +152,36 @@ async def test_a_schedule_belongs_to_its_account_and_is_reached_by_its_thread(tm
         for tool in changes:
             assert (await ben.refused(tool, schedule="ana-1"))["code"] == "forbidden"
         assert (await ben("schedule_show", schedule="ana-1"))["schedule"]["account"] == "ana"
+
+
+@pytest.mark.on_every_database
+async def test_accounts_have_ids_of_their_own_and_keep_the_schedules_that_are_stored(tmp_path: Path) -> None:
+    async with (
+        scripted_agent(tmp_path, answering()) as agent,
+        served_web(WebApp(agent, login=by_header)) as url,
+        client_of(url, "ana") as ana,
+        client_of(url, "bob") as bob,
+    ):
+        when, starts = Cron("0 0 * * *"), StartMessage("Hi.")
+        given: dict[str, Any] = {"when": when, "starts": starts, "workspace": "novel"}
+        await Schedules(agent).add(Schedule(id="old", account="ana", thread="ana:old", **given))
+        for name, sent in (("tide", (ana, bob, ana, bob)), ("old", (bob, ana))):
+            statuses = [(await each.post("/schedules", json=tide(name))).status_code for each in sent]
+            assert statuses == {"tide": [200, 200, 409, 409], "old": [200, 409]}[name]
+        both = await asyncio.gather(*(ana.post("/schedules", json=tide("once")) for _ in range(2)))
+        assert sorted(each.status_code for each in both) == [200, 409]
+        assert "use at most 47 characters" in (await bob.post("/schedules", json=tide("x" * 48))).text
+        assert (await bob.get("/schedules/once")).status_code == 404
+        listed = [(await each.get("/schedules")).json()["schedules"] for each in (ana, bob)]
+        assert [[(each["id"], each["thread"]) for each in one] for one in listed] == [
+            [("old", "ana:old"), ("once", "ana:schedule:once"), ("tide", "ana:schedule:tide")],
+            [("old", "bob:schedule:old"), ("tide", "bob:schedule:tide")],
+        ]
+        run = (await bob.post("/schedules/tide/run", json={})).json()["run"]
+        assert (await bob.get("/schedules/tide/runs")).json()["runs"][0]["slot"] == run["slot"]
+        assert (await ana.get("/schedules/tide/runs")).json()["runs"] == []
+        for name in ("tide", "old"):
+            assert (await bob.put(f"/schedules/{name}/paused", json={"paused": True})).json()["schedule"]["paused"]
+            assert (await ana.delete(f"/schedules/{name}")).status_code == 200
+        left = {each.thread_id: each.paused for each in await Schedules(agent).list()}
+        assert left == {"ana:schedule:once": False, "bob:schedule:old": True, "bob:schedule:tide": True}
