@@ -117,7 +117,7 @@ class Stores:
             storage=storage,
             database=database,
             clock=clock,
-            leases=Leases(database, storage.locks),
+            leases=Leases(database, storage.locks, used=Branches.is_taken),
             turns=TurnRegister(database, clock),
             journal=Journal(database),
             events=TurnLog(database, clock),

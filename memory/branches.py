@@ -98,7 +98,12 @@ class Branches:
 
     async def taken(self, thread: str) -> bool:
         """Whether a thread has turns or is a branch."""
-        return bool(await self._database.read(lambda tx: tx.execute(_TAKEN, (thread, thread))))
+        return await self._database.read(lambda tx: self.is_taken(tx, thread))
+
+    @staticmethod
+    def is_taken(transaction: Transaction, thread: str) -> bool:
+        """As `taken`, in a transaction."""
+        return bool(transaction.execute(_TAKEN, (thread, thread)))
 
     async def count(self, origin: str) -> int:
         """How many threads were branched off a thread."""

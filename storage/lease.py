@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from ..core.clock import abandoned, uninterrupted
-from ..core.errors import InvalidArgument, LeaseLost, ThreadBusy
+from ..core.errors import HostError, InvalidArgument, LeaseLost, ThreadBusy
 from .database import Database
 from .locks import HeldLock
 from .schema import Schema, Transaction
@@ -313,9 +313,14 @@ class Leases:
     Args:
         database: The database of the epochs; it needs the schema `EPOCHS`.
         folder: The folder of the lock files; only a SQLite database needs it.
+        used: Says of a key whether there is anything that it owns. If there is nothing after a block that raised, the
+            key is retired: a refusal leaves nothing behind. None keeps all keys.
     """
 
-    def __init__(self, database: Database, folder: Path | None) -> None:
+    def __init__(
+        self, database: Database, folder: Path | None, *, used: Callable[[Transaction, str], bool] | None = None
+    ) -> None:
+        self._used = used
         self._database = database
         self._locks = database.locks(folder)
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
@@ -362,10 +367,12 @@ class Leases:
                         self._ended.popitem(last=False)
                 if last:
                     held.forget()
-            except BaseException:  # of any type; it is raised again
+            except BaseException as error:  # of any type; it is raised again
                 dropped = abandoned(task)  # then the lock is released with its file or connection
                 if lease is not None and not dropped:
                     await lease.close(write=False)
+                    if isinstance(error, Exception) and await self._is_forgotten(lease):
+                        held.forget()
                 raise
             finally:
                 if not dropped:
@@ -408,6 +415,22 @@ class Leases:
             StorageUnavailable: The locks cannot be checked.
         """
         return lease.key not in await self._locks.owned(frozenset({lease.key}))
+
+    async def _is_forgotten(self, lease: Lease) -> bool:
+        """Retire a key that owns nothing; returns whether it is retired."""
+        used = self._used
+
+        def work(transaction: Transaction) -> bool:
+            assert used is not None
+            if used(transaction, lease.key):
+                return False
+            lease.retire(transaction)
+            return True
+
+        with contextlib.suppress(HostError):  # the caller gets the error that ended the block, not this one
+            if used is not None and not await self._database.read(lambda tx: used(tx, lease.key)):
+                return await self._database.transact(work, synced=False)
+        return False
 
     @contextlib.asynccontextmanager
     async def _queued(self, key: str, wait: float) -> AsyncGenerator[None]:

@@ -381,11 +381,11 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             await _count_stored(parts, work, lease, 0 if start is None else len(start.branches) - 1)
             await parts.starts.enter(turn_id)
         del call
+        if work.loaded:
+            await parts.stores.attachments.keep(work.loaded)
         if abandoned is not None:
             await _abandon(parts, abandoned, lease)
         emit_started(emit, work.request, resolution)
-        if work.loaded:
-            await parts.stores.attachments.keep(work.loaded)
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
         record = _record(parts, work.request, turn_id, asked, resolution.role)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from ...core import ROOT, Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
-from ...core.events import Deltas, Event, PauseNotified
+from ...core.events import Deltas, Event, PauseNotified, TurnStarted
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
@@ -350,9 +350,14 @@ def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: S
     if work.recording is not None and work.deltas == "none":
         work.deltas = "answer"  # others can follow the turn
 
+    begun = isinstance(work, ResumedTurn)
+
     def sending(event: Event) -> None:
+        nonlocal begun
+        begun = begun or isinstance(event, TurnStarted)
         sink(event)
-        tap(event)
+        if begun:  # a turn that is refused has no trace
+            tap(event)
         if isinstance(event, PauseNotified):
             parts.account_events.publish(work.scope, event)
 

@@ -19,6 +19,7 @@ from ...core import Clock, Scope
 from ...core.errors import InvalidArgument, StorageInvalid, StorageUnavailable, ThreadBusy, ThreadPaused
 from ...core.files import replace_file, storage_errors
 from ...memory import thread_key
+from ...memory.branches import Branches
 from ...memory.conversation import KeptMessages
 from ...memory.entries import remove_of_thread
 from ...memory.examples import Examples
@@ -395,7 +396,6 @@ def open_turns(transaction: Transaction, thread: str) -> list[tuple[str, str]]:
 _NO_THREAD: Final = """NOT EXISTS (SELECT 1 FROM wa_turn t WHERE t.thread=wa_epoch.key)
                        AND NOT EXISTS (SELECT 1 FROM wa_branch b WHERE b.thread=wa_epoch.key)"""
 _UNUSED: Final = f"SELECT key FROM wa_epoch WHERE key >= ? AND key < ? AND {_NO_THREAD}"
-_IS_UNUSED: Final = f"SELECT 1 FROM wa_epoch WHERE key=? AND {_NO_THREAD}"
 
 
 async def forget_unused(stores: Stores, workspace: str) -> int:
@@ -411,7 +411,7 @@ async def forget_unused(stores: Stores, workspace: str) -> int:
 
 async def _forgotten(stores: Stores, key: str) -> bool:
     def work(transaction: Transaction) -> bool:
-        unused = bool(transaction.execute(_IS_UNUSED, (key,)))
+        unused = not Branches.is_taken(transaction, key)
         if unused:
             lease.retire(transaction)
         return unused
