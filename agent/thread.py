@@ -530,6 +530,7 @@ class Thread:
             UnknownMessage: The thread has no message `at`.
             InvalidArgument: The thread has no message yet, or `to` is not a valid id.
             NameTaken, ThreadBusy: The thread `to` exists, or another call is creating it.
+            LimitReached: The account, or the workspace, begins too many threads today.
         """
         return replace(self, scope=await self._runner.parts.branching.fork(self.scope, at=at, to=to))
 

@@ -349,12 +349,14 @@ class Gateway:
         return turn
 
     async def _pass_on(self, letter: Letter, receiver: Scope) -> None:
-        """Let the receiver read the files that a member's message names, as far as the member reaches them.
+        """Let a member or the owner read the files that a member's message names, as far as the member reaches them.
 
-        What the World Agent reaches depends on its turn, which has passed it on.
+        Others could ask a member for any hash, and it would name it. What the World Agent reaches depends on its turn,
+        which has passed it on.
         """
-        message = letter.message
-        if message.from_id not in (ROOT, USER):
+        message, account = letter.message, receiver.account
+        inside = account in (None, self._society.config.owner) or member_of(self._agent.workspace, account) is not None
+        if inside and message.from_id not in (ROOT, USER):
             reached = self._agent.attachments.reached_by(scope_of(self._agent.workspace, message.from_id))
             await reached.pass_on(f"{message.content}\n{message.payload}", receiver)
 

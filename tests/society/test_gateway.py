@@ -224,6 +224,39 @@ async def test_a_message_passes_on_the_files_that_its_sender_reaches_and_names(t
     assert read == {"cro": ["The menu.", "-"], "coo": ["The menu.", "-"], "root": ["The menu.", "-"]}
 
 
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(("account", "read"), [("bob", "-"), ("charles", "The menu.")])
+async def test_a_reply_passes_files_on_to_the_owner_and_to_nobody_else(tmp_path: Path, account: str, read: str) -> None:
+    menu = hashlib.sha256(b"The menu.").hexdigest()
+    found: list[str] = []
+
+    @tool(risk="read_only")
+    async def look(ctx: CallContext, sha256: str) -> str:
+        """Look into a file."""
+        try:
+            found.append((await agent.attachments.reached_by(ctx.scope).read(sha256)).decode())
+        except AttachmentMissing:
+            found.append("-")
+        return found[-1]
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        if "task" in call.fields:
+            replies = ("send_message", {"to": "root", "content": f"You asked for {menu}.", "reason": "Your question."})
+            return {"result": "Done."} if "You called" in call.text else {"result": "", **calls(replies)}
+        if "You asked for" in call.text:
+            return {"reply": "Done."} if found else {"reply": "", **calls(("look", {"sha256": menu}))}
+        asks = ("request_role", {"to": "cro", "content": f"What is {menu}?", "seconds": 60})
+        return {"reply": "", **calls(asks)}
+
+    given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy, look]}
+    async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
+        await agent.society.join(able("cro", "look"))
+        await agent.attachments.add(b"The menu.", account="member:novel/cro")
+        await agent.thread("t", account=account).converse("What is it?")
+        await all_delivered(agent)
+    assert found == [read]
+
+
 @pytest.mark.requirement("A4")
 async def test_a_turn_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
     asks = ("request_role", {"to": "coo", "content": "How many orders?", "reason": "For the report.", "seconds": 60})
