@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .settings import UNSET, Settings
     from .thread import Thread
     from .threads import ThreadState
-    from .turns import Trigger, Turn, TurnStream, TurnUsage
+    from .turns import Trigger, Turn, TurnStream, TurnUsage, Withheld
     from .unattended import Notifier
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Turn",
     "TurnStream",
     "TurnUsage",
+    "Withheld",
     "WorkspaceMemory",
     "WorldAgent",
 ]
@@ -51,7 +52,7 @@ __getattr__ = lazy(
         ".settings": "UNSET Settings",
         ".thread": "Thread",
         ".threads": "ThreadState",
-        ".turns": "Trigger Turn TurnStream TurnUsage",
+        ".turns": "Trigger Turn TurnStream TurnUsage Withheld",
         ".unattended": "Notifier",
     },
 )

@@ -143,7 +143,7 @@ class StoredRoles:
 
         Args:
             tier: `workspace`, `account`, or `channel` where the store offers it.
-            role: The role. It must have neither `applies_to` nor `exclusive`.
+            role: The role. It must not have `applies_to`, `exclusive` or `echo`.
             scope_id: The id of the scope; None is this workspace, the other tiers need one.
             other_workspace: Whether it can be another workspace, or the account of a member of one.
 

@@ -19,7 +19,7 @@ from ..harness.limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_
 from ..mcp_client import HttpHost
 from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
-from ..role_resolution import ROLE_LIMIT
+from ..role_resolution import ROLE_LIMIT, Echo
 from ..signatures import ADDRESS_REMEDY, address_problem
 from ..storage import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
 from ..storage.home import check_attachments_url, check_nats_url
@@ -156,8 +156,11 @@ class Settings(BaseSettings):
     role_cache_ttl: float = Field(
         default=5.0, ge=0, description="seconds that a stored role can stay in memory; 0 is off"
     )
-    echo: Literal["withhold", "allow", "fail"] = Field(
-        default="withhold", description="what happens to a role that the model repeats"
+    echo: Echo = Field(
+        default="disclosure",
+        description="what happens if an answer gives a role back: `disclosure` withholds a role of which it gives back "
+        "most, `strict` also any 40 characters in a row, `fail` ends the turn instead of withholding most of a role, "
+        "`allow` does nothing",
     )
     model_timeout: float = Field(
         default=120.0, gt=0, description="seconds that one model call can take, with all its tries"

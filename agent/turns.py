@@ -43,6 +43,22 @@ class TurnUsage(ModelUsage):
         return cls(**asdict(sum(models.values(), ModelUsage())), models=dict(models))
 
 
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """What was withheld from answers because they disclosed a role (R16); false if nothing was.
+
+    Attributes:
+        characters: How many characters.
+        fields: The output fields that they were in; `reasoning` is the model's reasoning.
+    """
+
+    characters: int = 0
+    fields: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.characters)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """The state of one turn after this run.
@@ -60,6 +76,7 @@ class Turn:
         role_tiers: The tiers whose roles reached a model, lowest precedence first.
         skipped_tiers: The tiers that were skipped because their source was down.
         usage: The usage of its model calls so far.
+        withheld: What was withheld of its roles in this run.
         pauses: The open pauses; `thread.resume()` takes the answers.
         recalled: The ids of the memory entries that fit its message, and that the model was shown (M2).
         roleless: For a turn of a member: the answer without anything of its roles, for what is remembered of it. None
@@ -76,6 +93,7 @@ class Turn:
     role_tiers: tuple[Tier, ...] = ()
     skipped_tiers: tuple[Tier, ...] = ()
     usage: TurnUsage = field(default_factory=TurnUsage)
+    withheld: Withheld = Withheld()
     pauses: tuple[Pause, ...] = ()
     recalled: tuple[str, ...] = ()
     roleless: str | None = field(default=None, repr=False)
@@ -83,9 +101,9 @@ class Turn:
     def to_json(self) -> dict[str, Any]:
         """Return the turn as JSON, with the fields that the command line and the sidecar use.
 
-        A turn without further outputs lacks the key `outputs`.
+        A turn without further outputs lacks the key `outputs`, and one of which nothing was withheld `withheld`.
         """
-        left_out = {"kept_as", "roleless"} if self.outputs else {"kept_as", "roleless", "outputs"}
+        left_out = {"kept_as", "roleless", *(name for name in ("outputs", "withheld") if not getattr(self, name))}
         found: dict[str, Any] = to_jsonable_python(self, exclude=left_out)
         return found
 

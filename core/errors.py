@@ -298,7 +298,7 @@ class McpServerInvalid(HostError):
 
 
 class RoleEchoed(HostError):
-    """The model repeated the role and `echo="fail"` is set (R16)."""
+    """The model disclosed a role whose `echo` is `fail` (R16)."""
 
 
 class ModelUnavailable(HostError):
@@ -424,7 +424,7 @@ class RoleTooLong(UsageError):
 
 
 class RoleNotStorable(UsageError):
-    """A role with `applies_to` or `exclusive` cannot be stored; the stored record has no fields for them (R9)."""
+    """A role with `applies_to`, `exclusive` or `echo` cannot be stored; the record has no fields for them (R9)."""
 
 
 class UnknownTier(UsageError):

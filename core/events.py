@@ -346,6 +346,20 @@ class Usage(_Event):
     seconds: float = 0.0
 
 
+class RoleWithheld(_Event):
+    """Parts of a role were withheld from a model's answer, because it disclosed the role (R16).
+
+    `characters` is how many, `fields` names the output fields that they were in; `reasoning` is the model's reasoning.
+    `call_id` is the path id of the call, task or turn that made the model call.
+    """
+
+    type: Literal["role_withheld"] = "role_withheld"
+    signature: str
+    characters: int = Field(ge=0)
+    fields: tuple[str, ...] = ()
+    call_id: str = ""
+
+
 class PauseOpened(_Event):
     """The turn waits for a person, or for a reply; it ends as `paused` once nothing else in it can run."""
 
@@ -429,6 +443,7 @@ Event = Annotated[
     | MessageSent
     | MessageRefused
     | Usage
+    | RoleWithheld
     | TurnEnded,
     Field(discriminator="type"),
 ]

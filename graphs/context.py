@@ -18,6 +18,7 @@ from ..core.events import (
     Deltas,
     ModelWaiting,
     ReasoningDelta,
+    RoleWithheld,
     TaskArgumentsDelta,
     TaskReasoningDelta,
     TaskTextDelta,
@@ -144,6 +145,7 @@ class TurnContext:
         turn_role: The role of the turn, whatever the role of the task.
         task_roles: The roles of the tasks that it dispatched in this run.
         nodes: The configs of the nodes that make calls now, by the path ids of these calls.
+        withheld: How many characters of a role were withheld of each output field in this run.
     """
 
     turn_id: str
@@ -167,6 +169,7 @@ class TurnContext:
     turn_role: ResolvedRole = NO_ROLE
     task_roles: list[ResolvedRole] = field(default_factory=list)
     nodes: dict[str, RunnableConfig] = field(default_factory=dict, repr=False)
+    withheld: dict[str, int] = field(default_factory=dict)
 
     def node_above(self, path: str) -> RunnableConfig | None:
         """The config of the node that a task runs in: that of its own call, or of the nearest call above it.
@@ -285,11 +288,18 @@ class TurnContext:
         def wait(model: str, seconds: float) -> None:
             self.emit(ModelWaiting, model=model, seconds=round(seconds, 3), call_id=call_id)
 
+        def withhold(characters: Mapping[str, int]) -> None:
+            for name, count in characters.items():
+                self.withheld[name] = self.withheld.get(name, 0) + count
+            total, names = sum(characters.values()), tuple(characters)
+            self.emit(RoleWithheld, signature=signature, characters=total, fields=names, call_id=call_id)
+
         prompt = keep if self.emit.wants("prompts") else None
         seen = dspy_callbacks(self.services.callbacks) if self.services.callbacks else []
         silent = Listener(
             usage=count,
             prompt=prompt,
+            withheld=withhold,
             waiting=wait,
             before=budget.check,
             after=budget.settle,

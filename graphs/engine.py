@@ -527,7 +527,7 @@ class TurnEngine:
         services = await self._services_with(request.model)
         if not resumed:
             turn = self._context(request, run, {}, services)
-            return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
+            return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
         assert services.journal is not None, "only a turn with a journal can resume"
         records = await services.journal.load(run.turn_id)
         self._check_declared(records)
@@ -536,14 +536,14 @@ class TurnEngine:
         turn = self._context(request, run, records, services)
         found = await self.heads.values(turn.thread_key, lease=run.lease)
         if found is None or found.get("turn") != run.turn_id:  # it was interrupted before its first step was stored
-            return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
+            return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
         # A run that continues with calls does not read again what the model had read.
         turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
         self._check_open(run.turn_id, found, records)
         if found.get("status") == "done":
             said = await self._said_at(str(found["head"]), request.work)
             return self._outcome(turn.budget.ledger.bill, request.work, said)
-        return await self._drive(turn, request, found=found)
+        return await self._driven(turn, request, found=found)
 
     async def check_work(self, turn_id: str, thread_key: str) -> None:
         """Check that the functions, shapes and workers that a turn needs to resume are those that it began with.
@@ -656,6 +656,17 @@ class TurnEngine:
         """A text without what it has in common with a role of a running turn or of its tasks, also a short one (R7)."""
         turn = self._running.get(turn_id)
         return text if turn is None else without_roles(text, (turn.turn_role, *turn.task_roles), short=True)
+
+    async def _driven(
+        self,
+        turn: TurnContext,
+        request: TurnRequest,
+        state: LoopState | None = None,
+        *,
+        found: Mapping[str, Any] | None = None,
+    ) -> TurnOutcome:
+        """As `_drive`, with what was withheld meanwhile."""
+        return replace(await self._drive(turn, request, state, found=found), withheld=turn.withheld)
 
     async def _drive(
         self,

@@ -171,6 +171,7 @@ class TurnOutcome:
         pauses: The questions for a person.
         recalled: The ids of the memory entries that it recalled.
         roleless: The answer without anything of the turn's roles, for a member's memory; None if it is not known.
+        withheld: How many characters of a role were withheld of each output field in this run.
     """
 
     status: Literal["done", "paused", "stopped"] = "done"
@@ -181,6 +182,7 @@ class TurnOutcome:
     pauses: tuple[Pause, ...] = ()
     recalled: tuple[str, ...] = ()
     roleless: str | None = None
+    withheld: Mapping[str, int] = field(default_factory=dict)
 
 
 __all__ = ["GraphOptions", "TurnOutcome", "TurnRequest", "TurnRun"]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from ..core import STORED_TIERS, Clock, SystemClock, Tier
-from ..core.errors import RoleNotStorable, UnknownTier
+from ..core.errors import UnknownTier
 from ..role_resolution import Role
+from ..role_resolution.sources import check_fields
 from .connection import Connection
 from .contract import DeleteRole, GetRole, ListRoles, Operation, PutRole
 from .hosts import Failures, Host, StdioHost
@@ -94,16 +95,12 @@ class ContractRoleStore(ABC):
         Raises:
             HostUnavailable, HostForbidden, RoleSourceInvalid: The host gave no usable answer. It is unknown whether the
                 role is set.
-            RoleNotStorable: The role has `applies_to` or `exclusive`. Nothing was sent.
+            RoleNotStorable: The role has `applies_to`, `exclusive` or `echo`. Nothing was sent.
             RoleTooLong, RoleInvalid: The host refused the role.
             UnknownTier: The host does not offer the tier.
         """
         _check_stored(tier)
-        if role.applies_to or role.exclusive:
-            raise RoleNotStorable(
-                f"the {tier} role {role.name!r} must not have applies_to or exclusive; a stored role keeps neither",
-                remedy="store it without them, or pass it with the call",
-            )
+        check_fields(tier, role)
         await self._connected(tier)
         await self._call(PutRole(tier, scope_id, role))
 

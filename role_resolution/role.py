@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import wraps
 from inspect import iscoroutinefunction, isfunction, signature
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 from ..core import Tier
 from ..core.errors import RoleInvalid, RoleTooLong
@@ -27,6 +27,21 @@ NAME_LIMIT = 200
 _UNNAMED = "unnamed"
 
 T = TypeVar("T")
+
+Echo = Literal["disclosure", "strict", "fail", "allow"]
+"""What happens if an answer gives a role back (R16)."""
+
+ECHOES: Final[tuple[Echo, ...]] = get_args(Echo)
+
+
+class RolePart(NamedTuple):
+    """The text of one tier of a composed role, and its own `echo`. Its repr shows no text."""
+
+    text: str
+    echo: Echo | None
+
+    def __repr__(self) -> str:
+        return f"RolePart(<{len(self.text)} characters>, {self.echo!r})"
 
 
 class Sealed:
@@ -82,20 +97,31 @@ class Role(Sealed):
         content: The text that reaches the model, as the last input field of the entry Signature.
         applies_to: Glob patterns over Signature names. Empty (the default) means only the entry Signature.
         exclusive: Whether to drop every tier below this role's own (R4).
+        echo: What happens if an answer gives the content back (R16): `disclosure`, `strict`, `fail` or `allow`, as the
+            setting `echo` explains. None is that setting of the agent.
 
     Raises:
         RoleInvalid: The content is blank, is not text or cannot be encoded, or another argument is invalid. For an
             invalid name, the error shows only its length.
     """
 
-    __slots__ = ("applies_to", "content", "exclusive", "name")
+    __slots__ = ("applies_to", "content", "echo", "exclusive", "name")
 
     name: str
     content: str
     applies_to: tuple[str, ...]
     exclusive: bool
+    echo: Echo | None
 
-    def __init__(self, name: str, content: str, *, applies_to: Iterable[str] = (), exclusive: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        content: str,
+        *,
+        applies_to: Iterable[str] = (),
+        exclusive: bool = False,
+        echo: Echo | None = None,
+    ) -> None:
         patterns = _patterns(applies_to)
         if not isinstance(name, str) or not name.strip():
             raise RoleInvalid("a role must have a name", remedy="give it a short label for people, such as 'critic'")
@@ -121,8 +147,13 @@ class Role(Sealed):
                 f"`applies_to` of the role {name!r} must contain only non-empty strings",
                 remedy="pass glob patterns over Signature names, such as 'critic*'",
             )
-        for field, value in (("name", name), ("content", content), ("applies_to", patterns), ("exclusive", exclusive)):
-            object.__setattr__(self, field, bool(value) if field == "exclusive" else value)
+        if echo is not None and echo not in ECHOES:
+            raise RoleInvalid(
+                f"`echo` of the role {name!r} is not one of its values", remedy=f"use one of: {', '.join(ECHOES)}"
+            )
+        given = {"name": name, "content": content, "applies_to": patterns, "exclusive": bool(exclusive), "echo": echo}
+        for field, value in given.items():
+            object.__setattr__(self, field, value)
 
     @classmethod
     def of_record(cls, name: str, content: str) -> Role:
@@ -146,7 +177,7 @@ class Role(Sealed):
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        return (self.name, self.content, self.applies_to, self.exclusive)
+        return (self.name, self.content, self.applies_to, self.exclusive, self.echo)
 
 
 def check_length(role: Role, tier: str, limit: int) -> None:
@@ -193,11 +224,12 @@ class ResolvedRole(Sealed):
         tiers: The tiers that are active for at least one Signature, lowest precedence first.
     """
 
-    __slots__ = ("_sent", "_texts", "_tiers_of", "tiers")
+    __slots__ = ("_parts", "_sent", "_texts", "_tiers_of", "tiers")
 
     tiers: tuple[Tier, ...]
     _texts: dict[str, str]
     _tiers_of: dict[str, tuple[Tier, ...]]
+    _parts: dict[Tier, RolePart]
     _sent: set[Tier]
 
     def __init__(
@@ -205,11 +237,13 @@ class ResolvedRole(Sealed):
         texts: Mapping[str, str],
         tiers: tuple[Tier, ...],
         tiers_of: Mapping[str, tuple[Tier, ...]] = MappingProxyType({}),
+        parts: Mapping[Tier, RolePart] = MappingProxyType({}),
     ) -> None:
-        """Make it of the texts by Signature, all tiers, and the tiers of those Signatures that have only some."""
+        """Make it of the texts by Signature, all tiers, the tiers of each Signature, and the text of each tier."""
         object.__setattr__(self, "_texts", dict(texts))
         object.__setattr__(self, "tiers", tiers)
         object.__setattr__(self, "_tiers_of", dict(tiers_of))
+        object.__setattr__(self, "_parts", dict(parts))
         object.__setattr__(self, "_sent", set())
 
     @property
@@ -227,6 +261,10 @@ class ResolvedRole(Sealed):
         if text is not None:
             self._sent.update(self._tiers_of.get(signature, self.tiers))
         return text
+
+    def reveal_parts(self, signature: str) -> tuple[RolePart, ...]:
+        """The text of each tier that is active for `signature`. Use it only to withhold them."""
+        return tuple(self._parts[tier] for tier in self._tiers_of.get(signature, ()))
 
     def reveal_all(self) -> dict[str, str]:
         """The composed texts by Signature. Use it only for the keyed digest, and to withhold them."""
@@ -303,7 +341,8 @@ def compose(
                 rendered[tiers] = _render(roles, tiers)
             texts[name], tiers_of[name] = rendered[tiers], tiers
     used = {tier for tiers in tiers_of.values() for tier in tiers}
-    return ResolvedRole(texts, tuple(tier for tier in reversed(Tier) if tier in used), tiers_of)
+    parts = {tier: RolePart(roles[tier].content, roles[tier].echo) for tier in used}
+    return ResolvedRole(texts, tuple(tier for tier in reversed(Tier) if tier in used), tiers_of, parts)
 
 
 def _check_paths(roles: Iterable[Role], entries: tuple[str, ...], names: Iterable[str]) -> None:

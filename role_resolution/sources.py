@@ -114,16 +114,25 @@ def check_storable(tier: Tier, role: Role, limit: int) -> None:
 
     Raises:
         UnknownTier: The tier is `call` or `thread`.
-        RoleNotStorable: The role has `applies_to` or `exclusive`.
+        RoleNotStorable: The role has `applies_to`, `exclusive` or `echo`.
         RoleTooLong: Its content is over the limit.
     """
     check_storable_tier(tier)
-    if role.applies_to or role.exclusive:
+    check_fields(tier, role)
+    check_length(role, tier, limit)
+
+
+def check_fields(tier: Tier, role: Role) -> None:
+    """Refuse a role with fields that the stored record does not have (R9).
+
+    Raises:
+        RoleNotStorable: The role has `applies_to`, `exclusive` or `echo`.
+    """
+    if role.applies_to or role.exclusive or role.echo:
         raise RoleNotStorable(
-            f"the {tier} role {role.name!r} has applies_to or exclusive, and a stored role keeps neither",
+            f"the {tier} role {role.name!r} has applies_to, exclusive or echo, and a stored role keeps none of them",
             remedy="store it without them, or pass it with the call",
         )
-    check_length(role, tier, limit)
 
 
 def _read(name: str | bytes, content: str) -> Role:
@@ -163,7 +172,7 @@ class RoleStore(Protocol):
         """Set or replace the role.
 
         Raises:
-            RoleNotStorable: The role has `applies_to` or `exclusive`.
+            RoleNotStorable: The role has `applies_to`, `exclusive` or `echo`.
             RoleTooLong: Its content is over the limit.
         """
         ...

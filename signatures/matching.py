@@ -191,6 +191,11 @@ class NormalText:
             self._join()
         return "".join(self._raw[begin:end])
 
+    def sizes(self) -> Iterator[int]:
+        """The length of the text behind each character of the normal form."""
+        self._join()
+        return map(len, self._raw)
+
     def drop(self, count: int) -> None:
         """Drop the first `count` characters of the normal form and the text behind them."""
         if count == len(self._raw):

@@ -35,12 +35,13 @@ from ..core.errors import (
     RoleEchoed,
     WorldAgentError,
 )
-from ..role_resolution import NO_ROLE, ResolvedRole
+from ..role_resolution import NO_ROLE, Echo, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, without_unpaired_surrogates
 from .callbacks import Watch
 from .calling import CALLS, ToolCall
+from .disclosure import RoleGuard
 from .dspy_log import redirected
-from .echo import EchoGuard, Hidden
+from .echo import Hidden
 from .engines.classification import classify, refuses_form
 from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
@@ -60,7 +61,6 @@ _REASONING: Final = frozenset({"reasoning_effort", SUMMARY})
 
 T = TypeVar("T")
 
-Echo = Literal["withhold", "allow", "fail"]
 Takes = Literal["auto", "text", "images", "files"]
 Tools = Literal["auto", "native", "json"]
 CacheHints = Literal["auto", "on", "off"]
@@ -75,7 +75,7 @@ class ModelOptions:
         timeout: Seconds that one call can take with all its tries, besides waiting as long for a rate limit.
         attempts: How often a call is tried that failed for a temporary reason.
         backoff: Seconds before the second try; it doubles with each further one.
-        echo: What happens to a role that the model repeats (R16).
+        echo: What happens to a role that the model gives back, if the role does not say (R16).
         takes: The media that it accepts in addition to text: `text` is none, `images`, or `files` (images and
             documents). `auto` is what is known of the model, or everything if nothing is known.
         tools: How it is offered tools: `native`, by its service, or `json`, in words; `auto` uses what is known of the
@@ -88,7 +88,7 @@ class ModelOptions:
     timeout: float = 120.0
     attempts: int = 3
     backoff: float = 0.5
-    echo: Echo = "withhold"
+    echo: Echo = "disclosure"
     takes: Takes = "auto"
     tools: Tools = "auto"
     cache_hints: CacheHints = "auto"
@@ -165,14 +165,14 @@ class Answer:
     """The result of one call.
 
     Attributes:
-        fields: The output fields, without any run of the role (R16).
-        withheld: How many runs of the role were withheld.
+        fields: The output fields, without what must not be shown of the role (R16).
+        withheld: How many characters were withheld of each field, and of the `reasoning`.
         message: The model's own message, which its service can require back at the next step. It is not scrubbed, and
             must not be stored beyond the turn. None if tools were not sent natively.
     """
 
     fields: Mapping[str, Any]
-    withheld: int = 0
+    withheld: Mapping[str, int] = field(default_factory=dict)
     message: Message | None = field(default=None, repr=False)
 
 
@@ -191,6 +191,7 @@ class Listener:
             piece of its arguments as JSON; None if they are not streamed. A model that is offered tools in words gives
             all arguments of a call at once.
         prompt: Receives the messages of every try, with `[role: N characters]` in place of the role; None for no one.
+        withheld: Receives how many characters of the role were withheld of each field.
         waiting: Called with the model's name and a number of seconds before a call waits for the model's service.
         before: Called before every try. An exception is passed on, and the model is not called.
         after: Awaited when the call is over, successful or not.
@@ -204,6 +205,7 @@ class Listener:
     reason: Callable[[str], None] | None = None
     argue: Callable[[int, str, str], None] | None = None
     prompt: Callable[[list[dict[str, Any]]], None] | None = None
+    withheld: Callable[[Mapping[str, int]], None] = lambda characters: None
     waiting: Callable[[str, float], None] = lambda model, seconds: None
     before: Callable[[], None] = lambda: None
     after: Callable[[], Awaitable[None]] | None = None
@@ -340,10 +342,10 @@ class Predictor:
 
         Raises:
             OutputInvalid: The completion cannot be parsed as the output fields.
-            RoleEchoed: The model repeated the role and `echo` is `fail`.
+            RoleEchoed: The model disclosed a role whose `echo` is `fail`.
             HostError: The model failed. The text holds nothing of the prompt.
         """
-        call = _Call(self, inputs, caller, role.reveal(self.name), listener, steps=steps, final=final)
+        call = _Call(self, inputs, caller, role, listener, steps=steps, final=final)
         watch = listener.watch
         watched = None if watch is None else watch.began(self._plain, inputs)
         failure: WorldAgentError | None = None
@@ -386,27 +388,29 @@ class _Call(Hidden):
         predictor: Predictor,
         inputs: Mapping[str, Any],
         caller: ModelCaller,
-        role: str | None,
+        role: ResolvedRole,
         listener: Listener,
         *,
         steps: Sequence[PastStep],
         final: bool,
     ) -> None:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
-        self._role, self._listener, self._steps, self._final = role, listener, steps, final
+        self._role, self._listener, self._steps, self._final = role.reveal(predictor.name), listener, steps, final
         demos = predictor.predict(roled=False).demos
-        follows = user_follows(steps, role=role is not None) or any(demo.get(CALLS) for demo in demos)
+        follows = user_follows(steps, role=self._role is not None) or any(demo.get(CALLS) for demo in demos)
         self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
         self._deadline = 0.0  # of the try, in whatever forms, by the clock of the loop
         self._emitted = ""
         self._argued: dict[int, str] = {}  # the arguments that were emitted, by the place of the call
-        self._guard: EchoGuard | None = None
+        self._guard: RoleGuard | None = None
         self._stream: AnswerStream | None = None
-        if role is not None and caller.options.echo != "allow":
+        echo = caller.options.echo
+        if any((part.echo or echo) != "allow" for part in role.reveal_parts(predictor.name)):
             others = [text for value in inputs.values() for text in _texts(value)]
-            self._guard = EchoGuard(role, others=[*others, *self._adapter.step_texts])
+            texts = [*others, *self._adapter.step_texts]
+            self._guard = RoleGuard(role.reveal_parts(predictor.name), texts, echo=echo)
 
     async def run(self, left: float) -> Answer:
         """Make one try.
@@ -465,14 +469,10 @@ class _Call(Hidden):
         answer: Answer | None = None
         settled = False
         try:
-            answer = await self._read(await self._ask(usage))
-            if answer.withheld and self._caller.options.echo == "fail":
-                raise RoleEchoed(
-                    f"the model {self._caller.connection.name!r} repeated its role",
-                    remedy="try again, or set echo='withhold'",
-                )
-            self._settle(answer)
+            answer = await self._settle(await self._read(await self._ask(usage)))
             settled = True
+            if answer.withheld:
+                self._listener.withheld(answer.withheld)
             return answer
         finally:
             if (self._emitted or self._argued) and not settled:
@@ -562,8 +562,13 @@ class _Call(Hidden):
             return Answer(fields=fields, message=message)
         steps = self._guard.scrubbing(fields)
         del fields  # the turn can be cancelled in the meantime
-        scrubbed, withheld = await in_turns(steps)
-        return Answer(fields=scrubbed, withheld=withheld, message=message)
+        scrubbed = await in_turns(steps)
+        if scrubbed.failed:
+            raise RoleEchoed(
+                f"the model {self._caller.connection.name!r} disclosed its role",
+                remedy="try again, or set echo='disclosure', which withholds it",
+            )
+        return Answer(fields=scrubbed.fields, withheld=scrubbed.withheld, message=message)
 
     def _open_stream(self) -> AnswerStream | None:
         listener, self._emitted, self._argued = self._listener, "", {}
@@ -588,15 +593,19 @@ class _Call(Hidden):
             self._argued[place] = self._argued.get(place, "") + text
             self._listener.argue(place, tool, text)
 
-    def _settle(self, answer: Answer) -> None:
+    async def _settle(self, answer: Answer) -> Answer:
         """The final answer is authoritative.
 
-        Emit what the stream lacks, or withdraw it and emit the complete answer (D18).
+        Emit what the stream lacks, or withdraw it and emit the complete answer (D18). Return the answer, with what was
+        withheld of its reasoning.
         """
         stream, listener = self._stream, self._listener
         if stream is None:
-            return
-        stream.close()
+            return answer
+        untouched = {name: name not in answer.withheld for name in (listener.field, CALLS)}
+        hidden = await stream.close(answer=untouched[listener.field], arguments=untouched[CALLS])
+        if hidden:
+            answer = replace(answer, withheld={**answer.withheld, "reasoning": hidden})
         # The text as it was shown in pieces: a surrogate pair in two deltas was replaced by two marks.
         final, shown = "" if listener.field is None else str(answer.fields[listener.field]), self._emitted
         calls = () if listener.argue is None else answer.fields.get(CALLS) or ()
@@ -608,6 +617,7 @@ class _Call(Hidden):
         for place, call in enumerate(calls):
             if listener.argue is not None and place not in self._argued:
                 listener.argue(place, call.tool, json.dumps(call.arguments, ensure_ascii=False))
+        return answer
 
     def _agrees(self, calls: Sequence[ToolCall]) -> bool:
         """Whether all arguments that were emitted are those of the calls."""

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from .calling import MAX_CHARACTERS
-from .echo import EchoGuard
+from .disclosure import RoleFilter, RoleGuard
 from .engines.classification import AnswerTooLong
-from .matching import SLICE, Pause
+from .matching import SLICE, Pause, in_turns
 
 
 class FieldParser(Protocol):
@@ -255,12 +255,14 @@ class _Text:
     """A text of an answer on its way to a reader.
 
     Args:
-        steps: Change it, one after the other: a parser, an echo filter.
+        parser: Reads it in the completion; None if it comes by itself.
+        guard: Finds pieces of the role in it; None if the call has no role.
         emit: Called with each part that is not empty; None if no part is shown.
     """
 
-    def __init__(self, *steps: FieldParser, emit: Callable[[str], None] | None) -> None:
-        self._steps, self._emit = steps, emit
+    def __init__(self, parser: FieldParser | None, guard: RoleGuard | None, emit: Callable[[str], None] | None) -> None:
+        self._parser, self._guard, self._emit = parser, guard, emit
+        self._filter: RoleFilter | None = None
         self._left = MAX_CHARACTERS
 
     def count(self, characters: int) -> None:
@@ -273,14 +275,42 @@ class _Text:
         if self._left < 0:
             raise AnswerTooLong
 
-    def feed(self, text: str, *, last: bool = False) -> None:
-        """Take the next part; with the last one, delayed text is emitted."""
+    async def feed(self, text: str) -> None:
+        """Take the next part."""
         if self._emit is None:
             return
-        for step in self._steps:
-            text = step.feed(text) + (step.close() if last else "")
+        if self._parser is not None:
+            text = self._parser.feed(text)
+        if self._guard is not None and text:
+            if self._filter is None:
+                await in_turns(self._guard.building())
+                self._filter = self._guard.filter()
+            text = self._filter.feed(text)
+            if self._filter.waits:
+                await in_turns(self._guard.preparing())
+                text += self._filter.feed("")
         if text:
             self._emit(text)
+
+    async def close(self, *, settled: bool = False) -> int:
+        """Emit what was delayed. The text ends here.
+
+        Args:
+            settled: Whether the answer is known, and nothing of this text is withheld.
+
+        Returns:
+            How many characters are withheld.
+        """
+        if self._emit is None:
+            return 0
+        withheld = 0
+        if self._parser is not None:
+            await self.feed(self._parser.close())
+        if self._filter is not None:
+            text, withheld = (self._filter.close(), 0) if settled else await in_turns(self._filter.closing())
+            if text:
+                self._emit(text)
+        return withheld
 
 
 class AnswerStream:
@@ -292,7 +322,7 @@ class AnswerStream:
     def __init__(
         self,
         parser: FieldParser | None,
-        guard: EchoGuard | None,
+        guard: RoleGuard | None,
         emit: Callable[[str], None],
         reason: Callable[[str], None] | None = None,
         argue: Callable[[int, str, str], None] | None = None,
@@ -301,16 +331,15 @@ class AnswerStream:
 
         Args:
             parser: Finds the field in the completion; None if no field is streamed.
-            guard: Withholds the role in the field and, separately, in the reasoning and in the arguments of each call;
-                None if the call has no role.
+            guard: Finds the role in the field and, separately, in the reasoning and in the arguments of each call; None
+                if the call has no role.
             emit: Called in the event loop with each non-empty part; it must not block.
             reason: The same for the model's reasoning; None if it is not streamed.
             argue: The same for the arguments of calls that the service returns separately, after the place of the call
                 and the name of the tool; None if they are not streamed.
         """
-        own, thought = ([] if guard is None else [guard.filter()] for _ in range(2))
-        self._answer = _Text(emit=None) if parser is None else _Text(parser, *own, emit=emit)
-        self._thought = None if reason is None else _Text(*thought, emit=reason)
+        self._answer = _Text(parser, guard, None if parser is None else emit)
+        self._thought = None if reason is None else _Text(None, guard, reason)
         self._guard, self._argue = guard, argue
         self._arguments: dict[int, _Text] = {}  # by the place of the call
         self._pause = Pause()  # for all chunks, because many can arrive without a chance for other work of the loop
@@ -341,18 +370,29 @@ class AnswerStream:
         found = self._arguments.get(place)
         if found is None:  # its first part has its name
             assert self._argue is not None, "the arguments are streamed"
-            own = [] if self._guard is None else [self._guard.filter()]
             emit = partial(self._argue, place, getattr(function, "name", None) or "")
-            found = self._arguments[place] = _Text(*own, emit=emit)
+            found = self._arguments[place] = _Text(None, self._guard, emit)
         return found
 
     async def _take(self, shown: _Text, text: str) -> None:
         shown.count(len(text))
         for begin in range(0, len(text), SLICE):
-            shown.feed(text[begin : begin + SLICE])
+            await shown.feed(text[begin : begin + SLICE])
             await self._pause()
 
-    def close(self) -> None:
-        """The completion has ended: emit the delayed text."""
-        for shown in filter(None, (self._thought, self._answer, *self._arguments.values())):
-            shown.feed("", last=True)
+    async def close(self, *, answer: bool = True, arguments: bool = True) -> int:
+        """The completion has ended: emit the delayed text, and of the reasoning only what it can show.
+
+        Args:
+            answer: Whether nothing is withheld of the answer. If something is, its delayed text is not emitted.
+            arguments: The same for the arguments of calls.
+
+        Returns:
+            How many characters of the reasoning are withheld.
+        """
+        withheld = 0 if self._thought is None else await self._thought.close()
+        if answer:
+            await self._answer.close(settled=True)
+        for shown in self._arguments.values() if arguments else ():
+            await shown.close(settled=True)
+        return withheld

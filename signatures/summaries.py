@@ -10,10 +10,11 @@ from pydantic import BaseModel, Field
 
 from ..core import ECHO_RUN
 from ..core.errors import RoleEchoed
-from ..role_resolution import NO_ROLE, ResolvedRole
+from ..role_resolution import NO_ROLE, Echo, ResolvedRole
 from .adapter import Signature
+from .disclosure import RoleGuard
 from .echo import EchoGuard
-from .matching import normalise
+from .matching import in_turns, normalise
 from .predictor import Answer, Listener, ModelCaller, Predictor
 from .signature import CONVERSE
 from .texts import with_texts
@@ -118,7 +119,9 @@ async def ask_without_role(
     listener: Listener,
     names: Iterable[str] = (CONVERSE,),
 ) -> Mapping[str, Any]:
-    """Call a model without the role of the turn, and withhold what its answer has in common with that role (R7, R16).
+    """Call a model without the role of the turn, and withhold that role if its answer discloses it (R7, R16).
+
+    A text of a person that became a role can be in the inputs. An answer does not make another copy of it.
 
     Args:
         predictor: The predictor to call.
@@ -132,23 +135,24 @@ async def ask_without_role(
         The output fields.
 
     Raises:
-        RoleEchoed: `echo` is `fail`, and the answer repeats role text that is not in the inputs.
+        RoleEchoed: The answer discloses a role whose `echo` is `fail`, and which is not in the inputs.
         OutputInvalid, HostError: See `Predictor`.
     """
     names = tuple(names)
-    fields, repeated = _checked(await predictor(inputs, caller, role=NO_ROLE, listener=listener), inputs, role, names)
-    if repeated and caller.options.echo == "fail":
+    answer = await predictor(inputs, caller, role=NO_ROLE, listener=listener)
+    fields, failed = await _checked(answer, inputs, role, names, caller.options.echo)
+    if failed:
         raise RoleEchoed(
-            f"the model {caller.connection.name!r} repeated a role in its answer to {predictor.name!r}",
-            remedy="try again, or set echo='withhold'",
+            f"the model {caller.connection.name!r} disclosed a role in its answer to {predictor.name!r}",
+            remedy="try again, or set echo='disclosure', which withholds it",
         )
     return fields
 
 
-def _checked(
-    answer: Answer, inputs: Mapping[str, Any], role: ResolvedRole, names: Iterable[str]
+async def _checked(
+    answer: Answer, inputs: Mapping[str, Any], role: ResolvedRole, names: Iterable[str], echo: Echo
 ) -> tuple[Mapping[str, Any], bool]:
-    """The answer's fields without the role, and whether they repeat text that the model cannot have from its inputs."""
+    """The answer's fields without the role, and whether they disclose one with `fail` that the inputs do not have."""
     others: list[str] = []
 
     def collect(text: str, in_key: bool) -> str:
@@ -156,9 +160,12 @@ def _checked(
         return text
 
     with_texts(dict(inputs), collect)
-    contents = [content for content in dict.fromkeys(map(role.reveal, names)) if content is not None]
-    repeated = any(EchoGuard(content, others=others).scrub_value(answer.fields)[1] for content in contents)
-    return scrubbed(answer.fields, role, names), repeated
+    parts = [*dict.fromkeys(part for name in names for part in role.reveal_parts(name))]
+    failing = [part for part in parts if (part.echo or echo) == "fail"]
+    failed = bool(failing) and (await in_turns(RoleGuard(failing, others, echo=echo).scrubbing(answer.fields))).failed
+    # With `allow` it is withheld too: only the answer to a person may give a role back.
+    copied = [part._replace(echo="disclosure") if (part.echo or echo) == "allow" else part for part in parts]
+    return (await in_turns(RoleGuard(copied, echo=echo).scrubbing(answer.fields))).fields, failed
 
 
 def scrubbed(given: T, role: ResolvedRole, names: Iterable[str] = (CONVERSE,)) -> T:

@@ -27,12 +27,13 @@ from ...role_resolution import Role
 from ..following import EventFollower
 from ..recording import Recording
 from ..settings import UNSET
-from ..turns import RunningTurn, Turn, TurnUsage, cancel_once
+from ..turns import RunningTurn, Turn, TurnUsage, Withheld, cancel_once
 from .work import KeyBegun, NewTurn, ResumedTurn, Resumption, RunnerParts
 
 if TYPE_CHECKING:
     from .runner import TurnRunner
 
+_SHOWN_EVENTS: Final = (ev.Usage, ev.RoleTierSkipped, ev.MemoryRecalled, ev.RoleWithheld)
 _COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name != "calls")
 
 
@@ -51,6 +52,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
         "role_tiers": record.sent_tiers,
         "skipped_tiers": tuple(event.tier for event in shown if isinstance(event, ev.RoleTierSkipped)),
         "usage": _usage(shown),
+        "withheld": _withheld(shown),
         "recalled": recalled[0].entries if recalled else (),
     }
     match record.status:
@@ -78,7 +80,7 @@ async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[Event]:
     found: list[Event] = []
     try:
         async for event in follower:
-            if isinstance(event, ev.Usage | ev.RoleTierSkipped | ev.MemoryRecalled):
+            if isinstance(event, _SHOWN_EVENTS):
                 found.append(event)
     except EventsGone:
         pass
@@ -92,6 +94,12 @@ def _usage(events: Iterable[Event]) -> TurnUsage:
             used = ModelUsage(calls=1, **{name: getattr(event, name) for name in _COUNTED})
             models[event.model] = models.get(event.model, ModelUsage()) + used
     return TurnUsage.of(models)
+
+
+def _withheld(events: Iterable[Event]) -> Withheld:
+    found = [event for event in events if isinstance(event, ev.RoleWithheld)]
+    names = dict.fromkeys(name for event in found for name in event.fields)
+    return Withheld(sum(event.characters for event in found), tuple(names))
 
 
 def may_succeed_later(record: TurnRecord) -> bool:

@@ -27,7 +27,7 @@ from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
 from ..threads.branching import Again, Start
-from ..turns import Turn, TurnUsage
+from ..turns import Turn, TurnUsage, Withheld
 from ..unattended import notify
 from ..upkeep import Retention
 from .resume import resume
@@ -321,6 +321,7 @@ class TurnPath:
             role_tiers=tiers,
             skipped_tiers=skipped,
             usage=TurnUsage.of(outcome.usage),
+            withheld=Withheld(sum(outcome.withheld.values()), tuple(outcome.withheld)),
             pauses=outcome.pauses,
             recalled=outcome.recalled,
             roleless=outcome.roleless,

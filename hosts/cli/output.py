@@ -187,6 +187,8 @@ def note_text(event: Event) -> str:
             return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
         case kinds.AnswerChecked(satisfied=False):
             return "a check rejected this answer; a new one follows"
+        case kinds.RoleWithheld():
+            return f"withheld from this answer, because it disclosed a role: {counted(event.characters, 'character')}"
         case kinds.AttachmentLeftOut():
             return f"not shown to the model, because {_LEFT_OUT_REASONS[event.reason]}: {event.name}"
         case _:

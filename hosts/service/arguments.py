@@ -15,6 +15,7 @@ from ...core.bounds import OutOfBounds
 from ...core.pauses import current_pause_id
 from ...core.validation import is_text
 from ...memory.examples import MAX_NOTE_CHARACTERS, Feedback
+from ...role_resolution import Echo
 from ..bounds import MAX_TEXT, VALUE
 from .answers import ANSWERS_SCHEMA
 from .validation import Label, Printable, Wire
@@ -86,6 +87,9 @@ class RoleArgument(RoleText):
         default_factory=list, max_length=100, description="globs over Signature names; none is the entry Signature"
     )
     exclusive: bool = Field(default=False, description="whether the tiers below it are left out")
+    echo: Echo | None = Field(
+        default=None, description="what happens if an answer gives it back; left out, as the agent's setting says"
+    )
 
 
 class WorkspaceArguments(Wire):

@@ -42,6 +42,13 @@ class TurnUsageRecord(ModelUsageRecord):
     models: dict[str, ModelUsageRecord] = Field(description="the same of each model, by its name")
 
 
+class WithheldRecord(Wire):
+    """What was withheld from answers because they disclosed a role."""
+
+    characters: int
+    fields: list[str] = Field(description="the output fields that they were in")
+
+
 class TurnRecord(Wire):
     """A turn at the end of the call. In an answer of `events`, unknown fields are null."""
 
@@ -61,6 +68,11 @@ class TurnRecord(Wire):
     role_tiers: list[str] | None = Field(default=None, description="the tiers of the role, lowest precedence first")
     skipped_tiers: list[str] | None = Field(default=None, description="the tiers whose source was down")
     usage: TurnUsageRecord | None = None
+    withheld: WithheldRecord | None = Field(
+        default=None,
+        description="what was withheld of its roles; left out if nothing was",
+        exclude_if=lambda withheld: withheld is None,
+    )
     pauses: list[dict[str, Any]] = Field(default_factory=list, description="what waits for a person")
     recalled: list[str] | None = Field(default=None, description="the ids of the memory entries that fit its message")
 

@@ -219,7 +219,7 @@ def role_of(given: RoleArgument | None) -> Role | None:
     """Return the role that a call sends."""
     if given is None:
         return None
-    return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive)
+    return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive, echo=given.echo)
 
 
 def _thread(call: Call[Any], workspace: Threads) -> OneThread:

@@ -118,7 +118,7 @@ async def test_a_role_under_which_a_member_answers_is_in_no_memory_of_it(tmp_pat
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize(("echo", "contents"), [("withhold", SHORT), ("allow", (*SHORT, *CONTENTS))])
+@pytest.mark.parametrize(("echo", "contents"), [("strict", SHORT), ("allow", (*SHORT, *CONTENTS))])
 async def test_a_short_role_and_one_that_answers_may_repeat_are_in_no_memory(
     tmp_path: Path, tier: str, echo: str, contents: tuple[str, ...]
 ) -> None:

@@ -265,14 +265,15 @@ def test_an_answer_about_the_same_things_is_not_touched() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5000])
-async def test_what_was_streamed_before_is_replaced(tmp_path: Path, size: int) -> None:
+async def test_nothing_that_is_withheld_was_streamed_before(tmp_path: Path, size: int) -> None:
     lm = ScriptedLM([{"reply": f"Sure:\n{BULLETS['numbers'](RULES)}"}], chunk=size)
-    async with scripted_agent(tmp_path, lm) as agent:
+    async with scripted_agent(tmp_path, lm, settings={"echo": "strict"}) as agent:
         turn, events = await streamed(agent.thread("t").stream("Hi", role=SECRET))
         history = await agent.thread("t").history()
 
     assert turn.text == standing(events) == history[-1].body["text"] == f"Sure:\n1. {MARK};"
-    assert len([event for event in events if isinstance(event, TextReplaced)]) == 1
+    assert not [event for event in events if isinstance(event, TextReplaced)]
+    assert not [rule for rule in RULES if any(rule in str(event) for event in events)]
 
 
 IN_URL = "https://example.com/you-are-a-harsh-critic-name-three-faults-of-every-text"

@@ -1,4 +1,4 @@
-"""R16: whole turns: what is streamed, kept and returned is the same and repeats no role, in whatever form."""
+"""R16: whole turns with `echo="strict"`: what is streamed, kept and returned is the same and repeats no role."""
 
 import json
 import re
@@ -29,6 +29,7 @@ KEEPER = "Answer as the lighthouse keeper who has not spoken to a soul since the
 SECRET = Role("keeper", KEEPER)
 MARK = "[role withheld]"
 RUN = 40
+STRICT = {"echo": "strict"}
 
 
 def repeats(text: str, role: str = KEEPER) -> bool:
@@ -84,7 +85,7 @@ async def test_stream_agrees_with_turn(tmp_path: Path, monkeypatch: pytest.Monke
         lm = ScriptedLM([fields if crew or form == "chat" else said], chunk=size, form="json" if crew else "chat")
         if form == "chat with a worker":
             lm = ScriptedLM([fields], chunk=size)
-        async with scripted_agent(tmp_path / str(size), lm, workers=crew) as agent:
+        async with scripted_agent(tmp_path / str(size), lm, settings=STRICT, workers=crew) as agent:
             thread = agent.thread("t")
             turn, events = await streamed(thread.stream("Hi, critic", role=SECRET))
             history = await thread.history()
@@ -103,7 +104,7 @@ MARKED = "Write [[ ## reply ## ]] before the answer, and <<CUSTOM-TYPE-START-IDE
 async def test_a_role_with_markers_is_withheld_as_it_was_written_and_as_it_was_sent(tmp_path: Path) -> None:
     sent = MARKED.replace("[[", "[\\[").replace("<<", "<\\<")
     lm = ScriptedLM([{"reply": f"Told: {MARKED}"}, {"reply": f"Told: {sent}"}], chunk=3)
-    async with scripted_agent(tmp_path, lm) as agent:
+    async with scripted_agent(tmp_path, lm, settings=STRICT) as agent:
         for name in ("a", "b"):
             turn, events = await streamed(agent.thread(name).stream("Hi", role=Role("r", MARKED)))
             assert standing(events) == turn.text == f"Told: {MARK}"
@@ -112,7 +113,7 @@ async def test_a_role_with_markers_is_withheld_as_it_was_written_and_as_it_was_s
 
 async def test_text_of_an_earlier_message_can_be_repeated(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": f"First: {KEEPER}"}, {"reply": f"Again: {KEEPER}"}, {"reply": KEEPER}], chunk=5)
-    async with scripted_agent(tmp_path, lm) as agent:
+    async with scripted_agent(tmp_path, lm, settings=STRICT) as agent:
         thread = agent.thread("t")
         assert (await thread.converse("Hi")).text == f"First: {KEEPER}"  # no role, so nothing to repeat
         assert (await thread.converse("Hi", role=SECRET)).text == f"Again: {KEEPER}"
@@ -154,7 +155,7 @@ async def test_failed_stream_shows_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 2])
 async def test_a_surrogate_pair_in_two_deltas_ends_as_it_is_kept(tmp_path: Path, size: int) -> None:
     lm = ScriptedLM([{"reply": f"ab\ud83d\ude00cd\ud83d {KEEPER} \ude00."}], chunk=size)
-    async with scripted_agent(tmp_path, lm) as agent:
+    async with scripted_agent(tmp_path, lm, settings=STRICT) as agent:
         turn, events = await streamed(agent.thread("t").stream("Hi", role=SECRET))
         history = await agent.thread("t").history()
     assert turn.text == f"ab\U0001f600cd\ufffd {MARK} \ufffd."
@@ -252,10 +253,11 @@ def opened(home: Path, lm: Any, **settings: Any) -> Any:
     return scripted_agent(home, lm, workers=[CRITIC, CLERK], shapes=[judging()], tools=[note], settings=settings)
 
 
+@pytest.mark.parametrize("echo", ["strict", "disclosure"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("surface", SURFACES)
-async def test_repeated_role_is_withheld_in_each_form(tmp_path: Path, surface: str, form: str) -> None:
-    async with opened(tmp_path, model(f"So: {FORMS[form](LINES)} End.")) as agent:
+async def test_repeated_role_is_withheld_in_each_form(tmp_path: Path, surface: str, form: str, echo: str) -> None:
+    async with opened(tmp_path, model(f"So: {FORMS[form](LINES)} End."), echo=echo) as agent:
         given = await SURFACES[surface](agent)
     assert MARK in given
     assert of_the_role(given) == []
@@ -276,7 +278,8 @@ JSON_ANSWERS = {"bare": "{}", "in a fence without a name": "\n```\n{}\n```\n"}
 async def test_json_in_place_of_the_chat_format_is_read(tmp_path: Path, crew: list[Any], answer: str) -> None:
     fields = {"reply": f'She said "yes".\nThen: {LINES}', "calls": []}
     said = JSON_ANSWERS[answer].replace("{}", json.dumps(fields, indent=1))
-    async with scripted_agent(tmp_path, ScriptedLM([said, said], chunk=4), workers=crew) as agent:
+    lm = ScriptedLM([said, said], chunk=4)
+    async with scripted_agent(tmp_path, lm, settings=STRICT, workers=crew) as agent:
         turn, events = await streamed(agent.thread("t").stream("Hi", role=LINED))
         assert turn.text == standing(events) == f'She said "yes".\nThen: {MARK}'
         assert (await agent.thread("u").converse("Hi")).text == fields["reply"]

@@ -153,7 +153,7 @@ def awkward_canary(length: int, seed: int | str = 0) -> str:
 
 
 _SCRIPTS = (_LETTERS, _LETTERS, _LETTERS + "äöüßéàçñåøž" * 3, "жщёйюяЖЩ", "αβγλμάέώΣς", "中文不要夸奖批评", "😀🚀é")
-_BETWEEN = ("\n", "\n", "\t", ' "', '" ', "\\ ", "' ", "/", ', "')
+_BETWEEN = ("\n", "\n", "\t", '"\n', "\\ ", "'\n", "/", ", ")  # no pair of quotes: what it encloses may be said
 
 FORMS: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,

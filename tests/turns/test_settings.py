@@ -68,7 +68,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("environment", "max_rounds", "many", "valid integer"),
     ("argument", "model_timeout", float("nan"), "greater than 0"),
     ("file", "history_limit", 1001, "less than or equal to 1000"),
-    ("argument", "echo", "shout", "'withhold', 'allow' or 'fail'"),
+    ("argument", "echo", "shout", "'disclosure', 'strict', 'fail' or 'allow'"),
     ("file", "max_round", 3, "Extra inputs are not permitted"),
 ]
 

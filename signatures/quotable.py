@@ -1,0 +1,50 @@
+"""What an answer may say of a role, because the role asks for it or quotes it (R16).
+
+These are quotations, code, tables, short template lines, addresses, and what comes after words such as "end with:".
+`disclosure` counts only the other words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_EN: Final = (
+    r"says?|write|reply|answer|respond|end|close|finish|conclude|begin|start|open|greet|sign(?:\s+off)?|add|append|state"
+    r"|include|print|quote|template|format|footer|disclaimer|closing|greeting|signature|heading|header|headline"
+)
+_DE: Final = (
+    r"sage|schreib\w*|antwort\w*|end\w*|schlie(?:ß|ss)\w*|beend\w*|beginn\w*|start\w*|begrü(?:ß|ss)\w*|füg\w*|ergänz\w*"
+    r"|vorlage|format|hinweis\w*|schluss\w*|gruß\w*|abschluss\w*|überschrift|kopfzeile"
+    r"|zitier\w*"
+)
+_ZH: Final = "说|回答|回复|结尾|结束|开头|加上|附上|写上|注明|格式|模板|声明|输出"
+_ASKED: Final = re.compile(
+    rf"(?i)(?:\b(?:{_EN}|{_DE})\b[^:：\n.!?]{{0,70}}[:：]|(?:{_ZH})[^:：\n。！？]{{0,30}}[:：])[ \t]*(?P<said>[^\n]+)"
+)
+_LONG_LINE: Final = 160  # of a longer line that is asked for, only the first sentence is quotable
+_END: Final = re.compile(r"[.!?](?=\s)|[。！？]")
+_QUOTED: Final = re.compile(
+    r"“[^“”]{2,600}”|\"[^\"\n]{2,600}\"|„[^„“”]{2,600}[“”]|«[^«»]{2,600}»|»[^«»]{2,600}«|「[^「」]{1,600}」|『[^『』]{1,600}』"
+    r"|《[^《》]{1,100}》|‘[^‘’\n]{2,300}’|(?<![^\W_])'[^'\n]{2,300}'(?![^\W_])"
+)
+_FENCED: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+_TABLE: Final = re.compile(r"(?m)\|[^\n]*\||^>[^\n]*$")  # and block quotes
+_TEMPLATE: Final = re.compile(
+    r"(?m)^(?=[^\n]{1,120}$)[^\n]*(?:\{[^{}\n]{1,40}\}|<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,40}\])[^\n]*$"
+)
+_ADDRESS: Final = re.compile(
+    r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+|\b[\w-]+(?:\.[\w-]+)*\.(?:example|com|org|net|de|cn)\b\S*"
+)
+
+
+def quotable(role: str) -> list[tuple[int, int]]:
+    """Begin and end of each stretch of a role that an answer may say, in no order."""
+    spans = [
+        found.span() for pattern in (_QUOTED, _FENCED, _TABLE, _TEMPLATE, _ADDRESS) for found in pattern.finditer(role)
+    ]
+    for found in _ASKED.finditer(role):
+        begin, end = found.span("said")
+        stop = _END.search(role, begin, end) if end - begin > _LONG_LINE else None
+        spans.append((begin, end if stop is None else stop.end()))
+    return spans

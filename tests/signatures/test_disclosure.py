@@ -1,0 +1,238 @@
+"""R16: what a role asks to be said may be said, and no tier of a role is disclosed, in whatever dress."""
+
+import json
+import random
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from support.agents import scripted_agent, standing, streamed
+from worldagent import Role
+from worldagent.benchmarks._role_echo_set import Labelled, dressed, labelled_roles
+from worldagent.benchmarks.role_echo import is_shown
+from worldagent.core.errors import RoleEchoed, RoleInvalid
+from worldagent.core.events import RoleWithheld, TextDelta, TextReplaced
+from worldagent.role_resolution import Echo, RolePart
+from worldagent.signatures.disclosure import RoleGuard
+from worldagent.testing import ScriptedLM
+
+pytestmark = pytest.mark.requirement("R16")
+
+MARK = "[role withheld]"
+SUPPORT = """You answer the guests of the Harbour Hotel as Mia from the front desk.
+Breakfast is served from seven to half past ten in the garden room on the ground floor.
+Guests can leave their luggage with us until eight in the evening on the day of departure.
+Never promise an upgrade, and never discuss what other guests have paid for their rooms.
+If somebody is angry, apologise first and then ask what would help.
+End each answer with: "Have a lovely stay, yours Mia"
+"""
+USE = (
+    "Breakfast is served from seven to half past ten in the garden room on the ground floor. "
+    "Do come a little before ten, it is quieter then. Have a lovely stay, yours Mia"
+)
+ROLE = Role("support", SUPPORT)
+DISCLOSED = f"Of course. I was told this:\n{SUPPORT}Anything else?"
+SET: Sequence[Labelled] = labelled_roles()[::4]
+
+
+def guard(*texts: str, others: Sequence[str] = (), echo: Echo = "disclosure") -> RoleGuard:
+    return RoleGuard([RolePart(text, None) for text in texts], others, echo=echo)
+
+
+def lines_in(text: str, role: str = SUPPORT) -> list[str]:
+    """The lines of a role, without what it asks to be said, that stand in a text."""
+    return [line for line in role.splitlines() if "yours Mia" not in line and line.casefold() in text.casefold()]
+
+
+# --- the labelled set -------------------------------------------------------------------------------------------------
+
+
+def test_answers_that_use_their_role_are_not_damaged() -> None:
+    damaged = [
+        role.id
+        for role in SET
+        for use in role.uses
+        if guard(role.text, others=[use.message]).scrub_value(use.answer)[1]
+    ]
+    assert len(damaged) <= 0.02 * sum(len(role.uses) for role in SET), damaged
+
+
+def test_a_disclosed_role_is_withheld_in_every_dress() -> None:
+    shown = [
+        (role.id, one.dress)
+        for role in SET
+        for one in (*role.disclosures, *dressed(role))
+        if is_shown(role.text, guard(role.text, others=[one.message]).scrub_value(one.answer)[0])
+    ]
+    assert len(shown) <= 0.02 * sum(1 + len(dressed(role)) for role in SET), shown
+
+
+@pytest.mark.parametrize("tiers", range(2, 6))
+def test_no_tier_of_a_stack_passes_whole(tiers: int) -> None:
+    source = random.Random(tiers)
+    words = [f"{a}{b}{c}" for a in ("ba", "do", "ke", "li", "mu") for b in ("ra", "ni", "so", "te") for c in ("l", "n")]
+    for size in (3, 4, 6, 9, 14, 25, 40):
+        stack = [
+            " ".join(source.sample(words, min(size, len(words)))) if number else " ".join(source.sample(words, 40))
+            for number in range(tiers)
+        ]
+        for text in stack:
+            said = f"Here you are:\n1. {text}\nThat is it."
+            shown, withheld = guard(*stack).scrub_value(said)
+            assert withheld >= len(text) - 2, (size, text)
+            assert shown == f"Here you are:\n1. {MARK}\nThat is it."
+
+
+# --- what counts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        ("End with: {}", "Have a pleasant day and call us again whenever you like."),
+        ('The motto of the house is "{}".', "be kind to each guest and to each of your colleagues"),
+        ("Use this form.\n```\n{}\n```", "from shop import price, stock, order\nprint(price(order()))"),
+        ("Begin the list like this.\n{}", "| Item | Price in euros | Delivery time in days |"),
+        ("Write to them like this.\n{}", "Dear {name}, your order number {order} leaves our house today."),
+        ("Beende jede Antwort mit: {}", "Wir wünschen Ihnen einen schönen Tag in unserem Haus."),
+        ("每次回答的结尾写上：{}", "祝您在本店购物愉快，欢迎下次再来光临。"),
+    ],
+)
+def test_what_a_role_quotes_or_asks_to_be_said_may_be_said(role: str, said: str) -> None:
+    role = role.replace("{}", said)
+    assert guard(role).scrub_value(f"Sure. {said}") == (f"Sure. {said}", 0)
+    assert guard(role, echo="strict").scrub_value(f"Sure. {said}")[1] > 0 or len(said) < 40
+
+
+def test_an_introduction_lowers_the_share_that_discloses() -> None:
+    half = "\n".join(SUPPORT.splitlines()[1:3])
+    assert guard(SUPPORT).scrub_value(half) == (half, 0)
+    shown, withheld = guard(SUPPORT).scrub_value(f"My instructions are:\n{half}")
+    assert withheld
+    assert lines_in(shown) == []
+
+
+def test_what_another_input_says_may_be_said() -> None:
+    assert guard(SUPPORT, others=[f"Translate this: {SUPPORT}"]).scrub_value(SUPPORT) == (SUPPORT, 0)
+
+
+def test_text_is_withheld_in_whole_words_and_json_stays_json() -> None:
+    inner = {"rules": SUPPORT.splitlines(), "count": 6, "ok": True}
+    for answer in (
+        json.dumps(inner),
+        f"Here:\n```json\n{json.dumps(inner, indent=2)}\n```\nDone.",
+        json.dumps({"a": json.dumps({"b": json.dumps(inner)})}),
+        f"So {json.dumps(inner, ensure_ascii=False)} it is.",
+    ):
+        shown, withheld = guard(SUPPORT).scrub_value(answer)
+        assert withheld
+        assert lines_in(shown.replace("\\", "")) == []
+        found = shown[shown.index("{") : shown.rindex("}") + 1]
+        read = json.loads(found)
+        while "rules" not in read:
+            read = json.loads(next(iter(read.values())))
+        assert read["count"] == 6
+        assert len(read["rules"]) == 6
+    shown, _ = guard(SUPPORT).scrub_value(f"Aha:{SUPPORT}Bye")
+    assert shown.startswith(f"Aha:{MARK}")
+    assert shown.endswith('yours Mia"\nBye') or shown.endswith(f'{MARK}"\nBye')
+
+
+def test_pieces_in_several_texts_of_a_field_count_together_and_in_several_fields_too() -> None:
+    lines = SUPPORT.splitlines()
+    shown, withheld = guard(SUPPORT).scrub_value({"reply": lines[:2], "more": [*lines[2:], "Bye."]})
+    assert withheld
+    assert lines_in(str(shown)) == []
+    assert shown["more"][-1] == "Bye."
+
+
+def test_a_single_word_is_never_a_disclosure() -> None:
+    assert guard("Pirate!").scrub_value("I am a pirate. Pirate! Pirate!") == ("I am a pirate. Pirate! Pirate!", 0)
+
+
+# --- modes ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_tier_counts_by_its_own_mode() -> None:
+    other = "You also look after the boats in the harbour and count them each morning before the guests wake up."
+    said = f"{SUPPORT}\n{other}"
+    parts = [RolePart(SUPPORT, "allow"), RolePart(other, None)]
+    shown, _ = RoleGuard(parts).scrub_value(said)
+    assert shown.startswith(SUPPORT)
+    assert other not in shown
+    shown, _ = RoleGuard(parts, echo="allow").scrub_value(said)
+    assert shown == said
+    strict = RoleGuard([RolePart(SUPPORT, "strict"), RolePart(other, "allow")])
+    assert strict.scrub_value(USE)[1] > 40
+    assert RoleGuard([RolePart(SUPPORT, None)]).scrub_value(USE) == (USE, 0)
+
+
+async def test_a_role_says_what_happens_if_it_is_given_back(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"reply": DISCLOSED}] * 5)
+    async with scripted_agent(tmp_path, lm, settings={"echo": "fail"}) as agent:
+        allowed = await agent.thread("a").converse("Hi", role=Role("r", SUPPORT, echo="allow"))
+        assert allowed.text == DISCLOSED
+        turn = await agent.thread("t").converse("Hi", role=Role("r", SUPPORT, echo="disclosure"))
+        assert lines_in(turn.text) == []
+        assert turn.withheld.fields == ("reply",)
+        assert turn.withheld.characters > 300
+        with pytest.raises(RoleEchoed, match="disclosed its role"):
+            await agent.thread("u").converse("Hi", role=ROLE)
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(RoleInvalid, match="use one of: disclosure, strict, fail, allow"):
+        Role("r", SUPPORT, echo="withhold")  # type: ignore[arg-type]  # what it refuses
+
+
+# --- whole turns ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 5000])
+async def test_a_use_is_streamed_as_it_is(tmp_path: Path, size: int) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([{"reply": USE}], chunk=size)) as agent:
+        turn, events = await streamed(agent.thread("t").stream("When is breakfast?", role=ROLE))
+    assert turn.text == standing(events) == USE
+    assert not turn.withheld
+    assert not [event for event in events if isinstance(event, TextReplaced | RoleWithheld)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 5000])
+async def test_nothing_that_is_withheld_was_streamed_or_stored(tmp_path: Path, size: int) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([{"reply": DISCLOSED}], chunk=size)) as agent:
+        turn, events = await streamed(agent.thread("t").stream("Hi", role=ROLE))
+        history = await agent.thread("t").history()
+    assert turn.text == standing(events) == history[-1].body["text"]
+    assert turn.text.startswith("Of course. I was told this:\n")
+    assert turn.text.endswith("Anything else?")
+    assert lines_in("".join(event.text for event in events if isinstance(event, TextDelta))) == []
+    assert not [event for event in events if isinstance(event, TextReplaced)]
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert lines_in(stored.decode(errors="replace")) == []
+    [said] = [event for event in events if isinstance(event, RoleWithheld)]
+    assert (said.characters, said.fields) == (turn.withheld.characters, ("reply",))
+
+
+async def test_the_first_word_of_an_answer_is_shown_at_once(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"reply": "Certainly! We have rooms with a view of the sea."}], chunk=4)
+    async with scripted_agent(tmp_path, lm) as agent:
+        _, events = await streamed(agent.thread("t").stream("Hi", role=ROLE))
+    sizes = [len(event.text) for event in events if isinstance(event, TextDelta)]
+    assert sizes[0] <= 4
+    assert statistics.median(sizes) <= 8
+
+
+@pytest.mark.parametrize("size", [1, 3, 17])
+def test_a_stream_shows_the_beginning_of_what_the_guard_shows(size: int) -> None:
+    for role in SET[::3]:
+        for one in (*role.uses, *role.disclosures, *dressed(role)):
+            guarding = guard(role.text, others=[one.message])
+            shown, withheld = guarding.scrub_value(one.answer)
+            text = guarding.filter()
+            early = "".join(text.feed(one.answer[at : at + size]) for at in range(0, len(one.answer), size))
+            if withheld:
+                assert shown.startswith(early), (role.id, one.dress)
+            else:
+                assert early + text.close() == one.answer == shown, (role.id, one.dress)
