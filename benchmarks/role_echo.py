@@ -1,19 +1,24 @@
 """How often answers that use their role are damaged, and how often answers that disclose it are shown (R16).
 
-Run `python benchmarks/role_echo.py [--quick] [--json]`. It measures the guard of the package, and the rule of
-`_disclosure` that is to take its place, over the labelled set in role_echo.toml. README.md explains both.
+Run `python benchmarks/role_echo.py [--quick] [--json]`. It measures the modes `strict` and `disclosure` over the
+labelled set in role_echo.toml, and how far a stream is behind. README.md explains the figures.
 """
 
 from __future__ import annotations
 
+import random
+import re
+import statistics
 from collections.abc import Callable, Sequence
 
-from worldagent.benchmarks._disclosure import Disclosure, words_of
 from worldagent.benchmarks._measure import Report, Row, main
 from worldagent.benchmarks._role_echo_set import Answered, Labelled, dressed, labelled_roles, sentences
-from worldagent.signatures.echo import EchoGuard
+from worldagent.role_resolution import Echo, RolePart
+from worldagent.signatures.disclosure import RoleGuard, words_of
 
 _MOST = 0.02  # of the answers of a group
+_SEED = 20261129
+_TIER_WORDS = range(3, 41)  # the sizes of tiers in a stack
 _STILL_THERE = 0.7  # of the words of a sentence, from which it counts as shown
 
 Judge = Callable[[Labelled, Answered], tuple[bool, bool]]
@@ -31,16 +36,18 @@ def is_shown(role: str, answer: str) -> bool:
     return 2 * sum(counts) > len(counts)
 
 
-def by_guard(role: Labelled, one: Answered) -> tuple[bool, bool]:
-    """What the package's guard does."""
-    shown, withheld = EchoGuard(role.text, others=[one.message]).scrub_value(one.answer)
-    return withheld > 0, is_shown(role.text, shown)
+def judge(echo: Echo) -> Judge:
+    """What the guard does in one mode."""
+
+    def judged(role: Labelled, one: Answered) -> tuple[bool, bool]:
+        shown, withheld = _guard([role.text], one, echo).scrub_value(one.answer)
+        return withheld > 0, is_shown(role.text, shown)
+
+    return judged
 
 
-def by_disclosure(role: Labelled, one: Answered) -> tuple[bool, bool]:
-    """What the rule of `_disclosure` says. It withholds what it finds, which is then not shown."""
-    disclosed = Disclosure(role.text, [one.message]).is_disclosed(one.answer)
-    return disclosed, not disclosed
+def _guard(texts: Sequence[str], one: Answered, echo: Echo) -> RoleGuard:
+    return RoleGuard([RolePart(text, echo) for text in texts], [one.message])
 
 
 def figures(name: str, judge: Judge, roles: Sequence[Labelled], *, aim: float | None) -> list[Row]:
@@ -70,12 +77,54 @@ def figures(name: str, judge: Judge, roles: Sequence[Labelled], *, aim: float | 
     return rows
 
 
+def stacked(echo: Echo, roles: Sequence[Labelled]) -> Row:
+    """How many tiers of a stack can be read if an answer gives one of them back."""
+    source = random.Random(_SEED)
+    words = [word.text for role in roles if role.language == "en" for word in words_of(role.text)]
+    shown = total = 0
+    for tiers in range(2, 6):
+        for size in (3, 4, 5, 8, 12, 20, 30, 40):
+            stack = [" ".join(source.sample(words, each)) for each in (size, *source.choices(_TIER_WORDS, k=tiers - 1))]
+            for text in stack:
+                given = Answered("", f"Here you are:\n* {text}\nThat is all.")
+                shown += text in _guard(stack, given, echo).scrub_value(given.answer)[0]
+                total += 1
+    aim = 0.0 if echo == "disclosure" else None
+    return Row(key=f"{echo}_shown_stacks", value=shown / total, unit="", aim=aim, note=f"{shown} of {total}")
+
+
+def held(echo: Echo, roles: Sequence[Labelled]) -> list[Row]:
+    """How many characters the stream of an answer that uses its role is behind: the median, and the most."""
+    behind: dict[str, list[tuple[float, int]]] = {}
+    for role in roles:
+        for one in role.uses:
+            text = _guard([role.text], Answered("", ""), echo).filter()
+            sent = shown = 0
+            found: list[int] = []
+            for part in re.findall(r"\s*\S{1,8}", one.answer):
+                sent += len(part)
+                shown += len(text.feed(part))
+                found.append(sent - shown)
+            for kind in ("all", role.kind):
+                behind.setdefault(kind, []).append((statistics.median(found), max(found)))
+    rows: list[Row] = []
+    for kind, answers in sorted(behind.items()):
+        medians, most = zip(*answers, strict=True)
+        rows.append(Row(key=f"{echo}_held_{kind}", value=statistics.median(medians), unit="chars", note="median"))
+        rows.append(
+            Row(key=f"{echo}_most_{kind}", value=statistics.median(most), unit="chars", note=f"up to {max(most)}")
+        )
+    return rows
+
+
 async def run(report: Report) -> None:
-    """Judge all answers by both rules."""
+    """Judge all answers in both modes."""
     roles = labelled_roles()[:: 5 if report.quick else 1]
-    report.section(f"{len(roles)} roles, the guard of the package", figures("guard", by_guard, roles, aim=None))
-    rows = figures("disclosure", by_disclosure, roles, aim=_MOST)
-    report.section("The rule that is to take its place", rows)
+    modes: tuple[Echo, ...] = ("strict", "disclosure")
+    for echo in modes:
+        aim = _MOST if echo == "disclosure" else None
+        rows = [*figures(echo, judge(echo), roles, aim=aim), stacked(echo, roles), *held(echo, roles)]
+        report.section(f"{len(roles)} roles, {echo}", rows)
 
 
 if __name__ == "__main__":
