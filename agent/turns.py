@@ -7,7 +7,7 @@ follower that all readers of the turn use. All other ways to run a turn read suc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from types import TracebackType
@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from ..core import ModelUsage, Tier, canonical_json, check_id
 from ..core.errors import AgentClosed, InvalidArgument
-from ..core.events import Event
+from ..core.events import Event, RoleWithheld
 from ..core.pauses import Pause
 from .choices import read_output
 
@@ -55,6 +55,13 @@ class Withheld:
     characters: int = 0
     fields: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Self:
+        """Return what was withheld according to the events of a turn."""
+        found = [event for event in events if isinstance(event, RoleWithheld)]
+        names = dict.fromkeys(name for event in found for name in event.fields)
+        return cls(sum(event.characters for event in found), tuple(names))
+
     def __bool__(self) -> bool:
         return bool(self.characters)
 
@@ -76,7 +83,7 @@ class Turn:
         role_tiers: The tiers whose roles reached a model, lowest precedence first.
         skipped_tiers: The tiers that were skipped because their source was down.
         usage: The usage of its model calls so far.
-        withheld: What was withheld of its roles in this run.
+        withheld: What was withheld of its roles in this run; a start repeated with its key has that of all runs.
         pauses: The open pauses; `thread.resume()` takes the answers.
         recalled: The ids of the memory entries that fit its message, and that the model was shown (M2).
         roleless: For a turn of a member: the answer without anything of its roles, for what is remembered of it. None

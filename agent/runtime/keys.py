@@ -52,7 +52,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
         "role_tiers": record.sent_tiers,
         "skipped_tiers": tuple(event.tier for event in shown if isinstance(event, ev.RoleTierSkipped)),
         "usage": _usage(shown),
-        "withheld": _withheld(shown),
+        "withheld": Withheld.of(shown),
         "recalled": recalled[0].entries if recalled else (),
     }
     match record.status:
@@ -94,12 +94,6 @@ def _usage(events: Iterable[Event]) -> TurnUsage:
             used = ModelUsage(calls=1, **{name: getattr(event, name) for name in _COUNTED})
             models[event.model] = models.get(event.model, ModelUsage()) + used
     return TurnUsage.of(models)
-
-
-def _withheld(events: Iterable[Event]) -> Withheld:
-    found = [event for event in events if isinstance(event, ev.RoleWithheld)]
-    names = dict.fromkeys(name for event in found for name in event.fields)
-    return Withheld(sum(event.characters for event in found), tuple(names))
 
 
 def may_succeed_later(record: TurnRecord) -> bool:

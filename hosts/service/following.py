@@ -12,10 +12,11 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ...agent import Thread, Turn, TurnStream, WorldAgent
+from ...agent import Thread, Turn, TurnStream, Withheld, WorldAgent
 from ...agent.threads import ThreadState
+from ...core.checks import to_json
 from ...core.errors import EventsGone, InvalidArgument, UnknownTurn
-from ...core.events import Event, TurnEnded, TurnStarted
+from ...core.events import Event, RoleWithheld, TurnEnded, TurnStarted
 from ...core.pauses import Pause, PersonAnswer
 from ...memory.attachments import AttachmentSource
 from . import turns
@@ -187,7 +188,7 @@ class EventsRead:
     Attributes:
         seq: The number of the last event.
         ended: Whether the events of the run have ended.
-        started, over: Events of the turn with facts for its record.
+        started, over, withheld: Events of the turn with facts for its record.
         events: The events for the answer.
     """
 
@@ -195,6 +196,7 @@ class EventsRead:
     ended: bool = False
     started: TurnStarted | None = None
     over: TurnEnded | None = None
+    withheld: list[RoleWithheld] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     def note(self, event: Event) -> None:
@@ -204,6 +206,8 @@ class EventsRead:
             self.started = event
         elif isinstance(event, TurnEnded):
             self.over = event
+        elif isinstance(event, RoleWithheld):
+            self.withheld.append(event)
 
 
 async def reached_turn(call: Call[EventsArguments] | Call[TurnFeedbackArguments], agent: WorldAgent) -> ThreadState:
@@ -272,6 +276,7 @@ def _record(read: EventsRead, state: ThreadState, pauses: tuple[Pause, ...]) -> 
             "result": json.loads(over.text) if typed and over is not None else None,
             "outputs": {} if over is None else over.outputs,
             "role_tiers": None if read.started is None else [tier.value for tier in state.role_tiers],
+            "withheld": to_json(Withheld.of(read.withheld)) if read.started and read.withheld else None,
             "pauses": [pause_record(pause) for pause in pauses],
         }
     )

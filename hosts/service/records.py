@@ -70,7 +70,7 @@ class TurnRecord(Wire):
     usage: TurnUsageRecord | None = None
     withheld: WithheldRecord | None = Field(
         default=None,
-        description="what was withheld of its roles; left out if nothing was",
+        description="what was withheld of its roles; left out if that is nothing, or unknown",
         exclude_if=lambda withheld: withheld is None,
     )
     pauses: list[dict[str, Any]] = Field(default_factory=list, description="what waits for a person")
