@@ -153,6 +153,7 @@ class OpenTelemetryTrace:
             "gen_ai.usage.input_tokens": record.input_tokens if record.kind == "model" else None,
             "gen_ai.usage.output_tokens": record.output_tokens if record.kind == "model" else None,
             "worldagent.cost": record.cost,
+            "worldagent.withheld": record.withheld or None,
             "error.type": record.code or None,
             "gen_ai.tool.call.arguments": _json(record.inputs),
             "gen_ai.tool.call.result": _json(record.outputs),

@@ -34,6 +34,7 @@ class _Run:
     open: dict[str, _Fields] = field(default_factory=dict)
     held: dict[str, _Fields] = field(default_factory=dict)  # captured before the call that it belongs to has begun
     prompts: dict[str, list[Any]] = field(default_factory=dict)
+    withheld: dict[str, int] = field(default_factory=dict)  # of the model call whose usage follows
     last: int = 0
     totals: _Fields = field(default_factory=_NO_TOTALS.copy)
 
@@ -99,6 +100,8 @@ class Recorder:
                 yield _begun(run, "task", event.task_id, event.parent, event, **more)
             case ev.TaskEnded():
                 yield from _ended(run, "task", event.task_id, event)
+            case ev.RoleWithheld():
+                run.withheld[event.call_id] = event.characters
             case ev.Usage():
                 yield _model(run, event)
             case _:
@@ -199,6 +202,7 @@ def _model(run: _Run, event: ev.Usage) -> TraceRecord:
         model=event.model,
         **tokens,
         cost=event.cost,
+        withheld=run.withheld.pop(event.call_id, 0),
         prompt=waiting.pop(0) if waiting else None,
     )
 

@@ -106,6 +106,9 @@ class TraceRecord(BaseModel):
     cost: float | None = Field(
         default=None, description="US dollars of a model call, or of all of a turn whose cost is known"
     )
+    withheld: int = Field(
+        default=0, description="of a model call: how many characters were withheld, because they disclosed a role"
+    )
     models: int = Field(default=0, description="of a turn: how many model calls")
     unpriced: int = Field(default=0, description="of a turn: how many of them have no known cost")
     calls: int = Field(default=0, description="of a turn: how many calls and tasks")

@@ -111,6 +111,8 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
         yield tokens_text(*node.tokens)
     if node.cost is not None:
         yield cost_text(node.cost)
+    if record.withheld:
+        yield f"{counted(record.withheld, 'character')} withheld"
 
 
 def shown(node: TraceNode) -> Iterator[TraceNode]:

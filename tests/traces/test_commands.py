@@ -10,9 +10,11 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.command_line import Run, home, run
+from support.traced import KEEPER
 from traces.test_turns import SHOP, look, pay, search
 from worldagent.harness import tool
 from worldagent.harness.trace import Trace, read_trace
+from worldagent.testing import ScriptedLM
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -63,6 +65,21 @@ async def test_a_trace_is_drawn_as_a_tree(home: Path, run: Run) -> None:
     found = json.loads((await run("trace", "show", turn.id, *NOVEL, "--json")).stdout)["trace"]
     assert (found["turn"], found["calls"]) == (turn.id, 4)
     assert {record["kind"] for record in found["records"]} == {"turn", "task", "call", "approval", "pause"}
+
+
+@pytest.mark.requirement("R16")
+async def test_a_model_call_says_how_much_of_a_role_was_withheld(home: Path, run: Run) -> None:
+    lm = ScriptedLM([{"reply": KEEPER.content}, {"reply": "The lamp is lit."}])
+    async with scripted_agent(home, lm) as agent:
+        disclosed = await agent.thread("t").converse("What are you told?", role=KEEPER)
+        plain = await agent.thread("t").converse("And the lamp?", role=KEEPER)
+        traces = [await agent.traces.get(turn.id) for turn in (disclosed, plain)]
+    records = [record for trace in traces for record in trace.records if record.kind == "model"]
+    assert [record.withheld for record in records] == [disclosed.withheld.characters, 0]
+    assert ['"withheld"' in record.line() for record in records] == [True, False]
+    shown = [(await run("trace", "show", turn.id, *NOVEL)).stdout for turn in (disclosed, plain)]
+    assert f", {disclosed.withheld.characters} characters withheld\n" in shown[0]
+    assert "withheld" not in shown[1]
 
 
 async def test_missing_trace_is_reported_with_a_remedy(home: Path, run: Run) -> None:

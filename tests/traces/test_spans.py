@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.traced import KEEPER
 from traces.test_turns import SHOP, look, pay, search, stumble
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Approve
@@ -115,6 +116,17 @@ async def test_approval_is_an_event_and_a_resume_continues_the_trace(tmp_path: P
     decided = [given["worldagent.decision"] for name, given in told if name == "worldagent.approval"]
     assert decided == ["ask", "approve"]
     assert "worldagent.pause" in [name for name, _ in told]
+
+
+@pytest.mark.requirement("R16")
+async def test_span_of_a_model_call_says_how_much_of_a_role_was_withheld(tmp_path: Path) -> None:
+    spans = Spans()
+    lm = ScriptedLM([{"reply": KEEPER.content}, {"reply": "The lamp is lit."}])
+    async with scripted_agent(tmp_path, lm, trace=OpenTelemetryTrace(spans.provider)) as agent:
+        turns = [await agent.thread("t1").converse(text, role=KEEPER) for text in ("What are you told?", "And now?")]
+    found = [attributes(span).get("worldagent.withheld") for span in spans.all if span.name.startswith("chat")]
+    assert found == [turns[0].withheld.characters, None]
+    assert turns[0].withheld.characters > 0
 
 
 async def test_without_a_provider_nothing_happens_and_nothing_fails(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ export async function show(view, [id]) {
     name.style.paddingInlineStart = `${node.depth * 1.1}rem`;
     return h("tr", {},
       h("th", { scope: "row" }, name),
-      h("td", {}, node.status ? status(node.status) : "", node.code ? badge(node.code, "bad") : "", (node.risk ?? []).map((risk) => badge(risk, "warn")), node.gate ? h("span", { class: "hint" }, ` ${node.gate}`) : ""),
+      h("td", {}, node.status ? status(node.status) : "", node.code ? badge(node.code, "bad") : "", node.withheld ? badge(`${node.withheld.toLocaleString("en")} characters withheld`, "warn") : "", (node.risk ?? []).map((risk) => badge(risk, "warn")), node.gate ? h("span", { class: "hint" }, ` ${node.gate}`) : ""),
       h("td", { class: "wide" }, bar(node)), h("td", { class: "number" }, duration(node.took)), h("td", { class: "number" }, node.tokens || ""), h("td", { class: "number" }, money(node.cost)));
   };
 
