@@ -65,6 +65,10 @@ class Withheld:
     def __bool__(self) -> bool:
         return bool(self.characters)
 
+    def __str__(self) -> str:
+        """What a person reads of it."""
+        return f"{self.characters:,} characters were withheld, because they disclosed a role"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:

@@ -247,6 +247,8 @@ class PromptRun:
                     await self._updates.event(event)
             finally:
                 self._session.stream = None
+        if stream.turn.withheld:
+            await self._updates.say(f"{stream.turn.withheld}.")
         return stream.turn
 
     def _reason(self, turn: Turn) -> StopReason:

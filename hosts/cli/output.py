@@ -88,6 +88,8 @@ class Output:
             self._shown = ""  # the line has ended, so an error needs no new one
         elif self.form == "text" and self._shown:
             self._line("")  # later output begins on a new line
+        if turn.withheld and self.form == "text":
+            self.note(str(turn.withheld))
         if self._verbose:
             self._print_details(turn)
 
@@ -187,8 +189,6 @@ def note_text(event: Event) -> str:
             return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
         case kinds.AnswerChecked(satisfied=False):
             return "a check rejected this answer; a new one follows"
-        case kinds.RoleWithheld():
-            return f"withheld from this answer, because it disclosed a role: {counted(event.characters, 'character')}"
         case kinds.AttachmentLeftOut():
             return f"not shown to the model, because {_LEFT_OUT_REASONS[event.reason]}: {event.name}"
         case _:

@@ -265,6 +265,8 @@ class _Translation:
         state: dict[str, Any] = {"thread": self._thread, "turn": turn.id, "status": turn.status, "pauses": waiting}
         if turn.outputs:
             state["outputs"] = turn.outputs
+        if turn.withheld is not None:
+            state["withheld"] = turn.withheld.model_dump()
         yield _made(StateSnapshotEvent, "STATE_SNAPSHOT", snapshot=state)
         outcome: dict[str, Any] = {"type": "success"}
         if turn.status == "paused" and waiting:

@@ -1,11 +1,14 @@
 """What every host says of a turn whose model gave its role back: how much was withheld, and of which outputs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.acp_clients import editor
+from support.chat import Start, piped
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import OpenAIStub
 from support.sidecar_served import agents, caller_of, served, tokens
@@ -22,6 +25,7 @@ CLERK = (
     "their money back to the counter on the second floor, and end each letter with a short line about the weather."
 )
 ROLE = {"content": CLERK}
+NOTE = r"\d+ characters were withheld, because they disclosed a role"
 
 
 def gives_back(call: ScriptedCall) -> dict[str, Any]:
@@ -46,11 +50,13 @@ async def test_the_sidecar_says_it_in_answers_and_in_events(tmp_path: Path) -> N
         read = await ana("events", follow=False, turn_id=said["id"])
         rest = await ana("events", follow=False, turn_id=said["id"], after=1)
         plain = (await ana("converse", thread="t", text="Hello."))["turn"]
+        answers = (await ana("history", thread="t"))["messages"][1::2]
     assert [event.characters for event in live] == [told(said)["characters"]]
     assert told(read["turn"]) == told(said)
     assert "role_withheld" in [event["type"] for event in read["events"]]
     assert "withheld" not in rest["turn"]  # as the events before those that were read are not known
     assert "withheld" not in plain
+    assert [each["body"].get("withheld") for each in answers] == [told(said), None]
 
 
 async def test_the_web_app_says_it_in_json_and_in_streams(tmp_path: Path) -> None:
@@ -66,7 +72,21 @@ async def test_the_web_app_says_it_in_json_and_in_streams(tmp_path: Path) -> Non
     assert "withheld" in schema["TurnRecord"]["properties"]
 
 
-async def test_ask_says_it_in_json_and_in_events(run: Run, stub: OpenAIStub) -> None:
+async def test_the_state_of_ag_ui_has_it(tmp_path: Path) -> None:
+    asked = {"messages": [{"id": "m1", "role": "user", "content": "What are you told?"}], "tools": [], "context": []}
+    async with web(tmp_path, ScriptedLM(gives_back)) as client:
+        states: list[dict[str, Any]] = []
+        for number, more in enumerate(({"role": ROLE}, {})):
+            body = {"threadId": "main", "runId": f"r{number}", "forwardedProps": more, **asked}
+            events = events_in((await client.post("/ag-ui", json=body)).text)
+            states += [each["snapshot"] for each in events if each["type"] == "STATE_SNAPSHOT"]
+        answers = (await client.get("/threads/main/messages")).json()["messages"][1::2]
+    assert [state.get("withheld") for state in states] == [each["body"].get("withheld") for each in answers]
+    assert told(answers[0]["body"])
+    assert "withheld" not in states[1]
+
+
+async def test_ask_says_it_in_each_form(run: Run, stub: OpenAIStub) -> None:
     stub.text = f"[[ ## reply ## ]]\n{CLERK}\n\n[[ ## completed ## ]]"
     as_json = await run("ask", "What are you told?", "--json", "--role", CLERK)
     lines = await run("ask", "What are you told?", "--events", "--role", CLERK)
@@ -74,3 +94,35 @@ async def test_ask_says_it_in_json_and_in_events(run: Run, stub: OpenAIStub) -> 
     events = [json.loads(line) for line in lines.stdout.splitlines()]
     [event] = [each for each in events if each["type"] == "role_withheld"]
     assert {name: event[name] for name in ("characters", "fields")} == found
+    assert as_json.stderr == lines.stderr == ""
+    as_text = await run("ask", "What are you told?", "--role", CLERK)
+    assert "[role withheld]" in as_text.stdout
+    assert re.fullmatch(NOTE, as_text.stderr.rstrip("\n"))
+
+
+@pytest.mark.parametrize("through_pipe", [True, False], ids=["pipe", "terminal"])
+async def test_a_chat_notes_it_after_the_answer(
+    start: Start, environment: dict[str, str], stub: OpenAIStub, through_pipe: bool
+) -> None:
+    stub.text = f"[[ ## reply ## ]]\n{CLERK}\n\n[[ ## completed ## ]]"
+    if through_pipe:
+        _, answer, note = await piped(environment, b"What are you told?\n", "--role", CLERK)
+    else:
+        async with start("--role", CLERK) as terminal:
+            shown = await terminal.say("What are you told?")
+        tiers, answer, note = shown.partition("\n")[0], *shown.partition("\n")[2].rsplit("\n", 1)
+        assert tiers == "role: call"
+    assert "[role withheld]" in answer
+    assert re.fullmatch(NOTE, note.rstrip("\n"))
+
+
+async def test_an_editor_shows_it_as_a_message_after_the_answer(tmp_path: Path) -> None:
+    (file := tmp_path / "clerk.md").write_text(CLERK, encoding="utf-8")
+    async with editor(tmp_path / "home", "--mode", f"clerk=@{file}") as found:
+        session = await found.new()
+        await found.connection.set_session_mode(session_id=session, mode_id="clerk")
+        assert await found.prompt(session, "repeat=1") == "end_turn"
+        *answer, note = found.of("agent_message_chunk")
+    assert "[role withheld]" in "".join(chunk.content.text for chunk in answer)
+    assert re.fullmatch(rf"{NOTE}\.", note.content.text)
+    assert note.message_id not in {chunk.message_id for chunk in answer}

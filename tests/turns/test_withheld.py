@@ -51,6 +51,7 @@ async def test_a_conversation_a_task_and_a_stream_say_what_was_withheld(tmp_path
         task = await thread.task("subagent", {"worker": "critic", "request": "And you?"}, role=CLERK)
         live, events = await streamed(thread.stream("And now?", role=CLERK))
         plain = await thread.converse("Hello.")
+        answers = [each.body for each in await thread.history() if each.kind == "answer"]
     check(said, "reply")
     check(task, "result")
     check(live, "reply")
@@ -61,6 +62,10 @@ async def test_a_conversation_a_task_and_a_stream_say_what_was_withheld(tmp_path
     assert isinstance(events[events.index(told) + 1], ev.Usage)  # of the same model call
     assert not plain.withheld
     assert "withheld" not in plain.to_json()
+    assert [body.get("withheld") for body in answers] == [
+        turn.to_json().get("withheld") for turn in (said, live, plain)
+    ]
+    assert str(said.withheld) == f"{said.withheld.characters} characters were withheld, because they disclosed a role"
 
 
 async def test_a_repeated_key_has_what_all_runs_withheld_and_a_resumed_run_its_own(tmp_path: Path) -> None:

@@ -137,6 +137,8 @@ class Screen(Output):
         if turn.status == "done" and not turn.text.strip():
             self.note("[the answer is empty]")
         self._print_answer()
+        if turn.withheld:
+            self.note(str(turn.withheld))
         if turn.status == "cancelled":
             self.note("the turn was cancelled from outside this chat")
         if turn.pauses:

@@ -49,6 +49,12 @@ export async function show(view, rest) {
   return { move, refresh: async () => { await titles(); await current?.refresh(); }, leave: () => current?.leave() };
 }
 
+/** What an answer says, and how much of it was withheld. */
+function answered(text, withheld) {
+  const line = `${withheld?.toLocaleString("en")} characters were withheld, because they disclosed a role.`;
+  return [...markdown(text), ...(withheld ? [h("p", { class: "hint withheld" }, line)] : [])];
+}
+
 /** One conversation in a pane; `changed` is called after each of its turns. */
 function one(pane, id, isNew, changed) {
   const ends = new AbortController();
@@ -87,7 +93,7 @@ function one(pane, id, isNew, changed) {
       return;
     }
     const mine = record.kind === "message";
-    const made = bubble(mine ? "mine" : "answer", mine ? record.body.name ?? (record.author === "user" ? "you" : record.author) : "agent", mine ? h("p", {}, said) : markdown(said));
+    const made = bubble(mine ? "mine" : "answer", mine ? record.body.name ?? (record.author === "user" ? "you" : record.author) : "agent", mine ? h("p", {}, said) : answered(said, record.body.withheld?.characters));
     const trace = !mine && record.turn_id ? [h("a", { href: `#/traces/${encodeURIComponent(record.turn_id)}` }, "trace")] : [];
     made.firstChild.append(time(record.at), ...trace, h("button", { type: "button", class: "quiet", onclick: () => fork(record.id) }, "fork"));
     if (!mine && record.turn_id) made.append(rating(record.turn_id));
@@ -126,10 +132,10 @@ function one(pane, id, isNew, changed) {
     busy = true;
     stop.hidden = false;
     send.disabled = true;
-    let body = null, steps = new Map();
+    let body = null, steps = new Map(), withheld = 0;
     const draw = onceAFrame(() => {
       if (body === null) body = bubble("answer", "agent").lastChild;
-      body.replaceChildren(...markdown([...steps.values()].join("\n\n")));
+      body.replaceChildren(...answered([...steps.values()].join("\n\n"), withheld));
       atEnd();
     });
     const heard = (event) => {
@@ -139,6 +145,9 @@ function one(pane, id, isNew, changed) {
         if (event.step === null || event.step === undefined) steps = new Map([[0, event.text]]);
         else steps.set(event.step, event.text);
         draw();
+      } else if (event.type === "role_withheld") {
+        withheld += event.characters;
+        if (steps.size) draw();
       } else if (event.type === "call_started") {
         draw.now();
         body = null;
