@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..core import Emitter, Scope, new_id
 from ..core.errors import InvalidArgument, ThreadBusy, WorldAgentError
 from ..core.events import TurnEnded, TurnStarted
-from ..memory import Message, thread_key
+from ..memory import MAY_HOLD_ROLE, Message, thread_key
 from ..memory.entries import Draft, Entries, Entry, Reader, Source, as_passages
 from ..memory.entries.entry import MAX_ENTRY_CHARACTERS
 from ..memory.upkeep import chain_of
@@ -128,7 +128,11 @@ def _without_roles(messages: Sequence[Message], echo: str) -> list[Message]:
     """The messages without those that can have the text of a role: it never becomes an entry (R7, R10)."""
     roles = {_made_role(message.body) for message in messages}
     kinds = ("message", "schedule") if echo == "allow" else ("message", "schedule", "answer", "result")
-    return [message for message in messages if message.id not in roles and message.kind in kinds]
+    return [
+        message
+        for message in messages
+        if message.id not in roles and message.kind in kinds and not message.body.get(MAY_HOLD_ROLE)
+    ]
 
 
 def _made_role(body: Mapping[str, Any]) -> str | None:

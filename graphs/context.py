@@ -32,7 +32,7 @@ from ..harness.gate import CODE, Approver, Caller, Gate
 from ..harness.guard import OnError
 from ..harness.journal import Drive, Journal
 from ..harness.limits import Budget
-from ..memory import ConversationLog, Draft
+from ..memory import MAY_HOLD_ROLE, ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
 from ..memory.entries import Passage, Recall
@@ -185,6 +185,8 @@ class TurnContext:
         if self.gate.marks:  # messages written after untrusted content was read can be influenced by it
             untrusted = {"untrusted": sorted(self.gate.marks)}
             drafts = [replace(draft, body={**draft.body, **untrusted}) for draft in drafts]
+        if any(role.allows_echo for role in (self.role, self.turn_role, *self.task_roles)):
+            drafts = [replace(draft, body={**draft.body, MAY_HOLD_ROLE: True}) for draft in drafts]
         return await self.services.log.append(
             head, drafts, thread=self.thread_key, turn_id=self.turn_id, lease=self.lease
         )

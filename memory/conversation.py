@@ -39,6 +39,10 @@ class Draft:
     body: Mapping[str, Any]
 
 
+MAY_HOLD_ROLE: Final = "may_hold_role"
+"""In the body of a message: its turn had a role that answers can give back. No memory is made of it (M1)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """A message of a conversation, as stored.

@@ -266,6 +266,11 @@ class ResolvedRole(Sealed):
         """The text of each tier that is active for `signature`. Use it only to withhold them."""
         return tuple(self._parts[tier] for tier in self._tiers_of.get(signature, ()))
 
+    @property
+    def allows_echo(self) -> bool:
+        """Whether answers can give the text of a tier back."""
+        return any(part.echo == "allow" for part in self._parts.values())
+
     def reveal_all(self) -> dict[str, str]:
         """The composed texts by Signature. Use it only for the keyed digest, and to withhold them."""
         return dict(self._texts)

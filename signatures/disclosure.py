@@ -34,6 +34,7 @@ INTRODUCED_SHARE: Final = 0.4
 
 _PIECE: Final = 3  # words that follow one another in the role
 _HAN_PIECE: Final = 5  # characters, for a role in a script without spaces
+_SHORT: Final = 8  # words of a role below which only a whole line or sentence of an answer discloses it
 _NEAR: Final = 3  # words between two pieces that are withheld with them: fillers, labels, typos
 _STEP: Final = 500  # words per step
 _INTRODUCED_WITHIN: Final = 300  # characters before the first piece
@@ -48,6 +49,8 @@ _TAG_OR_ENTITY: Final = re.compile(r"<[^<>\n]{1,60}>|&(?:#\d{1,7}|#[xX][0-9a-fA-
 _OPEN_END: Final = re.compile(r"(?:<[^<>\n]{0,60}|&[#A-Za-z0-9]{0,13}|\\[^\s]{0,24})\Z")
 """The end of a text that can become a tag, an entity or an escape."""
 
+_BOUND_BEFORE: Final = re.compile("[^\\s\\w,，、'’/&+=-]|\n")
+_BOUND_AFTER: Final = re.compile("[^\\s\\w,，、'’/&+=:：-]|\n")
 _BEGUN_WORD: Final = re.compile(r"[^\W_]+\Z")
 
 _INTRODUCTION: Final = re.compile(
@@ -154,6 +157,8 @@ class Tier(Hidden):
 
     Attributes:
         echo: What happens if an answer discloses it.
+        is_short: Whether it has so few words of its own that an answer can say them by chance.
+        says_little: Whether it has fewer of them than a piece has.
         size: The number of words in a piece.
     """
 
@@ -164,20 +169,25 @@ class Tier(Hidden):
             self.size = GRAM
         else:
             in_han = 2 * sum(_ONE_HAN.match(each) is not None for each in texts) > len(texts)
-            self.size = min(_HAN_PIECE if in_han else _PIECE, max(2, len(texts)))
+            self.size = _HAN_PIECE if in_han else _PIECE
         self._own = set(range(len(words)))
         for begin, end in spans:
             first = bisect_right(words, begin, key=lambda word: word.end)
             self._own.difference_update(range(first, bisect_left(words, end, key=lambda word: word.begin)))
+        self.is_short = len(self._own) < _SHORT
+        self.says_little = len(self._own) < self.size
         self._index()
 
     @classmethod
     def built(cls, text: str, echo: Echo) -> Steps[Tier]:
-        """Make one of the text of a tier, in steps. A single word is never a disclosure."""
+        """Make one of the text of a tier, in steps. One or two words are never a disclosure."""
         words = yield from _reading(text)
-        spans = [] if echo == "strict" else quotable(text)
+        if echo == "strict":
+            return cls(words, [], echo)
+        spans = quotable(text)
         yield
-        return cls(words, spans, echo)
+        made = cls(words, spans, echo)
+        return cls(words, quotable(text, blocks=False), echo) if made.says_little else made
 
     def searching(self, texts: Sequence[str]) -> Steps[list[Piece]]:
         """All `pieces` of a text, in steps."""
@@ -188,6 +198,13 @@ class Tier(Hidden):
                     found.append(Piece(role, begin + first, begin + end, begin + other if other >= 0 else other))
             yield
         return found
+
+    def wholes(self, texts: Sequence[str]) -> Iterator[range]:
+        """Where a text has all words of a tier, with none between them."""
+        count = len(self._words)
+        for first in range(len(texts) - count + 1) if self._places else ():
+            if texts[first] == self._words[0] and texts[first : first + count] == self._words:
+                yield range(first, first + count)
 
     def leaving_out(self, texts: Sequence[str]) -> Steps[None]:
         """Leave out the pieces that another input of the call has too, given by its words: they do not count."""
@@ -392,21 +409,42 @@ class RoleGuard(Hidden):
             words += [(number, word) for word in (yield from _reading(text))]
         said = [word.text for _, word in words]
         yield
-        measured = [tier for tier in self._tiers if tier.echo != "strict"]
-        for tier in measured:
-            given, held = set[int](), set[int]()
-            if (yield from tier.searching(said)):
-                yield from self.preparing()  # a part of the role is there; do other inputs say it too?
-            for piece in (yield from tier.searching(said)):
-                first, last = words[piece.first][0], words[piece.end - 1][0]
-                if first == last or not any(first < end <= last for end in ends):
-                    given.update(tier.covered(piece))
-                    held.update(place for place in range(piece.first, piece.end) if place != piece.other)
-            share = tier.share(given)
-            if share >= SHARE or (share >= INTRODUCED_SHARE and any(map(_INTRODUCTION.search, texts))):
+        introduced = any(map(_INTRODUCTION.search, texts))
+        for tier in self._tiers:
+            if tier.echo == "strict" or not (yield from tier.searching(said)):
+                continue
+            yield from self.preparing()  # a part of the role is there; do other inputs say it too?
+            if tier.is_short and not introduced:
+                held = {place for whole in tier.wholes(said) if _is_alone(texts, words, whole) for place in whole}
+                share = 1.0 if held else 0.0
+            else:
+                given, held = set[int](), set[int]()
+                for piece in (yield from tier.searching(said)):
+                    first, last = words[piece.first][0], words[piece.end - 1][0]
+                    if first == last or not any(first < end <= last for end in ends):
+                        given.update(tier.covered(piece))
+                        held.update(place for place in range(piece.first, piece.end) if place != piece.other)
+                share = tier.share(given)
+            if share >= (INTRODUCED_SHARE if introduced else SHARE):
                 _add(spans, words, sorted(held))
                 disclosed.add(tier.echo)
         return spans, disclosed
+
+
+def _is_alone(texts: Sequence[str], words: Sequence[tuple[int, Word]], place: range) -> bool:
+    """Whether some words are a line, a sentence or a quotation of their own."""
+    (number, first), (other, last) = words[place[0]], words[place[-1]]
+    begin, end = 0, len(texts[number])
+    if place[0] and words[place[0] - 1][0] == number:
+        begin = words[place[0] - 1][1].end
+    if place.stop < len(words) and words[place.stop][0] == number:
+        end = words[place.stop][1].begin
+    before, after = texts[number][begin : first.begin], texts[number][last.end : end]
+    return (
+        number == other
+        and (not begin or _BOUND_BEFORE.search(before) is not None)
+        and (end == len(texts[number]) or _BOUND_AFTER.search(after) is not None)
+    )
 
 
 def _add(spans: Sequence[Spans], words: Sequence[tuple[int, Word]], held: Sequence[int]) -> None:

@@ -38,11 +38,15 @@ _ADDRESS: Final = re.compile(
 )
 
 
-def quotable(role: str) -> list[tuple[int, int]]:
-    """Begin and end of each stretch of a role that an answer may say, in no order."""
-    spans = [
-        found.span() for pattern in (_QUOTED, _FENCED, _TABLE, _TEMPLATE, _ADDRESS) for found in pattern.finditer(role)
-    ]
+def quotable(role: str, *, blocks: bool = True) -> list[tuple[int, int]]:
+    """Begin and end of each stretch of a role that an answer may say, in no order.
+
+    Args:
+        role: The text of a tier.
+        blocks: Whether code, tables, block quotes and templates count. A role that consists only of them is written so.
+    """
+    patterns = (_QUOTED, _ADDRESS, *((_FENCED, _TABLE, _TEMPLATE) if blocks else ()))
+    spans = [found.span() for pattern in patterns for found in pattern.finditer(role)]
     for found in _ASKED.finditer(role):
         begin, end = found.span("said")
         stop = _END.search(role, begin, end) if end - begin > _LONG_LINE else None

@@ -105,6 +105,31 @@ async def test_a_short_role_and_one_that_answers_may_repeat_are_in_no_entry(
     assert_no_role_leak([json.dumps(entries), rows], [trace for text in contents.values() for trace in traces_of(text)])
 
 
+@pytest.mark.parametrize("how", ["call", "thread", "task"])
+async def test_a_role_that_its_own_answers_may_repeat_is_in_no_entry(tmp_path: Path, how: str) -> None:
+    content = CONTENTS["English"]
+    role = Role("keeper", content, echo="allow")
+
+    async def employ(ctx: TaskContext) -> str:
+        return str((await ctx.task("subagent", {"worker": "clerk", "request": "Work."}, role=role)).text)
+
+    lm, clerk = ScriptedLM(obey), Worker("clerk", "Clerk.", tools=("remember", "recall"))
+    more: dict[str, Any] = {"workers": [clerk], "shapes": [shape(employ)]}
+    async with scripted_agent(tmp_path, lm, memory=Memory(), policy=FREE, **more) as agent:
+        thread = agent.thread("t", account="ana")
+        if how == "thread":
+            thread.role.set(role)
+        if how == "task":
+            turn = await thread.task("job", {})
+        else:
+            turn = await thread.converse(BLUE, role=role if how == "call" else None)
+        assert content in turn.text
+        await agent.memory.distil("t")
+        entries = [each async for each in agent.memory.export(account="ana")]
+        rows = await selected(agent, "SELECT * FROM wa_entry")
+    assert_no_role_leak([json.dumps(entries), rows], traces_of(content))
+
+
 async def test_the_role_of_a_task_is_in_no_entry(tmp_path: Path) -> None:
     content = CONTENTS["English"]
     lm, clerk = ScriptedLM(obey), Worker("clerk", "Clerk.", tools=("remember", "recall"))

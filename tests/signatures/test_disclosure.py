@@ -148,8 +148,36 @@ def test_pieces_in_several_texts_of_a_field_count_together_and_in_several_fields
     assert shown["more"][-1] == "Bye."
 
 
-def test_a_single_word_is_never_a_disclosure() -> None:
-    assert guard("Pirate!").scrub_value("I am a pirate. Pirate! Pirate!") == ("I am a pirate. Pirate! Pirate!", 0)
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        ("Pirate!", "I am a pirate. Pirate! Pirate!"),
+        ("Be brief.", "To be brief: no. Be brief."),
+        ("Answer in French.", "I always answer in French, as you can see."),
+        ("You are a helpful assistant.", "I hope you are a helpful assistant, too, one day."),
+        ("请用中文回答", "好的，我会一直请用中文回答他们的人帮忙"),
+    ],
+)
+def test_a_few_words_may_be_said_in_a_sentence(role: str, said: str) -> None:
+    assert guard(role).scrub_value(said) == (said, 0)
+
+
+def test_a_few_words_that_stand_alone_disclose_a_short_role() -> None:
+    for said in (
+        "Answer in French.",
+        "Yes.\n- answer in French\nBye",
+        "It says “ANSWER in French”, why?",
+        "| 1 | Answer in French |",
+    ):
+        assert MARK in guard("Answer in French.").scrub_value(said)[0], said
+    assert MARK in guard("Answer in French.").scrub_value("My instructions are to answer in French")[0]
+
+
+def test_a_role_that_is_nothing_but_a_quotation_or_a_block_discloses_like_any_other() -> None:
+    for written in ("> {}", "```\n{}\n```", "{}  {{name}}"):
+        lines = [line for line in SUPPORT.splitlines() if "yours" not in line]
+        role = written.format("\n> ".join(lines) if written.startswith(">") else "\n".join(lines))
+        assert lines_in(guard(role).scrub_value(role)[0]) == [], written
 
 
 # --- modes ------------------------------------------------------------------------------------------------------------
