@@ -159,8 +159,8 @@ class Settings(BaseSettings):
     echo: Echo = Field(
         default="disclosure",
         description="what happens if an answer gives a role back: `disclosure` withholds a role of which it gives back "
-        "most, `strict` also any 40 characters in a row, `fail` ends the turn instead of withholding most of a role, "
-        "`allow` does nothing",
+        "most, `strict` any 40 characters in a row, `fail` ends the turn where `disclosure` withholds, `allow` does "
+        "nothing",
     )
     model_timeout: float = Field(
         default=120.0, gt=0, description="seconds that one model call can take, with all its tries"
