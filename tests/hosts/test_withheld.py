@@ -86,6 +86,30 @@ async def test_the_state_of_ag_ui_has_it(tmp_path: Path) -> None:
     assert "withheld" not in states[1]
 
 
+async def test_a_call_sets_the_echo_of_its_own_role_and_a_stored_one_has_none(tmp_path: Path) -> None:
+    async with web(tmp_path, ScriptedLM(gives_back)) as client:
+
+        async def sent(method: str, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+            response = await client.request(method, path, json=body)
+            assert "bookshop" not in response.text or response.status_code == 200
+            return response.status_code, response.json()
+
+        shown = [
+            (await sent("POST", f"/threads/{echo}/messages", text="Well?", role={**ROLE, "echo": echo}))[1]
+            for echo in ("allow", "disclosure", "strict", None, "fail")
+        ]
+        texts = [each["turn"]["text"] for each in shown[:-1]]
+        assert [text == CLERK for text in texts] == [True, False, False, False]
+        assert shown[-1]["error"]["code"] == "role_echoed"
+        assert (await sent("PUT", "/threads/other/role", role={**ROLE, "echo": "allow"}))[0] == 200
+        assert (await sent("POST", "/threads/other/messages", text="Well?"))[1]["turn"]["text"] == CLERK
+        wrong = await sent("POST", "/threads/main/messages", text="Well?", role={**ROLE, "echo": "loud"})
+        stored = await sent("PUT", "/roles/account", role={**ROLE, "echo": "allow"})
+    for (status, answer), named in ((wrong, "role.echo: "), (stored, "role: Extra inputs")):
+        assert (status, answer["error"]["code"]) == (400, "invalid_argument")
+        assert named in answer["error"]["problem"]
+
+
 async def test_ask_says_it_in_each_form(run: Run, stub: OpenAIStub) -> None:
     stub.text = f"[[ ## reply ## ]]\n{CLERK}\n\n[[ ## completed ## ]]"
     as_json = await run("ask", "What are you told?", "--json", "--role", CLERK)
