@@ -252,9 +252,7 @@ class _NodeTurn:
         ended = [each for each in (*self._before.values(), turn) if each.status == "done"]
         return {
             key: [
-                answer_message(
-                    each.text, self._message_ids.get(each.id, each.id), each.to_json().get("outputs"), each.usage
-                )
+                answer_message(each.text, self._message_ids.get(each.id, each.id), each.to_json(), each.usage)
                 for each in ended
             ]
         }

@@ -254,6 +254,11 @@ class TurnContext:
             roles = (self.turn_role, self.role)
             self.examples.keep(path, signature, inputs, outputs, roles=roles, steps=steps)
 
+    def with_withheld(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of the turn's last message, which says what was withheld of its roles in this run."""
+        hidden = self.withheld
+        return {**body, "withheld": {"characters": sum(hidden.values()), "fields": list(hidden)}} if hidden else body
+
     def hide_roles(self, value: T) -> T:
         """Return what callbacks see of a value: it is without the roles of the task and of the turn (R7)."""
         return without_roles(value, (self.role, self.turn_role), short=True)

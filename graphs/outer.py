@@ -246,20 +246,20 @@ def _messages(value: Any) -> list[Any]:
         return []
 
 
-def answer_message(text: str, message_id: str, outputs: Mapping[str, Any] | None, usage: ModelUsage) -> AIMessage:
+def answer_message(text: str, message_id: str, facts: Mapping[str, Any], usage: ModelUsage) -> AIMessage:
     """Return the answer of a turn as a message.
 
     Args:
         text: The answer.
         message_id: The id of the message, so that the same turn never adds a second one.
-        outputs: The further outputs of the answer, as JSON.
+        facts: The turn as JSON, of which the message has the further outputs, and what was withheld.
         usage: The usage of the turn.
     """
     counted = None
     if usage.input_tokens is not None and usage.output_tokens is not None and usage.calls:
         total = usage.input_tokens + usage.output_tokens
         counted = UsageMetadata(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=total)
-    more = {"outputs": dict(outputs)} if outputs else {}
+    more = {name: facts[name] for name in ("outputs", "withheld") if name in facts}
     return AIMessage(content=text, id=message_id, additional_kwargs=more, usage_metadata=counted)
 
 

@@ -333,10 +333,8 @@ class Conversation(Loop):
         if self.tools.result is not TEXT:
             self.turn.emit(TextDelta, text=answer, step=self.step)
             body["result"] = json.loads(answer)
-        if hidden := self.turn.withheld:
-            body["withheld"] = {"characters": sum(hidden.values()), "fields": list(hidden)}
         self.turn.emit(StepEnded, step=self.step, interim=False)
-        self.outcome = body
+        self.outcome = body = self.turn.with_withheld(body)
         self.keep_example()
         head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)

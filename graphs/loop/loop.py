@@ -526,7 +526,7 @@ class HostTask:
         if result is SUSPENDED:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}
-        self.outcome = body
+        self.outcome = body = turn.with_withheld(body)
         head = await turn.append(state["head"], [Draft(item["to"], "result", body)])
         update = {"head": head, "work": [], "round": state["round"] + 1, "status": "done"}
         return Command(update=update, goto="__end__")

@@ -7,7 +7,7 @@ import pytest
 
 from support.agents import CRITIC, open_pauses, scripted_agent, streamed
 from worldagent import Approve, Role, WorldAgent, tool
-from worldagent.agent import Turn, Withheld
+from worldagent.agent import GraphContext, Turn, Withheld
 from worldagent.core import events as ev
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -51,7 +51,12 @@ async def test_a_conversation_a_task_and_a_stream_say_what_was_withheld(tmp_path
         task = await thread.task("subagent", {"worker": "critic", "request": "And you?"}, role=CLERK)
         live, events = await streamed(thread.stream("And now?", role=CLERK))
         plain = await thread.converse("Hello.")
-        answers = [each.body for each in await thread.history() if each.kind == "answer"]
+        ended = [each.body for each in await thread.history() if each.kind in ("answer", "result")]
+        graph, state = agent.graph(), {"messages": [("user", "What are you told?")]}
+        found = [
+            await graph.ainvoke(state, {"configurable": {"thread_id": name}}, context=GraphContext(role=role))
+            for name, role in (("a", CLERK), ("b", None))
+        ]
     check(said, "reply")
     check(task, "result")
     check(live, "reply")
@@ -62,9 +67,9 @@ async def test_a_conversation_a_task_and_a_stream_say_what_was_withheld(tmp_path
     assert isinstance(events[events.index(told) + 1], ev.Usage)  # of the same model call
     assert not plain.withheld
     assert "withheld" not in plain.to_json()
-    assert [body.get("withheld") for body in answers] == [
-        turn.to_json().get("withheld") for turn in (said, live, plain)
-    ]
+    in_json = [turn.to_json().get("withheld") for turn in (said, task, live, plain)]
+    assert [body.get("withheld") for body in ended] == in_json
+    assert [each["messages"][-1].additional_kwargs.get("withheld") for each in found] == in_json[::3]
     assert str(said.withheld) == f"{said.withheld.characters} characters were withheld, because they disclosed a role"
 
 
