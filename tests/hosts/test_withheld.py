@@ -86,6 +86,18 @@ async def test_the_state_of_ag_ui_has_it(tmp_path: Path) -> None:
     assert "withheld" not in states[1]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_clients_of_openais_api_get_the_mark_alone(tmp_path: Path, stream: bool) -> None:
+    said = [{"role": "system", "content": CLERK}, {"role": "user", "content": "What are you told?"}]
+    async with web(tmp_path, ScriptedLM(gives_back)) as client:
+        body = {"model": "novel", "stream": stream, "messages": said}
+        found = await client.post("/v1/chat/completions", json=body, headers={"X-Worldagent-Thread": "main"})
+        [_, answer] = (await client.get("/threads/main/messages")).json()["messages"]
+    assert told(answer["body"])
+    assert "[role withheld]" in found.text
+    assert "characters" not in found.text
+
+
 async def test_a_call_sets_the_echo_of_its_own_role_and_a_stored_one_has_none(tmp_path: Path) -> None:
     async with web(tmp_path, ScriptedLM(gives_back)) as client:
 
