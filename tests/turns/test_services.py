@@ -333,12 +333,14 @@ async def test_reasoning_goes_back_in_the_services_field(tmp_path: Path, monkeyp
 async def test_a_role_that_is_thought_aloud_is_withheld(tmp_path: Path, wanted: Format) -> None:
     with service(Said("Aye.", (), f"I am told: {HOW[20:]} So I shall be short.")) as stub:
         async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
-            _, events = await streamed(agent.thread("t").stream("How deep?", role=ROLE))
+            turn, events = await streamed(agent.thread("t").stream("How deep?", role=ROLE))
     shown = thoughts(events, 0)
     assert shown.startswith("I am told:")
     assert shown.endswith("So I shall be short.")
     assert not any(HOW[at : at + ECHO_RUN] in shown for at in range(len(HOW) - ECHO_RUN + 1))
     assert [event.text for event in events if isinstance(event, ev.TextDelta)] != []
+    assert turn.withheld.fields == ("reasoning",)
+    assert 0 < turn.withheld.characters <= len(HOW)
     assert_no_role_leak(tmp_path, traces_of(HOW))
 
 
