@@ -65,8 +65,9 @@ class Withheld:
     def __bool__(self) -> bool:
         return bool(self.characters)
 
-    def __str__(self) -> str:
-        """What a person reads of it."""
+    @property
+    def note(self) -> str:
+        """What hosts tell a person of it."""
         return f"{self.characters:,} characters were withheld, because they disclosed a role"
 
 

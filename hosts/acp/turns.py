@@ -248,7 +248,7 @@ class PromptRun:
             finally:
                 self._session.stream = None
         if stream.turn.withheld:
-            await self._updates.say(f"{stream.turn.withheld}.")
+            await self._updates.say(f"{stream.turn.withheld.note}.")
         return stream.turn
 
     def _reason(self, turn: Turn) -> StopReason:

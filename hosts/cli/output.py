@@ -89,7 +89,7 @@ class Output:
         elif self.form == "text" and self._shown:
             self._line("")  # later output begins on a new line
         if turn.withheld and self.form == "text":
-            self.note(str(turn.withheld))
+            self.note(turn.withheld.note)
         if self._verbose:
             self._print_details(turn)
 

@@ -70,7 +70,7 @@ async def test_a_conversation_a_task_and_a_stream_say_what_was_withheld(tmp_path
     in_json = [turn.to_json().get("withheld") for turn in (said, task, live, plain)]
     assert [body.get("withheld") for body in ended] == in_json
     assert [each["messages"][-1].additional_kwargs.get("withheld") for each in found] == in_json[::3]
-    assert str(said.withheld) == f"{said.withheld.characters} characters were withheld, because they disclosed a role"
+    assert said.withheld.note == f"{said.withheld.characters} characters were withheld, because they disclosed a role"
 
 
 async def test_a_repeated_key_has_what_all_runs_withheld_and_a_resumed_run_its_own(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class Screen(Output):
             self.note("[the answer is empty]")
         self._print_answer()
         if turn.withheld:
-            self.note(str(turn.withheld))
+            self.note(turn.withheld.note)
         if turn.status == "cancelled":
             self.note("the turn was cancelled from outside this chat")
         if turn.pauses:
