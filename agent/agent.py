@@ -270,7 +270,7 @@ class WorldAgent:
                     if not abandoned(task):
                         await opened.aclose()
                     raise
-                self._stack = opened
+                self._stack, parts.stores.database.serving = opened, True
         return self
 
     async def aclose(self) -> None:

@@ -7,23 +7,29 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import dbos
 import dbos._dbos
 from dbos import DBOS, DBOSClient, EnqueueOptions, Serializer, WorkflowStatus
 from dbos._error import DBOSException, DBOSWorkflowIDInUseError
-from sqlalchemy import URL, func, make_url, select
+from dbos._sys_db import SystemDatabase
+from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..agent.submitting import QueueClient, Queued
 from ..core.errors import InvalidArgument, StorageUnavailable
-from ..storage import PostgresAddress, Storage
+from ..storage import Storage
+from ..storage.database import GIVE_UP_SECONDS
+from .connections import POOL, Connections
 from .queue import Queue
+
+T = TypeVar("T")
 
 APPLICATION: Final = "worldagent"
 SCHEMA: Final = "worldagent_queue"
@@ -42,7 +48,6 @@ _STATES: Final[Mapping[str, Any]] = {
     "PENDING": "taken",
     "CANCELLED": "cancelled",
 }
-_POOL: Final = 5
 _PRUNED: Final = 1000
 _REMEDY: Final = "check that the database is up, and try again"
 
@@ -76,22 +81,37 @@ def queue_name(workspace: str) -> str:
 # --- submitting -------------------------------------------------------------------------------------------------------
 
 
-def connect(storage: Storage, workspace: str) -> DbosClient:
-    """Open the tables, which are made if there are none. This blocks.
+async def connect(storage: Storage, workspace: str) -> DbosClient:
+    """Open the tables, which are made if there are none.
 
     Raises:
         StorageUnavailable: They cannot be reached.
     """
-    with _failures():
-        return DbosClient(_client(_prepared(storage)), queue_name(workspace))
+    connections, made = Connections(storage), list[DbosClient]()
+
+    def make() -> None:
+        with _failures(), ExitStack() as failed:
+            failed.callback(connections.close)
+            _prepare(storage, connections)
+            made.append(DbosClient(_client(connections), queue_name(workspace), connections))
+            failed.pop_all()
+
+    try:
+        await connections.opened(make)
+    except asyncio.CancelledError:
+        for client in made:
+            await client.aclose()
+        raise
+    return made[0]
 
 
-def _client(url: str) -> DBOSClient:
+def _client(connections: Connections) -> DBOSClient:
     return DBOSClient(
-        system_database_url=url,
+        system_database_url=connections.url,
+        system_database_engine=connections.engine,
         dbos_system_schema=SCHEMA,
         serializer=JsonSerializer(),
-        system_database_pool_size=_POOL,
+        system_database_pool_size=POOL,
         application_name=APPLICATION,
         retry_connection_errors=False,
     )
@@ -103,10 +123,12 @@ class DbosClient(QueueClient):
     Args:
         client: DBOS's client.
         queue: The name of the queue.
+        connections: The client's connections.
     """
 
-    def __init__(self, client: DBOSClient, queue: str) -> None:
-        self._client, self._queue = client, queue
+    def __init__(self, client: DBOSClient, queue: str, connections: Connections) -> None:
+        self._client, self._queue, self._connections = client, queue, connections
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     async def put(self, id: str, start: Mapping[str, Any], *, priority: int | None) -> bool:
         options: EnqueueOptions = {
@@ -118,24 +140,37 @@ class DbosClient(QueueClient):
         }
         if priority is not None:
             options["priority"] = priority
-        with _failures():
+
+        async def enqueue() -> bool:
             try:
                 await self._client.enqueue_async(options, dict(start))
             except DBOSWorkflowIDInUseError:
                 return False
-        return True
+            return True
+
+        return await self._done(enqueue())
 
     async def find(self, id: str) -> Queued | None:
-        with _failures():
-            found = await self._client.list_workflows_async(workflow_ids=[id])
+        found = await self._done(self._client.list_workflows_async(workflow_ids=[id]))
         return _queued(found[0]) if found else None
 
     async def cancel(self, id: str) -> None:
-        with _failures():
-            await self._client.cancel_workflow_async(id)
+        await self._done(self._client.cancel_workflow_async(id))
 
     async def aclose(self) -> None:
-        await asyncio.to_thread(self._client.destroy)
+        try:
+            if self._under_way:
+                await asyncio.wait(self._under_way, timeout=GIVE_UP_SECONDS)
+        finally:
+            await asyncio.to_thread(self._connections.close, self._client.destroy)
+
+    async def _done(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work that continues in its thread if the caller is cancelled, so `aclose` waits for it."""
+        doing = asyncio.ensure_future(work)
+        self._under_way.add(doing)
+        doing.add_done_callback(self._under_way.discard)
+        with _failures():
+            return await asyncio.shield(doing)
 
 
 def _queued(found: WorkflowStatus) -> Queued:
@@ -165,9 +200,9 @@ async def _submitted_turn(start: dict[str, Any]) -> dict[str, str | None]:
     return await _run_turn(start)
 
 
-def _register(url: str, name: str, queue: Queue) -> None:
+def _register(connections: Connections, name: str, queue: Queue) -> None:
     """Store the limits of a queue."""
-    client, limit = _client(url), queue.rate_limit
+    client, limit = _client(connections), queue.rate_limit
     try:
         client.register_queue(
             name,
@@ -189,41 +224,54 @@ class Takes:
         storage: The agent's storage.
         workspace: The workspace.
         queue: The limits.
+        connections: Its connections to the queue, which end with it.
         executor: The id of this worker.
         runner: Runs a start, in DBOS's loop.
+
+    Attributes:
+        connections: Its connections to the queue.
 
     Raises:
         InvalidArgument: The process has a worker already, or uses DBOS itself.
         StorageUnavailable: The queue cannot be reached.
     """
 
-    def __init__(self, storage: Storage, workspace: str, queue: Queue, *, executor: str, runner: Runner) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        workspace: str,
+        queue: Queue,
+        connections: Connections,
+        *,
+        executor: str,
+        runner: Runner,
+    ) -> None:
         if dbos._dbos._dbos_global_instance is not None:
             raise InvalidArgument(
                 "this process runs a worker already, or uses DBOS itself", remedy="run the worker in its own process"
             )
-        self._name = queue_name(workspace)
-        with _failures():
-            url = _prepared(storage)
-            _register(url, self._name, queue)  # first, since DBOS looks for new queues once a second
+        self._name, self.connections = queue_name(workspace), connections
+        with _failures(), ExitStack() as failed:
+            failed.callback(connections.close, DBOS.destroy)  # the process must not keep half an instance
+            _prepare(storage, connections)
+            _register(connections, self._name, queue)  # first, since DBOS looks for new queues once a second
             DBOS(
                 config={
                     "name": APPLICATION,
-                    "system_database_url": url,
+                    "system_database_url": connections.url,
+                    "system_database_engine": connections.engine,
                     "dbos_system_schema": SCHEMA,
                     "executor_id": executor,
                     "application_version": VERSION,
                     "serializer": JsonSerializer(),
-                    "sys_db_pool_size": _POOL,
+                    "sys_db_pool_size": POOL,
                     "log_level": "WARNING",
                 }
             )
-            with ExitStack() as failed:
-                failed.callback(DBOS.destroy)  # the process must not keep half an instance
-                _Process.runner = runner
-                DBOS.listen_queues([self._name])
-                DBOS.launch()
-                failed.pop_all()
+            _Process.runner = runner
+            DBOS.listen_queues([self._name])
+            DBOS.launch()
+            failed.pop_all()
 
     def holders(self) -> frozenset[str]:
         """Return the ids of the workers that have taken starts which are not over."""
@@ -270,7 +318,7 @@ class Takes:
         Args:
             seconds: How long to wait. What has not ended by then is left to the next worker.
         """
-        DBOS.destroy(workflow_completion_timeout_sec=seconds)
+        self.connections.close(partial(DBOS.destroy, workflow_completion_timeout_sec=seconds))
         _Process.runner = None
 
 
@@ -288,18 +336,23 @@ def _failures() -> Generator[None]:
     raise StorageUnavailable(f"the queue of submitted turns failed ({problem})", remedy=_REMEDY)
 
 
-def _prepared(storage: Storage) -> str:
-    """Make the tables if there are none, and return the address of the database."""
+def _prepare(storage: Storage, connections: Connections) -> None:
+    """Make the tables if there are none."""
     _quiet()
-    place = storage.place
-    if isinstance(place, PostgresAddress):
-        url = make_url(place.url).set(drivername="postgresql+psycopg")
-    else:
+    if connections.engine is None:
         _make(storage.queue)
-        url = URL.create("sqlite", database=str(storage.queue))
-    address = url.render_as_string(hide_password=False)
-    DBOS.migrate(address, schema=SCHEMA)
-    return address
+    tables = SystemDatabase.create(
+        system_database_url=connections.url,
+        engine_kwargs={"pool_timeout": 30, "max_overflow": 0, "pool_size": 2},
+        engine=connections.engine,
+        schema=SCHEMA,
+        serializer=JsonSerializer(),
+        executor_id=None,
+    )
+    try:
+        tables.run_migrations()
+    finally:
+        tables.destroy()
 
 
 def _make(file: Path) -> None:
@@ -318,4 +371,4 @@ def _quiet() -> None:
     logger.setLevel(max(logger.level, logging.WARNING))
 
 
-__all__ = ["DbosClient", "JsonSerializer", "Takes", "connect", "queue_name"]
+__all__ = ["Connections", "DbosClient", "JsonSerializer", "Takes", "connect", "queue_name"]

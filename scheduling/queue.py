@@ -84,7 +84,7 @@ class Queue:
             StorageUnavailable: The queue cannot be reached.
         """
         module = await asyncio.to_thread(load)
-        client: QueueClient = await asyncio.to_thread(module.connect, storage, workspace)
+        client: QueueClient = await module.connect(storage, workspace)
         return client
 
 

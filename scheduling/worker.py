@@ -27,6 +27,7 @@ from ..core.clock import uninterrupted
 from ..core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy, WorldAgentError
 from ..memory.workers import WorkerRow, remove_worker, worker_lease, write_worker
 from ..storage import Lease, Transaction
+from ..storage.database import given_up_after
 from .queue import Queue, load
 
 if TYPE_CHECKING:
@@ -148,10 +149,9 @@ class QueueWorker:
                 yield
         finally:
             opening.cancel()
-            running.cancel()
-            await asyncio.wait({running, opening})
-            if not running.cancelled():
-                running.result()
+            await self._end(running, drain)
+        if not running.cancelled():
+            running.result()
 
     async def run(self, *, drain: int = DRAIN_SECONDS) -> None:
         """Take and run submitted turns until this is cancelled.
@@ -167,7 +167,20 @@ class QueueWorker:
             MissingExtra: The extra `durable` is not installed.
             StorageUnavailable: The queue or the database cannot be reached at the start.
         """
-        await self._serve(drain, asyncio.Event())
+        running = asyncio.ensure_future(self._serve(drain, asyncio.Event()))
+        try:
+            await asyncio.wait({running})
+        finally:
+            await self._end(running, drain)
+        running.result()
+
+    async def _end(self, running: asyncio.Task[None], drain: int) -> None:
+        """End `_serve`, without waiting for ever for a database that answers nothing."""
+        running.cancel()
+        with self._agent.stores.database.given_up_after(drain):
+            await uninterrupted(asyncio.wait({running}))
+        if not running.cancelled():
+            running.exception()  # retrieved: after a cancellation nobody reads it
 
     async def _serve(self, drain: int, opened: asyncio.Event) -> None:
         """Run until this is cancelled; `opened` is set once the worker takes turns."""
@@ -192,13 +205,15 @@ class QueueWorker:
         leases, workspace = self._agent.stores.leases, self._agent.workspace
         async with leases.hold(worker_lease(workspace, self.id), wait=0, last=True) as lease:
             module, lost = await asyncio.to_thread(load), False
-            opening = partial(
-                module.Takes, self._agent.storage, workspace, self._queue, executor=self.id, runner=self._bridged
-            )
+            storage = self._agent.storage
+            connections = module.Connections(storage)
+
+            def open_takes() -> None:
+                where = (storage, workspace, self._queue, connections)
+                self._takes = module.Takes(*where, executor=self.id, runner=self._bridged)
+
             try:
-                self._takes, cancelled = await uninterrupted(asyncio.to_thread(opening))
-                if cancelled:
-                    raise asyncio.CancelledError
+                await connections.opened(open_takes)
                 await self._tell_versions(module.VERSION)
                 opened.set()
                 await self._watch(lease)
@@ -238,7 +253,9 @@ class QueueWorker:
         if takes is None:
             return False
         busy, self._closing = self.counts.running, True
-        _, cancelled = await uninterrupted(asyncio.to_thread(takes.close, seconds if busy else 0))
+        wait = seconds if busy else 0
+        with given_up_after(wait, takes.connections.give_up):
+            _, cancelled = await uninterrupted(asyncio.to_thread(takes.close, wait))
         left = self.counts.running
         _LOG.info("worker %s ends: %s turns ended while it waited, %s are left to resume", self.id, busy - left, left)
         return cancelled

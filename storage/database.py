@@ -26,16 +26,27 @@ GIVE_UP_SECONDS: Final = 5.0
 """Seconds that a server gets for the last transactions of an agent that was drained."""
 
 
+@contextlib.contextmanager
+def given_up_after(seconds: float, give_up: Callable[[], object]) -> Generator[None]:
+    """Call `give_up` unless the block ends within `seconds` and `GIVE_UP_SECONDS`; also after a cancellation."""
+    timer = asyncio.get_running_loop().call_later(seconds + GIVE_UP_SECONDS, give_up)
+    yield
+    timer.cancel()
+
+
 class Database(ABC):
     """An open database; `open` makes one. Both engines behave the same, except for errors in SQL statements.
 
     Attributes:
         name: Its name in errors, without a password.
         engine: Which engine it is.
+        serving: Whether an open agent uses it. While an agent opens, and in a command, a caller that is cancelled is
+            the only one, so the database is given up `GIVE_UP_SECONDS` later.
     """
 
     name: str
     engine: ClassVar[Literal["sqlite", "postgres"]]
+    serving: bool = False
 
     @staticmethod
     async def open(place: Path | PostgresAddress, *, schemas: Sequence[Schema], expendable: bool = False) -> Database:
@@ -147,9 +158,8 @@ class Database(ABC):
         Args:
             seconds: Seconds that the work of the block gets to finish.
         """
-        timer = asyncio.get_running_loop().call_later(seconds + GIVE_UP_SECONDS, self.give_up)
-        yield
-        timer.cancel()
+        with given_up_after(seconds, self.give_up):
+            yield
 
 
 def _postgres() -> type[PostgresDatabase]:

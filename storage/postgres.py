@@ -23,7 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ..core.clock import uninterrupted
 from ..core.errors import HostError, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
-from .database import Database
+from .database import GIVE_UP_SECONDS, Database
 from .home import URL_REMEDY, PostgresAddress
 from .locks import HeldLock, Locks
 from .schema import RECORD, VERSIONS, Schema, Transaction, outdated_schemas
@@ -153,11 +153,8 @@ class Session:
     def give_up(self) -> None:
         """End a statement that another thread waits for, as if the server had closed the connection; make no other."""
         self._given_up = True
-        connection = self._connection
-        with contextlib.suppress(psycopg.Error, OSError):  # it is closed already
-            if connection is not None:
-                with socket.socket(fileno=os.dup(connection.fileno())) as shared:
-                    shared.shutdown(socket.SHUT_RDWR)
+        if self._connection is not None:
+            interrupt(self._connection)
 
     @contextlib.contextmanager
     def translated(self, *, read_only: bool = False) -> Generator[None]:
@@ -173,6 +170,15 @@ class Session:
         else:
             return
         raise failure  # after the handler, so that it has no context: the server's text can contain values
+
+
+def interrupt(connection: psycopg.Connection) -> None:
+    """End what another thread waits for on a connection, as if the server had closed it."""
+    with (
+        contextlib.suppress(psycopg.Error, OSError),  # it is closed already
+        socket.socket(fileno=os.dup(connection.fileno())) as shared,
+    ):
+        shared.shutdown(socket.SHUT_RDWR)
 
 
 def arguments(address: PostgresAddress) -> dict[str, Any]:
@@ -243,13 +249,14 @@ class AdvisoryLocks:
 
     Args:
         address: The address of the database.
+        on_cancel: Is called when a caller that waits for the server is cancelled.
 
     Attributes:
         session: The connection.
     """
 
-    def __init__(self, address: PostgresAddress) -> None:
-        self.session = Session(address)
+    def __init__(self, address: PostgresAddress, *, on_cancel: Callable[[], object] = lambda: None) -> None:
+        self.session, self._on_cancel = Session(address), on_cancel
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="worldagent-locks")
         self._closed = False
 
@@ -260,7 +267,7 @@ class AdvisoryLocks:
         number = _number(key)
         taking = self._executor.submit(self._take, number)
         try:
-            connection = await outcome(taking)
+            connection = await outcome(taking, on_cancel=self._on_cancel)
         except asyncio.CancelledError:
             if taking.done() and not taking.cancelled() and not taking.exception() and (taken := taking.result()):
                 await self.release(number, taken)
@@ -274,7 +281,7 @@ class AdvisoryLocks:
         if not keys:
             return frozenset()
         numbers = {_number(key): key for key in keys}
-        taken = await outcome(self._executor.submit(self._taken))
+        taken = await outcome(self._executor.submit(self._taken), on_cancel=self._on_cancel)
         return frozenset(key for number, key in numbers.items() if number in taken)
 
     async def aclose(self) -> None:
@@ -381,7 +388,7 @@ class PostgresDatabase(Database):
         """See `Database.locks`; they need no folder."""
         if self._closed:
             raise closed(self.name)
-        self._locks.append(locks := AdvisoryLocks(self.address))
+        self._locks.append(locks := AdvisoryLocks(self.address, on_cancel=self._cancelled))
         return locks
 
     async def aclose(self) -> None:
@@ -423,7 +430,15 @@ class PostgresDatabase(Database):
         future = self._executor.submit(run)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
-        return await outcome(future)
+        return await outcome(future, on_cancel=self._cancelled)
+
+    def _cancelled(self) -> None:
+        if not self.serving:
+            asyncio.get_running_loop().call_later(GIVE_UP_SECONDS, self._give_up_unless_serving)
+
+    def _give_up_unless_serving(self) -> None:
+        if not self.serving:
+            self.give_up()
 
 
 def _with_retries(session: Session, work: Callable[[Transaction], T], begin: str) -> T:

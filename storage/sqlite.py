@@ -216,12 +216,18 @@ def closed(name: object) -> AgentClosed:
     return AgentClosed(f"database {str(name)!r} is closed", remedy="use it before it is closed, or open it again")
 
 
-async def outcome(future: Future[T]) -> T:
-    """Await a job of the thread. A cancelled caller also waits for its end, so that no write happens after that."""
+async def outcome(future: Future[T], *, on_cancel: Callable[[], object] = lambda: None) -> T:
+    """Await a job of the thread. A cancelled caller also waits for its end, so that no write happens after that.
+
+    Args:
+        future: The job.
+        on_cancel: Is called when the caller is cancelled.
+    """
     inner = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(inner)
     except asyncio.CancelledError:
+        on_cancel()
         while not inner.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({inner})

@@ -4,13 +4,14 @@ import asyncio
 import signal
 import time
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import pytest
 
 from support.command_line import started
 from support.postgres import drop_database, new_database
+from support.processes import ending, next_line, start_script
 from support.sidecar_clients import BOUND
 from support.sidecars import THREAD, over_http, shared
 from support.stalled import StallingProxy, stalling
@@ -19,10 +20,40 @@ pytestmark = pytest.mark.requirement("T5")
 
 _WORKER = """
 from worldagent import Storage, WorldAgent
+from worldagent.scheduling import Queue
 from worldagent.testing import ScriptedLM
 
 def agent():
-    return WorldAgent("shop", lm=ScriptedLM([]), storage=Storage(home="data"))
+    return WorldAgent("shop", lm=ScriptedLM([]), storage=Storage(home="data"), queue=QUEUE)
+"""
+
+_HOST = """
+import asyncio, signal, sys
+from contextlib import nullcontext
+from pathlib import Path
+from support.submissions import HELLO, queued_agent
+from worldagent.scheduling import QueueWorker
+from worldagent.testing import ScriptedLM
+
+async def submit(agent):
+    while True:
+        await agent.submit(HELLO, thread=agent.thread("t"))
+        await asyncio.sleep(0.05)
+
+async def main():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with queued_agent(Path(sys.argv[1]), ScriptedLM([])) as agent:
+        async with QueueWorker(agent).running(drain=0) if sys.argv[2] == "works" else nullcontext():
+            await agent.submit(HELLO, thread=agent.thread("t"))
+            submitting = asyncio.create_task(submit(agent))
+            print("there", flush=True)
+            await stop.wait()
+        await agent.drain(1)
+        await asyncio.gather(submitting, return_exceptions=True)
+
+asyncio.run(main())
+sys.exit(143)
 """
 
 
@@ -52,6 +83,13 @@ async def ends(process: asyncio.subprocess.Process, within: float, *, signals: i
         assert await process.wait() in (143, -signal.SIGTERM)
 
 
+def worker(home: Path, proxy: StallingProxy, queue: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    """A process of `worldagent worker`, whose database is behind the proxy."""
+    home.mkdir()
+    (home / "app.py").write_text(_WORKER.replace("QUEUE", queue))
+    return started(home, "worker", "--app", "app:agent", "--home-roles", **shared(proxy.url))
+
+
 @pytest.mark.parametrize(("web", "signals", "within"), [(False, 1, 15), (True, 1, 15), (False, 2, 3)])
 async def test_a_sidecar_ends(tmp_path: Path, proxy: StallingProxy, web: bool, signals: int, within: float) -> None:
     words = ["--drain", "1", *(["--web"] if web else [])]
@@ -65,12 +103,35 @@ async def test_a_sidecar_ends(tmp_path: Path, proxy: StallingProxy, web: bool, s
 
 
 @pytest.mark.soak
-async def test_a_worker_ends(tmp_path: Path, proxy: StallingProxy) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "app.py").write_text(_WORKER)
-    async with started(home, "worker", "--app", "app:agent", "--home-roles", **shared(proxy.url)) as process:
+@pytest.mark.parametrize("queue", ["None", "Queue()"])
+async def test_a_worker_ends(tmp_path: Path, proxy: StallingProxy, queue: str) -> None:
+    async with worker(tmp_path / "home", proxy, queue) as process:
         assert process.stderr is not None
         assert b"0 schedules" in await asyncio.wait_for(process.stderr.readline(), BOUND)
         await until_stalled(proxy)
         await ends(process, 45)
+
+
+@pytest.mark.parametrize(
+    ("queue", "at", "within"),
+    [("None", b"worldagent schema", 15), pytest.param("Queue()", b"dbos_migrations", 45, marks=pytest.mark.soak)],
+)
+async def test_a_worker_that_makes_its_tables_ends(
+    tmp_path: Path, proxy: StallingProxy, queue: str, at: bytes, within: float
+) -> None:
+    proxy.at = at
+    async with worker(tmp_path / "home", proxy, queue) as process:
+        assert await asyncio.to_thread(proxy.taken.wait, BOUND)
+        await ends(process, within)
+
+
+@pytest.mark.parametrize("does", ["submits", "works"])
+async def test_a_host_with_a_queue_ends(
+    tmp_path: Path, proxy: StallingProxy, does: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in shared(proxy.url).items():
+        monkeypatch.setenv(name, value)
+    async with ending(await start_script(_HOST, tmp_path, does)) as process:
+        assert await next_line(process) == "there"
+        await until_stalled(proxy)
+        await ends(process, 20)

@@ -18,6 +18,7 @@ class StallingProxy:
         url: The url of the database, through it.
         stalled: Set it, and from then on it takes what comes, also connections, and forwards nothing.
         taken: Whether something came since then.
+        at: It stalls by itself when it gets these bytes from a client.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,6 +29,7 @@ class StallingProxy:
         self.url = f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}{parts.path}"
         self.stalled = threading.Event()
         self.taken = threading.Event()
+        self.at: bytes | None = None
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -64,6 +66,8 @@ class StallingProxy:
         assert isinstance(source, socket.socket)
         try:
             data = source.recv(1 << 16)
+            if self.at is not None and self.at in data:
+                self.stalled.set()
             if self.stalled.is_set():
                 self.taken.set()
             elif data:
