@@ -388,7 +388,7 @@ async def test_a_role_in_an_output_is_withheld(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": "Yes.", "notes": [HOW]}])
     async with scripted_agent(tmp_path, lm, converse=Repeats) as agent:
         turn, events = await streamed(agent.thread("t").stream("Well?", role=Role("lamp", HOW), detach=True))
-    assert turn.outputs == {"notes": ["[role withheld]"]} == events[-1].outputs
+    assert turn.outputs == {"notes": ["[role withheld]."]} == events[-1].outputs
     assert_no_role_leak(tmp_path, HOW)
 
 
