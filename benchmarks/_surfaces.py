@@ -57,7 +57,7 @@ class Tool:
         arguments: The names of its arguments.
         least: Those that it requires, with values that it takes.
         wraps: What else a hostile part is put into, in an argument.
-        method, path: Those of HTTP.
+        method, path: Those of HTTP; the path can have a query.
     """
 
     name: str
@@ -236,7 +236,8 @@ def _with_thread(body: bytes) -> bytes:
 def _post(
     app: Any, method: str, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> Coroutine[Any, Any, None]:
-    path, body = path.replace(_THREAD, f"t{next(_NUMBERS)}"), _with_thread(body)
+    path, _, query = path.replace(_THREAD, f"t{next(_NUMBERS)}").partition("?")
+    body = _with_thread(body)
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -245,7 +246,7 @@ def _post(
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "root_path": "",
         "headers": [
             (b"host", b"127.0.0.1"),

@@ -19,7 +19,7 @@ from typing import Final
 from worldagent.benchmarks import _surfaces as surfaces
 from worldagent.benchmarks._measure import Report, Row, main
 from worldagent.benchmarks.hostile_answers import held
-from worldagent.hosts.bounds import MAX_TEXT
+from worldagent.hosts.bounds import MAX_QUERY, MAX_TEXT
 
 _AIM = 50.0  # ms
 _MOST = (4 << 20) - 4096  # bytes of a hostile part, so that the whole is below the limit of bytes
@@ -108,6 +108,13 @@ async def measure(surface: surfaces.Surface, figures: Figures, *, quick: bool) -
                 figures.add(surface, tool.name, kind, await held(surface.send(tool, body)))
 
 
+async def measure_query(web: surfaces.Surface, figures: Figures) -> None:
+    """Measure queries of many parameters, as many as the web app reads, and more."""
+    for count in (MAX_QUERY // 3, MAX_QUERY):
+        tool = surfaces.Tool(name="me", arguments=(), least={}, method="GET", path="/me?" + "a=&" * count)
+        figures.add(web, tool.name, "query", await held(web.send(tool, b"")))
+
+
 async def run(report: Report) -> None:
     """Measure everything, in the order of README.md."""
     figures = Figures()
@@ -116,6 +123,7 @@ async def run(report: Report) -> None:
         async with surfaces.opened(Path(home)) as found:
             gc.freeze()  # the collector would scan all imported objects
             report.say("", "The longest holds of the event loop by path and tool")
+            await measure_query(found[0], figures)
             for surface in found:
                 await measure(surface, figures, quick=report.quick)
                 for tool in surface.tools:

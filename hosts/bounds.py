@@ -17,6 +17,9 @@ _FILES: Final = 4 << 20  # characters; with base64, as many as there are bytes
 MAX_TEXT: Final = 1 << 18
 """The most characters of the text of one message, twice those of a model's answer. Longer texts are sent as files."""
 
+MAX_QUERY: Final = 1 << 14
+"""The most bytes of the query of a URL, which is parsed in one step."""
+
 VALUE: Final = Bounds(values=4096, levels=64, characters=MAX_TEXT)
 """Of one JSON object in a call, such as the params of a task or a JSON Schema: those of a model's answer."""
 

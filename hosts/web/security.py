@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.errors import InvalidArgument
+from ..bounds import MAX_QUERY
 from ..service.call import Grant
 from .errors import HttpRefused, not_logged_in
 from .sessions import SESSION_COOKIE, Sessions
@@ -71,6 +72,10 @@ class Guard:
         await (self._app if refusal is None else refusal.response(scope))(scope, receive, sent)
 
     def _refusal(self, scope: Scope) -> HttpRefused | None:
+        if len(scope["query_string"]) > MAX_QUERY:
+            return HttpRefused(
+                414, "too_large", f"the query of the URL has more than {MAX_QUERY:,} bytes", "send less at once"
+            )
         names = {name.lower() for name in QueryParams(scope["query_string"])}
         if names & _SECRET_NAMES:
             return HttpRefused(

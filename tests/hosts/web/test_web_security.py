@@ -55,6 +55,13 @@ async def test_a_token_is_accepted_in_the_header_and_refused_in_the_url(tmp_path
             assert "secret-of-ana" not in refused.text
 
 
+async def test_a_query_has_a_limit_before_it_is_parsed(tmp_path: Path) -> None:
+    async with web(tmp_path, answering()) as client:
+        assert (await client.get("/me?" + "&" * 16_384)).status_code == 200
+        refused = await client.get("/me?" + "a=&" * 5462)
+        assert (code(refused), refused.headers["referrer-policy"]) == ((414, "too_large"), "no-referrer")
+
+
 async def test_a_page_logs_in_with_a_token_once_and_out_again(tmp_path: Path) -> None:
     async with web(tmp_path, answering(), login=None, tokens=TOKENS) as client:
         assert code(await client.post("/login", json={"token": "wrong"})) == (401, "invalid_token")
