@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model, model_validator
 from pydantic_core import (
     InitErrorDetails,
     PydanticCustomError,
     ValidationError,
+    core_schema,
     to_jsonable_python,
 )
 
@@ -59,7 +60,7 @@ def result_of(name: str, schema: Mapping[str, Any]) -> TypeAdapter[Any]:
         FunctionInvalid: It is not a JSON Schema, refers to something that it does not contain, or is too large.
     """
     checker = Checker(f"the result of {name!r}", schema)
-    adapter = _Adapter(Annotated[Any, BeforeValidator(partial(_checked, checker))])
+    adapter = _Adapter(checker)  # type: ignore[arg-type]  # pydantic takes all that has a core schema
     adapter.checker = checker
     return adapter
 
@@ -190,6 +191,10 @@ class Checker:
     @cached_property
     def _validator(self) -> Any:
         return _validator_of(self.schema)
+
+    def __get_pydantic_core_schema__(self, *_: Any) -> core_schema.CoreSchema:
+        """Let pydantic take it for a type. The module typing would keep each `Annotated` of it, with all its values."""
+        return core_schema.no_info_plain_validator_function(partial(_checked, self))
 
 
 def _validator_of(schema: dict[str, Any]) -> Any:

@@ -938,7 +938,7 @@ def _rendered(info: Any, value: Any) -> str:
 
 def _declared(info: Any) -> Any:
     """The JSON Schema of its value that an output field stores; None if it stores none."""
-    return info.json_schema_extra.get(DECLARED)
+    return json.loads(info.json_schema_extra.get(DECLARED, "null"))
 
 
 def _object_schema(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -254,7 +254,7 @@ ANSWER: Final = "answer"
 """The key that marks the output field that is the answer, if there are further ones."""
 
 DECLARED: Final = "declared"
-"""The key under which an output field stores the JSON Schema of its value, in addition to what dspy stores."""
+"""The key under which an output field stores the JSON Schema of its value, as a text, beside what dspy stores."""
 
 
 def memory_field() -> tuple[Any, Any]:

@@ -303,7 +303,8 @@ def json_output(schema: Mapping[str, Any], about: str = "") -> tuple[Any, Any]:
     wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
     wanted = f"{about}; {wanted}" if about else wanted
     output: Any = dspy.OutputField(desc=wanted)
-    output.json_schema_extra[DECLARED] = dict(schema)  # for a grammar
+    # For a grammar. It is a text, since the garbage collector would look through its values again and again.
+    output.json_schema_extra[DECLARED] = json.dumps(schema, ensure_ascii=False)
     return _json(schema), output
 
 

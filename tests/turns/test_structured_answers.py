@@ -1,5 +1,6 @@
 """`converse(..., output=...)`: the answer as the type that the caller asked for, checked."""
 
+import gc
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,26 @@ def launching(form: Any) -> ScriptedLM:
         return {"reply": None, "calls": [{"tool": "launch", "arguments": {"ship": "Vela"}}]}
 
     return ScriptedLM(reply, form=form)
+
+
+@pytest.mark.requirement("T12")
+async def test_the_values_of_a_schema_go_with_its_turn(tmp_path: Path) -> None:
+    """Otherwise each full garbage collection looks through them: those of the last 128 turns held the event loop."""
+
+    def kept() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    lm = ScriptedLM(lambda _: {"reply": {}}, form="native")
+    async with scripted_agent(tmp_path, lm) as agent:
+        counts = []
+        for number in range(8):
+            fields = {f"k{place}-{number}": {"allOf": [{"type": "string"}]} for place in range(500)}
+            turn = await agent.thread("t").converse("Hm.", output={"type": "object", "properties": fields})
+            assert turn.result == {}
+            lm.calls.clear()
+            counts.append(kept())
+    assert counts[-1] - counts[3] < 4 * 1600  # a schema has 1,000 lists and dicts; a thread has its last messages
 
 
 @pytest.mark.requirement("T12")
