@@ -21,6 +21,8 @@ _BLANK_OR_MARK: Final = b" \t\r\n,:[]{}"
 _VALUE_MARKS: Final = b",[{"
 _NO_BRACKET: Final = bytes(set(_BYTES) - set(b"[]{}"))
 _OPENING: Final = b"[{"
+_HIGH: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
+_PAIR: Final = re.compile(_HIGH.pattern + rb"\\u[dD][c-fC-F]")
 _DIGITS: Final = 32  # of numbers and words for each of the values that are allowed
 _MARK: Final = re.compile(rb'["\[\]{},]')
 _MEMBER: Final = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.){0,1000}"|-?[0-9]{1,18}(?=\s*[,}]))')
@@ -76,6 +78,7 @@ class Bounds:
             if b"\\" in piece:
                 piece = piece.replace(b"\\\\", b".").replace(b'\\"', b".")
                 characters -= piece.count(b"\\") + 4 * piece.count(b"\\u")  # `\n` and `\u0041` are one character
+                characters -= len(_PAIR.findall(piece))  # so are the two escapes of a pair of surrogates
             parts = piece.split(b'"')
             outside, inside = b" ".join(parts[in_string::2]), b"".join(parts[not in_string :: 2])
             in_string ^= not len(parts) % 2
@@ -132,16 +135,23 @@ class Bounds:
 
 
 def _end_of_piece(data: bytes, start: int) -> int:
-    """Return where a piece ends, so that no escape is cut in two."""
+    """Return where a piece ends, so that no escape and no pair of escapes is cut in two."""
     end = start + _PIECE
     if end >= len(data):
         return len(data)
     last = data.rfind(b"\\", end - _LONGEST_ESCAPE, end)
     if last < 0:
         return end
-    before = data[start : last + 1]
-    slashes = len(before) - len(before.rstrip(b"\\"))
-    return last if slashes % 2 else max(end, last + 1)
+    if not _escapes(data, start, last):
+        return max(end, last + 1)
+    high = last - _LONGEST_ESCAPE
+    return high if high >= start and _HIGH.match(data, high) and _escapes(data, start, high) else last
+
+
+def _escapes(data: bytes, start: int, place: int) -> bool:
+    """Whether the backslash at a place begins an escape, and is not the second one of an escaped backslash."""
+    before = data[start : place + 1]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
 def marks_of(message: bytes) -> Iterator[tuple[bytes, int, int]]:

@@ -36,7 +36,9 @@ LONG = 1 << 21  # characters
 def _value(source: random.Random, depth: int = 0) -> Any:
     kind = source.random()
     if depth > 5 or kind < 0.5:
-        return "".join(source.choice('ab"\\\n\x01\u4e2d/[],{}:u0041') for _ in range(source.randrange(14)))
+        return "".join(
+            source.choice('ab"\\\n\x01\u4e2d\U0001f600/[],{}:u0041d83d') for _ in range(source.randrange(14))
+        )
     items = [_value(source, depth + 1) for _ in range(source.randrange(1, 4))]
     return items if kind < 0.75 else {f"{place}{_value(source, 9)}": item for place, item in enumerate(items)}
 
