@@ -54,7 +54,7 @@ from ...role_resolution import Role
 from ..bounds import PROMPT
 from ..service.call import Refused
 from ..service.members import delivering
-from ..service.validation import MAX_ERRORS, describe_errors
+from ..service.validation import describe_errors, errors_of
 from ..serving import Received, Sent, exchange_messages
 from .client import INTERNAL_ERROR, INVALID_REQUEST, NO_METHOD, NOT_FOUND, Client, refused, request_error
 from .content import read_prompt
@@ -329,8 +329,7 @@ def _validated(model: type[BaseModel], params: Any) -> BaseModel:
     try:
         return model.model_validate({} if params is None else params)
     except ValidationError as failure:
-        few = failure.error_count() <= MAX_ERRORS
-        kinds = {item["type"] for item in failure.errors(include_input=False, include_url=False)} if few else set()
+        kinds = {item["type"] for item in errors_of(failure)}
         problem = describe_errors(model, failure, unknown="it has an unknown field")
     if "union_tag_invalid" in kinds:  # the text of pydantic quotes the tag
         raise InvalidArgument("the prompt has a block of an unknown type", remedy=_BLOCKS)

@@ -62,7 +62,7 @@ def validated(model: type[M], arguments: Mapping[str, Any], *, texts: bool = Fal
         return model.model_validate(arguments, strict=False if texts else None)
     except ValidationError as failure:
         problem = describe_errors(model, failure, unknown="there is an argument that the tool does not have")
-        remedies = [_fields(model, each["loc"]) for each in _errors(failure)]
+        remedies = [_fields(model, each["loc"]) for each in errors_of(failure)]
     remedy = "; ".join(dict.fromkeys(remedies)) or _fields(model, ())
     raise InvalidArgument(f"the arguments are invalid: {problem}", remedy=remedy)
 
@@ -77,7 +77,7 @@ def describe_errors(model: type[BaseModel], failure: ValidationError, *, unknown
         within: The name of the object that the model describes, for an object within another.
     """
     problems: list[str] = []
-    for item in _errors(failure):
+    for item in errors_of(failure):
         names = [name for name, _ in _within(model, item["loc"])]
         path = ".".join([within, *names] if within else names)
         rule = _IN_JSON.get(item["type"], item["msg"])
@@ -85,8 +85,8 @@ def describe_errors(model: type[BaseModel], failure: ValidationError, *, unknown
     return "; ".join(dict.fromkeys(problems)) or f"there are more than {MAX_ERRORS} errors"
 
 
-def _errors(failure: ValidationError) -> list[Any]:
-    """Return the errors; none if there are too many to look at each of them."""
+def errors_of(failure: ValidationError) -> list[Any]:
+    """The errors without the values that they are about; none if there are too many to look at each of them."""
     if failure.error_count() > MAX_ERRORS:
         return []
     return [*failure.errors(include_input=False, include_url=False, include_context=False)]

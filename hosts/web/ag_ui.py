@@ -25,7 +25,7 @@ from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArgumen
 from ..service.call import Refused
 from ..service.records import TurnAnswer
 from ..service.threads import history, thread_of
-from ..service.validation import MAX_ERRORS
+from ..service.validation import errors_of
 from .errors import error_content, internal
 from .turns import LOG, EventStream, Failed, MessageArguments, TurnCall, WebCall, run_turn
 
@@ -88,8 +88,7 @@ def _read(body: dict[str, Any]) -> RunAgentInput:
     try:
         given = RunAgentInput.model_validate(body)
     except ValidationError as error:  # its text quotes the values
-        errors = error.errors(include_input=False) if error.error_count() <= MAX_ERRORS else ()
-        named = {str(each["loc"][0]) for each in errors if each["loc"]}
+        named = {str(each["loc"][0]) for each in errors_of(error) if each["loc"]}
         problem = ", ".join(sorted(named & {*RunAgentInput.model_fields, "threadId", "runId", "messages", "resume"}))
     if given is None:
         raise InvalidArgument(
