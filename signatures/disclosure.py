@@ -4,27 +4,27 @@ An answer discloses a role if it gives back most of the role's own words: in any
 words, with tags, marks and some typos. What a role quotes, fences or asks to be said (`quotable`) never counts, and
 neither does what another input of the call says too.
 
-If an answer discloses a role, every piece of it is withheld. So a stream holds back everything from the first piece
-until the answer is complete (`RoleFilter`): nothing that is withheld was shown before.
+Words that stand in an answer by chance, far from others of the role, do not count. If an answer discloses a role, all
+other passages of it are withheld. So a stream holds back everything from the first of them until the answer is complete
+(`RoleFilter`): nothing that is withheld was shown before.
 """
 
 from __future__ import annotations
 
 import html
-import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 from ..role_resolution import Echo, RolePart
 from .echo import MARK, EchoFilter, EchoGuard, Hidden
-from .matching import GRAM, SLICE, NormalText, Steps, at_once, normalise, normalising
+from .matching import GRAM, SLICE, NormalText, Steps, at_once, normalising
 from .quotable import quotable
-from .texts import Change, with_texts
+from .texts import with_texts
 
 SHARE: Final = 0.55
 """The share of a role's own words from which an answer discloses it."""
@@ -34,30 +34,50 @@ INTRODUCED_SHARE: Final = 0.4
 
 _PIECE: Final = 3  # words that follow one another in the role
 _HAN_PIECE: Final = 5  # characters, for a role in a script without spaces
-_SHORT: Final = 8  # words of a role below which only a whole line or sentence of an answer discloses it
+_SHORT: Final = 8  # own words of a role below which only all of them, as a line of their own, disclose it
+_FEW: Final = (20, 60)  # own words from which less than `_MOST` is enough, and from which `SHARE` is
+_MOST: Final = 0.9
+_BY_CHANCE: Final = 5  # own words that a passage must have; fewer stand in answers by chance
+_HAN_BY_CHANCE: Final = 8
+_HAN_WORDS: Final = 0.6  # words for each character of a script without spaces
+_APART: Final = 12  # words between two passages
 _NEAR: Final = 3  # words between two pieces that are withheld with them: fillers, labels, typos
 _STEP: Final = 500  # words per step
-_INTRODUCED_WITHIN: Final = 300  # characters before the first piece
-_JSON_LEVELS: Final = 4  # of JSON in JSON
-_MAX_JSON_TRIES: Final = 20  # brackets of a text at which JSON could begin
+_INTRODUCED_WITHIN: Final = 200  # characters before the first passage
+_LONGEST_WAIT: Final = 600  # characters that can be held only because more of the role can follow
+_LONG_WORD: Final = 40
 
 _HAN: Final = "\u3040-\u30ff\u3400-\u9fff"
 _ONE_HAN: Final = re.compile(f"[{_HAN}]")
 _WORD: Final = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+")
 _MARKER: Final = re.compile(rf"\d+|[ivx]+|[^{_HAN}]")  # of a line in a list
-_TAG_OR_ENTITY: Final = re.compile(r"<[^<>\n]{1,60}>|&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]{2,12}\d{0,2});")
-_OPEN_END: Final = re.compile(r"(?:<[^<>\n]{0,60}|&[#A-Za-z0-9]{0,13}|\\[^\s]{0,24})\Z")
+_TAGS: Final = (
+    r"abbr|a|article|aside|bdi|bdo|blockquote|body|br|b|caption|center|cite|code|col|colgroup|dd|del|details|dfn|div|dl"
+    r"|dt|em|figcaption|figure|font|footer|h[1-6]|head|header|hr|html|ins|item|i|kbd|label|line|li|mark|main|nav|ol|pre"
+    r"|p|q|role|rule|rules|ruby|samp|section|sentence|small|span|strike|strong|sub|summary|sup|system|s|table|tbody|td"
+    r"|text|tfoot|thead|th|title|token|tr|tt|ul|u|var|wbr|words?|w|x"
+)
+"""Names of HTML, and some that people make up. Other words in angle brackets are words, which could be a role's."""
+
+_TAG_OR_ENTITY: Final = re.compile(
+    rf"(?i)</?(?:{_TAGS})(?=[\s/>])(?=[^<>]{{0,300}}>)(?:\s+[\w:-]{{1,40}}=(?:\"[^\"<>]{{0,120}}\"|'[^'<>]{{0,120}}'"
+    r"|[^\s\"'<>=]{1,120}))*\s*/?>|&(?:#\d{1,10};?|#x[0-9a-f]{1,8};?|[a-z]{2,12}\d{0,2};)"
+)
+_OPEN_END: Final = re.compile(r"(?:<(?:/?[A-Za-z][^<>]{0,300}|/)?|&[#A-Za-z0-9]{0,13}|\\[^\s]{0,24})\Z")
 """The end of a text that can become a tag, an entity or an escape."""
 
 _BOUND_BEFORE: Final = re.compile("[^\\s\\w,，、'’/&+=-]|\n")
 _BOUND_AFTER: Final = re.compile("[^\\s\\w,，、'’/&+=:：-]|\n")
-_BEGUN_WORD: Final = re.compile(r"[^\W_]+\Z")
+_NOT_ACROSS: Final = re.compile(r'["{}\[\]]')  # so that JSON stays JSON
+_LITERALS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})  # of JSON
 
 _INTRODUCTION: Final = re.compile(
-    r"(?i)\b(?:my|these|the|your|following)\s+(?:\w+\s+){0,2}(?:instructions?|prompt|rules|role|guidelines)\b"
+    r"(?i)\b(?:my|these are the|here are the|following)\s+(?:\w+\s+){0,2}(?:instructions?|prompt|rules|role|guidelines)\b"
     r"|\bi(?:'ve| have| was| am)\s+(?:been\s+)?(?:told|instructed|given|configured)\b|\bsystem[- ]?prompt\b"
-    r"|\b(?:meine|folgende|diese|die)\w*\s+(?:\w+\s+){0,2}(?:anweisung|instruktion|vorgabe|regel|rolle|systemprompt)\w*"
+    r"|\b(?:meine|folgende)\w*\s+(?:\w+\s+){0,2}(?:anweisung|instruktion|vorgabe|regel|rolle|systemprompt)\w*"
     r"|\bich wurde angewiesen|(?:我的|以下是|系统)\w{0,6}(?:指令|提示词?|规则|设定|指示)|我被(?:要求|告知|设定)"
+    r"|\b(?:mes|mis|voici les|estas son las)\s+(?:\w+\s+){0,1}(?:instruc\w+|consignes|reglas|règles)"
+    r"|\bprompt (?:del sistema|système)"
 )
 
 
@@ -78,33 +98,54 @@ class Word(NamedTuple):
 
 def words_of(text: str) -> list[Word]:
     """The words of a text, without tags, the marks of lists and numbers. Entities count as what they stand for."""
-    return at_once(_reading(text))
+    return at_once(_reading(text)).words
 
 
-def _reading(text: str) -> Steps[list[Word]]:
-    """As `words_of`, in steps."""
-    plain, places = _without_tags(text)
+class _Read(NamedTuple):
+    """A text that was read: its words, the place up to which it was read, and whether its last word can go on there."""
+
+    words: list[Word]
+    end: int
+    goes_on: bool
+
+
+def _reading(text: str, *, last: bool = True) -> Steps[_Read]:
+    """Read a text, in steps.
+
+    Args:
+        text: The text.
+        last: Whether it is complete. If not, a tag, an entity, an escape or a syllable at its end that can go on is not
+            read, and its last word is there even if it is only the mark of a line so far.
+    """
+    opened = None if last else _OPEN_END.search(text)
+    read = len(text) if opened is None else opened.start()
+    plain, places = _without_tags(text[:read])
     made = NormalText()
     begun = 0
     for begin in range(0, len(plain), SLICE):
         begun += len(made.add(plain[begin : begin + SLICE]))
         yield
-    begun += len(made.add("", last=True))
+    if last:
+        begun += len(made.add("", last=True))
     ends = [begun, *accumulate(made.sizes(), initial=begun)][1:]
+    if not last and ends[-1] < len(plain):
+        read = ends[-1] if places is None else places[ends[-1]][0]
     found: list[Word] = []
+    goes_on = False
     for step, word in enumerate(_WORD.finditer(made.normal)):
-        if not _MARKER.fullmatch(word[0]):
+        goes_on = not last and word.end() == len(made.normal)
+        if goes_on or not _MARKER.fullmatch(word[0]):
             begin, end = ends[word.start()], ends[word.end()]
             if begin == end:  # a part of what one character stands for
                 begin -= 1
-            found.append(
-                Word(word[0], begin, end)
-                if places is None
-                else Word(word[0], places[begin][0], places[max(begin, end - 1)][1])
-            )
+            while end - begin > 1 and plain[end - 1] == "\\":  # of an escape behind the word
+                end -= 1
+            if places is not None:
+                begin, end = places[begin][0], places[max(begin, end - 1)][1]
+            found.append(Word(word[0], begin, end))
         if step % _STEP == 0:
             yield
-    return found
+    return _Read(found, read, goes_on)
 
 
 def _reading_texts(text: str) -> Steps[list[str]]:
@@ -140,16 +181,37 @@ class Piece(NamedTuple):
     """Some words of an answer that follow one another in the role.
 
     Attributes:
-        role: The place of the first one in the role.
+        given: The places in the role of those that are its own, wherever they follow one another.
         first: The place of the first one in the answer.
         end: The place behind the last one there.
         other: The place of a word between them that is not of the role; -1 if there is none.
     """
 
-    role: int
+    given: set[int]
     first: int
     end: int
     other: int = -1
+
+
+@dataclass(slots=True)
+class Passage:
+    """Pieces of an answer that stand close together.
+
+    Attributes:
+        first: The place of the first word in the answer.
+        end: The place behind the last one.
+        given: The places of the role's own words in the role.
+        held: The places of its words in the answer.
+    """
+
+    first: int
+    end: int
+    given: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
+
+    def moved(self, by: int) -> Passage:
+        """The same passage in a text that has so many words before it."""
+        return Passage(self.first + by, self.end + by, self.given, {place + by for place in self.held})
 
 
 class Tier(Hidden):
@@ -157,31 +219,33 @@ class Tier(Hidden):
 
     Attributes:
         echo: What happens if an answer discloses it.
-        is_short: Whether it has so few words of its own that an answer can say them by chance.
-        says_little: Whether it has fewer of them than a piece has.
         size: The number of words in a piece.
+        is_short: Whether it has so few words of its own that answers say them all by chance.
+        says_little: Whether it has fewer of them than a piece has.
     """
 
     def __init__(self, words: Sequence[Word], spans: Spans, echo: Echo) -> None:
         self.echo = echo
         self._words = texts = [word.text for word in words]
-        if echo == "strict":
-            self.size = GRAM
-        else:
-            in_han = 2 * sum(_ONE_HAN.match(each) is not None for each in texts) > len(texts)
-            self.size = _HAN_PIECE if in_han else _PIECE
+        in_han = 2 * sum(_ONE_HAN.match(each) is not None for each in texts) > len(texts)
+        self.size = GRAM if echo == "strict" else _HAN_PIECE if in_han else _PIECE
         self._own = set(range(len(words)))
         for begin, end in spans:
             first = bisect_right(words, begin, key=lambda word: word.end)
             self._own.difference_update(range(first, bisect_left(words, end, key=lambda word: word.begin)))
-        self.is_short = len(self._own) < _SHORT
-        self.says_little = len(self._own) < self.size
+        self._all = len(self._own)
+        self._by_chance = _HAN_BY_CHANCE if in_han else _BY_CHANCE
+        self.is_short = self._all < _SHORT
+        self.says_little = self._all < self.size
+        few, many = _FEW
+        count = self._all * (_HAN_WORDS if in_han else 1)
+        self._discloses = max(SHARE, min(_MOST, _MOST - (count - few) * (_MOST - SHARE) / (many - few)))
         self._index()
 
     @classmethod
     def built(cls, text: str, echo: Echo) -> Steps[Tier]:
         """Make one of the text of a tier, in steps. One or two words are never a disclosure."""
-        words = yield from _reading(text)
+        words = (yield from _reading(text)).words
         if echo == "strict":
             return cls(words, [], echo)
         spans = quotable(text)
@@ -193,69 +257,86 @@ class Tier(Hidden):
         """All `pieces` of a text, in steps."""
         found: list[Piece] = []
         for begin in range(0, len(texts), _STEP):
-            for role, first, end, other in self.pieces(texts[begin : begin + _STEP + self.size]):
+            for given, first, end, other in self.pieces(texts[begin : begin + _STEP + self.size]):
                 if first < _STEP:
-                    found.append(Piece(role, begin + first, begin + end, begin + other if other >= 0 else other))
+                    found.append(Piece(given, begin + first, begin + end, begin + other if other >= 0 else other))
             yield
         return found
 
-    def wholes(self, texts: Sequence[str]) -> Iterator[range]:
-        """Where a text has all words of a tier, with none between them."""
-        count = len(self._words)
-        for first in range(len(texts) - count + 1) if self._places else ():
-            if texts[first] == self._words[0] and texts[first : first + count] == self._words:
-                yield range(first, first + count)
+    def passages(self, pieces: Iterable[Piece]) -> list[Passage]:
+        """Pieces of a text that stand close together, in order.
+
+        Args:
+            pieces: All pieces, in the order of their first words.
+        """
+        found: list[Passage] = []
+        for piece in pieces:
+            if not found or piece.first >= found[-1].end + _APART:
+                found.append(Passage(piece.first, piece.end))
+            now = found[-1]
+            now.end = max(now.end, piece.end)
+            now.given |= piece.given
+            now.held.update(place for place in range(piece.first, piece.end) if place != piece.other)
+        return found
+
+    def counts(self, passage: Passage) -> bool:
+        """Whether a passage is more than words that an answer has by chance."""
+        need = len(self._own) if self.is_short else self._by_chance
+        return self.echo == "strict" or len(passage.given) >= need
+
+    def is_disclosed(self, passages: Iterable[Passage], *, introduced: bool) -> bool:
+        """Whether the passages that count are enough of the role.
+
+        What other inputs say too is left out of both sides, but at least half of the role's own words are the base.
+        """
+        given = {place for passage in passages for place in passage.given}
+        share = len(given) / max(len(self._own), self._all / 2, 1)
+        return share >= (INTRODUCED_SHARE if introduced and not self.is_short else self._discloses)
 
     def leaving_out(self, texts: Sequence[str]) -> Steps[None]:
         """Leave out the pieces that another input of the call has too, given by its words: they do not count."""
         found = yield from self.searching(texts)
-        allowed = {place for piece in found for place in self.covered(piece)}
-        if allowed:
-            self._own -= allowed
+        if found:
+            self._own -= set[int]().union(*(piece.given for piece in found))
             self._index()
 
     def _index(self) -> None:
         """Find the places of the pieces that have a word of the role's own."""
-        self._places: dict[tuple[str, ...], list[int]] = {}
+        self._places: dict[tuple[str, ...], set[int]] = {}  # their own words, wherever they stand
         for place in range(len(self._words) - self.size + 1):
-            if not self._own.isdisjoint(range(place, place + self.size)):
-                self._places.setdefault(tuple(self._words[place : place + self.size]), []).append(place)
+            own = self._own.intersection(range(place, place + self.size))
+            if own:
+                self._places.setdefault(tuple(self._words[place : place + self.size]), set()).update(own)
 
     @cached_property
     def _beginnings(self) -> set[tuple[str, ...]]:
         """All beginnings of pieces, and those of their first words."""
         first_words = {piece[0] for piece in self._places}
         return {piece[:count] for piece in self._places for count in range(1, self.size)} | {
-            (word[:count],) for word in first_words for count in range(len(word))
+            (word[:count],) for word in first_words for count in range(min(len(word), _LONG_WORD + 1))
         }
-
-    def share(self, given: set[int]) -> float:
-        """The share of the role's own words that are among the places `given`, from 0 to 1."""
-        return len(given & self._own) / len(self._own) if self._own else 0.0
 
     def pieces(self, texts: Sequence[str]) -> Iterator[Piece]:
         """Where words of a text are a piece of the tier, with at most one other word between them."""
         size, places = self.size, self._places
         for first in range(len(texts) - size + 1):
-            for place in places.get(tuple(texts[first : first + size]), ()):
-                yield Piece(place, first, first + size)
+            given = places.get(tuple(texts[first : first + size]))
+            if given is not None:
+                yield Piece(given, first, first + size)
             if first + size == len(texts):
                 break
             window = texts[first : first + size + 1]
             for left_out in range(1, size):
-                for place in places.get((*window[:left_out], *window[left_out + 1 :]), ()):
-                    yield Piece(place, first, first + size + 1, first + left_out)
-
-    def covered(self, piece: Piece) -> range:
-        """The places in the role of the words of a piece."""
-        return range(piece.role, piece.role + self.size)
+                given = places.get((*window[:left_out], *window[left_out + 1 :]))
+                if given is not None:
+                    yield Piece(given, first, first + size + 1, first + left_out)
 
     def may_begin(self, texts: Sequence[str]) -> bool:
         """Whether the words at the end of a text can be the beginning of a piece; the last can be incomplete."""
         *complete, last = texts
         known = self._beginnings
         if not complete:
-            return (last,) in known
+            return (last[:_LONG_WORD],) in known
         if len(complete) > self.size:
             return False
         ways = [(*complete[:left_out], *complete[left_out + 1 :]) for left_out in range(1, len(complete))]
@@ -324,9 +405,20 @@ class RoleGuard(Hidden):
                     yield from tier.leaving_out(texts)
             self.prepared = True
 
-    def first_piece(self, texts: Sequence[str]) -> int | None:
-        """The place of the first word that begins a piece of a tier's own; None if there is none."""
-        return min((piece.first for tier in self._tiers for piece in islice(tier.pieces(texts), 1)), default=None)
+    def first_passage(self, texts: Sequence[str]) -> tuple[int | None, bool]:
+        """The place of the first word of a text that begins a passage, and whether the text has one that counts.
+
+        A passage that does not count, and that no later piece can continue, is left out.
+        """
+        begins: list[int] = []
+        counts = False
+        for tier in self._tiers:
+            for passage in tier.passages(tier.pieces(texts)):
+                strong = tier.counts(passage)
+                if strong or len(texts) < passage.end + _APART + tier.size:
+                    begins.append(passage.first)
+                counts = counts or strong
+        return min(begins, default=None), counts
 
     def may_begin(self, texts: Sequence[str]) -> bool:
         """Whether the words at the end of a text can be the beginning of a piece; the last can be incomplete."""
@@ -378,7 +470,7 @@ class RoleGuard(Hidden):
 
         read: dict[str, Any] = {}  # an iterator can be read once
         for name, value in fields.items():
-            read[name] = _with_json(value, collect)
+            read[name] = with_texts(value, collect)
             ends.append(len(texts))
             yield
         if all(read[name] is value for name, value in fields.items()):
@@ -392,7 +484,7 @@ class RoleGuard(Hidden):
             name: sum(count for _, count in made[begin:end])
             for name, begin, end in zip(fields, [0, *ends], ends, strict=False)
         }
-        cleaned = {name: _with_json(value, lambda text, in_key: next(shown)[0]) for name, value in read.items()}
+        cleaned = {name: with_texts(value, lambda text, in_key: next(shown)[0]) for name, value in read.items()}
         counts = {name: count for name, count in withheld.items() if count}
         return Scrubbed(cleaned, counts, failed="fail" in disclosed)
 
@@ -406,29 +498,34 @@ class RoleGuard(Hidden):
         disclosed: set[Echo] = set()
         words: list[tuple[int, Word]] = []
         for number, text in enumerate(texts):
-            words += [(number, word) for word in (yield from _reading(text))]
+            words += [(number, word) for word in (yield from _reading(text)).words]
         said = [word.text for _, word in words]
+        fields = [bisect_left(words, end, key=lambda word: word[0]) for end in (0, *ends)]
         yield
-        introduced = any(map(_INTRODUCTION.search, texts))
         for tier in self._tiers:
             if tier.echo == "strict" or not (yield from tier.searching(said)):
                 continue
             yield from self.preparing()  # a part of the role is there; do other inputs say it too?
+            found: list[Passage] = []
+            for begin, end in pairwise(fields):
+                pieces = yield from tier.searching(said[begin:end])
+                found += [each.moved(begin) for each in tier.passages(pieces) if tier.counts(each)]
+            introduced = bool(found) and _is_introduced(texts, words[found[0].first])
             if tier.is_short and not introduced:
-                held = {place for whole in tier.wholes(said) if _is_alone(texts, words, whole) for place in whole}
-                share = 1.0 if held else 0.0
-            else:
-                given, held = set[int](), set[int]()
-                for piece in (yield from tier.searching(said)):
-                    first, last = words[piece.first][0], words[piece.end - 1][0]
-                    if first == last or not any(first < end <= last for end in ends):
-                        given.update(tier.covered(piece))
-                        held.update(place for place in range(piece.first, piece.end) if place != piece.other)
-                share = tier.share(given)
-            if share >= (INTRODUCED_SHARE if introduced else SHARE):
-                _add(spans, words, sorted(held))
+                found = [each for each in found if _is_alone(texts, words, range(each.first, each.end))]
+            if found and tier.is_disclosed(found, introduced=introduced):
+                _add(spans, texts, words, sorted({place for each in found for place in each.held}))
                 disclosed.add(tier.echo)
         return spans, disclosed
+
+
+def _is_introduced(texts: Sequence[str], place: tuple[int, Word]) -> bool:
+    """Whether the text before a word says that instructions follow."""
+    number, word = place
+    before = texts[number][: word.end]
+    if number and len(before) < _INTRODUCED_WITHIN:
+        before = f"{texts[number - 1]}\n{before}"
+    return _INTRODUCTION.search(before[-_INTRODUCED_WITHIN:]) is not None
 
 
 def _is_alone(texts: Sequence[str], words: Sequence[tuple[int, Word]], place: range) -> bool:
@@ -447,14 +544,15 @@ def _is_alone(texts: Sequence[str], words: Sequence[tuple[int, Word]], place: ra
     )
 
 
-def _add(spans: Sequence[Spans], words: Sequence[tuple[int, Word]], held: Sequence[int]) -> None:
+def _add(spans: Sequence[Spans], texts: Sequence[str], words: Sequence[tuple[int, Word]], held: Sequence[int]) -> None:
     """Add the places of some words, and of those between near ones, to the spans of their texts."""
     last = -_NEAR - 2
     for place in held:
         number, word = words[place]
         own = spans[number]
-        if place - last <= _NEAR + 1 and words[last][0] == number and own:
-            own[-1] = (own[-1][0], word.end)
+        near = place - last <= _NEAR + 1 and words[last][0] == number
+        if near and own and not _NOT_ACROSS.search(texts[number], own[-1][1], word.begin):
+            own[-1] = (own[-1][0], max(own[-1][1], word.end))
         else:
             own.append((word.begin, word.end))
         last = place
@@ -465,6 +563,8 @@ def _without(text: str, spans: Spans) -> tuple[str, int]:
     shown: list[str] = []
     at = withheld = 0
     for begin, end in sorted(spans):
+        if text[begin:end] in _LITERALS:
+            continue
         if begin > at or not shown:
             shown += [text[at:begin], MARK]
         withheld += max(0, end - max(at, begin))
@@ -486,62 +586,17 @@ def _withheld(before: Any, after: Any) -> int:
     return max(0, characters - sum(counts))
 
 
-def _with_json(value: Any, change: Change, levels: int = _JSON_LEVELS) -> Any:
-    """As `with_texts`, also for the texts in JSON that is a text or a part of one."""
-
-    def inside(text: str, in_key: bool) -> str:
-        parts: list[str] = []
-        at = 0
-        for begin, end, found in _json_in(text) if levels else ():
-            if begin > at:
-                parts.append(change(text[at:begin], in_key))
-            made = _with_json(found, change, levels - 1)
-            parts.append(text[begin:end] if made is found else _dumped(made, text[begin:end]))
-            at = end
-        if at < len(text) or not parts:
-            parts.append(change(text[at:], in_key))
-        return "".join(parts)
-
-    return with_texts(value, inside)
-
-
-_JSON: Final = json.JSONDecoder()
-_JSON_BEGIN: Final = re.compile(r'[{\[]\s*["\[{]|\A\s*"')
-
-
-def _json_in(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Begin, end and value of the JSON objects, lists and texts in a text."""
-    at = 0
-    for _ in range(_MAX_JSON_TRIES):
-        begun = _JSON_BEGIN.search(text, at)
-        if begun is None:
-            return
-        begin = begun.start() + (len(begun[0]) - 1 if begun[0][-1] == '"' and begun[0][0] not in "{[" else 0)
-        try:
-            found, end = _JSON.raw_decode(text, begin)
-        except (ValueError, RecursionError):
-            at = begun.end()
-            continue
-        if not isinstance(found, str) or not text[end:].strip():  # a sentence can begin with a quotation
-            yield begin, end, found
-            at = end
-        else:
-            at = begun.end()
-
-
-def _dumped(value: Any, like: str) -> str:
-    return json.dumps(value, ensure_ascii=like.isascii(), indent=2 if "\n" in like else None)
-
-
 class RoleFilter(Hidden):
-    """Passes one text on, in chunks, up to the first piece of a role that it gives back.
+    """Passes one text on, in chunks, up to the first passage of a role that it gives back.
 
-    It delays the last words while they can be the beginning of a piece. What it holds from the first piece on is shown
-    once the answer is complete, as far as the guard does not withhold it.
+    It delays the last words while they can be the beginning of a piece, and a few words by chance until it is clear
+    that no more follow. What it holds from the first passage that counts on is shown once the answer is complete, as
+    far as the guard does not withhold it.
 
     Args:
         guard: Finds the pieces.
-        runs: The filters of tiers with `strict`.
+        runs: The filters of tiers with `strict`, for what is passed on. They come second, because a piece that is
+            partly in a run could not be found behind them.
 
     Attributes:
         waits: Whether it holds text only until the guard is prepared.
@@ -550,56 +605,56 @@ class RoleFilter(Hidden):
     def __init__(self, guard: RoleGuard, runs: Sequence[EchoFilter] = ()) -> None:
         self._guard, self._runs = guard, runs
         self.waits = False
-        self._before = ""  # the end of what was passed on
+        self._read: list[str] = []  # the complete text
+        self._shown: list[str] = []  # what was passed on
         self._text = ""  # what was not passed on yet
         self._holds = False
 
     def feed(self, text: str) -> str:
         """Take the next part and return the text that can be shown now."""
-        for run in self._runs:
-            text = run.feed(text)
+        self._read.append(text)
         self._text += text
         if self._holds:
             return ""
-        words = words_of(self._text)
-        texts = [word.text for word in words]
-        first = self._guard.first_piece(texts)
+        words, end, goes_on = at_once(_reading(self._text, last=False))
+        texts = [word.text for word in words] if goes_on else [*(word.text for word in words), ""]
+        first, counts = self._guard.first_passage(texts[:-1])
         self.waits = first is not None and not self._guard.prepared
-        self._holds = first is not None and self._guard.prepared
-        keep = self._beginning(words, texts) if first is None else words[first].begin
-        shown, self._text = self._text[:keep], self._text[keep:]
-        self._before = (self._before + shown)[-_INTRODUCED_WITHIN:]
+        self._holds = counts and self._guard.prepared
+        keep = self._beginning(words, texts, end)
+        if first is not None:
+            keep = min(keep, words[first].begin)
+        if len(self._text) - keep > _LONGEST_WAIT:
+            self._holds = True
+        return self._passed(keep)
+
+    def _passed(self, count: int, *, last: bool = False) -> str:
+        """Pass on so many characters, as far as they are in no run."""
+        shown, self._text = self._text[:count], self._text[count:]
+        for run in self._runs:
+            shown = run.feed(shown) + (run.close() if last else "")
+        self._shown.append(shown)
         return shown
 
     def close(self) -> str:
         """Return the text that was held; the text ends here, and the guard withholds nothing in it."""
-        last = ""
-        for run in self._runs:
-            last = run.feed(last) + run.close()
-        text, self._text = self._text + last, ""
-        return text
+        return self._passed(len(self._text), last=True)
 
     def closing(self) -> Steps[tuple[str, int]]:
         """As `close` for a text that no answer settles: withhold what it discloses by itself, in steps.
 
         Returns:
-            The held text that can be shown, and how many characters of it are withheld.
+            The held text that can be shown, and how many characters of the text are withheld.
         """
-        rest = self.close()
-        # The words before are free of the role, but can introduce it.
-        done = yield from self._guard.scrubbing({"": self._before + rest})
-        return done.fields[""][len(self._before) :], sum(done.withheld.values())
+        if not (self._holds or self.waits or self._runs):
+            return self.close(), 0
+        done = yield from self._guard.scrubbing({"": "".join(self._read)})
+        text, shown = done.fields[""], "".join(self._shown)
+        rest = text[len(shown) :] if text.startswith(shown) else MARK  # what was passed on cannot be replaced
+        return rest, sum(done.withheld.values())
 
-    def _beginning(self, words: Sequence[Word], texts: Sequence[str]) -> int:
-        """The place from which the text can be the beginning of a piece, a tag or an escape."""
-        text = self._text
-        opened = _OPEN_END.search(text)
-        end = len(text) if opened is None else opened.start()
-        begun = _BEGUN_WORD.search(text)
-        if begun is not None and (not words or words[-1].end <= begun.start()):  # one letter so far is not a word yet
-            words, texts = [*words, Word("", *begun.span())], [*texts, normalise(begun[0])]
-        elif words and words[-1].end < end:
-            texts = [*texts, ""]  # the last word is complete, and another one can follow
+    def _beginning(self, words: Sequence[Word], texts: Sequence[str], end: int) -> int:
+        """The place before `end` from which the words can be the beginning of a piece; `end` if there is none."""
         for count in range(min(self._guard.longest + 1, len(texts)), 0, -1):
             if len(texts) - count < len(words) and self._guard.may_begin(texts[-count:]):
                 return min(end, words[len(texts) - count].begin)

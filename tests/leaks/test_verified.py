@@ -32,7 +32,7 @@ async def check(case: VerifiedCase, home: Path) -> None:
     assert contents[0] in turn.sent(), "the role never reached the model, so the case shows nothing"
     assert turn.judged, "no answer was judged, so the case shows nothing"
     assert not [call for call in turn.judged if any(content in call.text for content in contents)]
-    assert f"[role: {case.length} characters]" in turn.traced(), "no prompt was captured"
+    assert f"[role: {len(contents[0])} characters]" in turn.traced(), "no prompt was captured"
     assert ('"kind":"check"' in turn.traced()) == (case.path != _FAILS)
     if case.path not in _UNJUDGED:
         assert [event for event in seen.events if isinstance(event, AnswerChecked) and FINDING in event.findings]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.leaks import awkward_canary, canary, on_the_server
+from support.leaks import awkward_canary, canary, on_the_server, planted
 from support.processes import eventually
 from support.sidecar_app import HASTY, MEMORY, WORKSPACE, digest
 from support.sidecar_clients import BOUND
@@ -43,7 +43,7 @@ class Visit:
     planted: list[str]
 
     def __post_init__(self) -> None:
-        self.content, self.label = awkward_canary(LENGTH, seed=self.name), canary(12, seed=f"label of {self.name}")
+        self.content, self.label = planted(LENGTH, seed=self.name), canary(12, seed=f"label of {self.name}")
         self.role = {"content": self.content, "name": self.label}
         self.ids = {"workspace": WORKSPACE, "account": "_".join(self.name.split())}
         self.thread = f"threads/t-{self.ids['account']}"
@@ -154,7 +154,7 @@ async def stored_roles(visit: Visit) -> None:
     assert (await visit.send("POST", f"{visit.thread}/messages", {"text": "Is it good?"})).status_code == 200
     await visit.reached()
     explained = await visit.send("POST", f"{visit.thread}/role/explain", {})
-    assert any(tier["length"] == LENGTH for tier in explained.json()["tiers"])
+    assert any(tier["length"] == len(visit.content) for tier in explained.json()["tiers"])
     kept = visit.received.pop()  # an explanation has the names of roles, and no content
     assert visit.label in kept
     assert not scan_for_roles({"explanation": kept}, [visit.content]).findings

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import pytest
 
-from support.leaks import LONG, SHORT, awkward_canary, canary
+from support.leaks import LONG, SHORT, canary, planted
 from worldagent import Role
 from worldagent.core import ECHO_RUN
 from worldagent.graphs.checkpoints.saver import Durability
@@ -59,7 +59,7 @@ class Case:
         source: The role's tier; `code` is a role that the code of a handler passes to a task (T8).
         mode: LangGraph's durability.
         outcome: How it goes.
-        length: Characters of the role.
+        length: Characters of the role; a long one can be a role of the labelled set instead.
         store: Where a stored role is kept.
     """
 
@@ -82,7 +82,7 @@ class Case:
     @property
     def content(self) -> str:
         """The role's text: its own, so that what one case leaves behind is not taken for another's."""
-        return awkward_canary(self.length, seed=f"{self}")
+        return planted(self.length, seed=f"{self}")
 
     @property
     def label(self) -> str:
@@ -193,7 +193,7 @@ class Roled(ABC):
         """One of its roles; a stored one attaches where the default says."""
         label = canary(12, seed=f"label of {which} of {self}")
         applies_to = () if self.source in ("workspace", "account") else "*"
-        return Role(label, awkward_canary(self.length, seed=f"{which} of {self}"), applies_to=applies_to)
+        return Role(label, planted(self.length, seed=f"{which} of {self}"), applies_to=applies_to)
 
     @property
     def contents(self) -> list[str]:

@@ -1,6 +1,7 @@
 """A process of the leak suite: `leak_child.py KIND CASE-AS-JSON HOME`. It prints a line when it is there.
 
-The kinds are `turn`, which ends by itself where the model is not held, and `paused` and `verified`, which are killed.
+The kinds are `turn`, which ends by itself where the model is not held, and `paused`, `verified` and `disclosing`, which
+are killed.
 With LangSmith's variables set it is traced; with `DEBUG` in the environment LangChain prints all it does.
 """
 
@@ -17,6 +18,7 @@ from langchain_core.globals import set_debug
 from langchain_core.tracers.langchain import wait_for_all_tracers
 
 from support.leak_cases import Case
+from support.leak_disclosures import Disclosing, Killed
 from support.leak_pauses import Paused, PausedCase
 from support.leak_turns import Behaviour, ask, opened, put_role
 from support.leak_verified import Verified, VerifiedCase
@@ -51,7 +53,7 @@ async def turn(given: dict[str, Any], home: Path) -> None:
     say("done")
 
 
-async def killed(turn: Paused | Verified) -> None:
+async def killed(turn: Paused | Verified | Disclosing) -> None:
     """Run a turn to where it is held, or waits for a person, and stay there."""
     DURABILITY.set(turn.case.mode)
     async with turn.on_thread() as thread:
@@ -62,8 +64,8 @@ async def killed(turn: Paused | Verified) -> None:
         await asyncio.Event().wait()
 
 
-async def _run(turn: Paused | Verified, thread: Thread) -> None:
-    begun = await turn.begin(thread)
+async def _run(turn: Paused | Verified | Disclosing, thread: Thread) -> None:
+    begun: Any = await turn.begin(thread)
     if isinstance(turn, Paused) and turn.case.path == "killed in the resume":
         turn.hold = True
         await turn.resume(thread, turn.answers(begun.pauses))
@@ -72,6 +74,8 @@ async def _run(turn: Paused | Verified, thread: Thread) -> None:
 def main(kind: str, given: dict[str, Any], home: Path) -> Coroutine[Any, Any, None]:
     if kind == "turn":
         return turn(given, home)
+    if kind == "disclosing":
+        return killed(Disclosing(Killed(**given), home, hold=True))
     if kind == "verified":
         verified = Verified(VerifiedCase(**given), home)
         verified.hold = verified.held_in

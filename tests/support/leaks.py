@@ -14,6 +14,7 @@ import unicodedata
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from support import forks
 from support.processes import environment
 from worldagent import Role
+from worldagent.benchmarks._role_echo_set import labelled_roles
 from worldagent.core import ECHO_RUN, Clock, Emitter
 from worldagent.core.events import Event
 from worldagent.harness.trace import OpenTelemetryTrace, Trace, Traced
@@ -142,7 +144,7 @@ def awkward_canary(length: int, seed: int | str = 0) -> str:
     """Return `length` characters that every encoding writes in its own way.
 
     They are words with accents and of several scripts; line ends, tabs, quotes and backslashes between them come far
-    closer to each other than 40 characters.
+    closer to each other than 40 characters. No two quotes stand in one line, because what a role quotes may be said.
     """
     source = random.Random(f"awkward/{length}/{seed}")
     text = source.choice(_LETTERS)
@@ -153,7 +155,24 @@ def awkward_canary(length: int, seed: int | str = 0) -> str:
 
 
 _SCRIPTS = (_LETTERS, _LETTERS, _LETTERS + "äöüßéàçñåøž" * 3, "жщёйюяЖЩ", "αβγλμάέώΣς", "中文不要夸奖批评", "😀🚀é")
-_BETWEEN = ("\n", "\n", "\t", '"\n', "\\ ", "'\n", "/", ", ")  # no pair of quotes: what it encloses may be said
+_BETWEEN = ("\n", "\n", "\t", '"\n', '"\n', "\\ ", "' ", "/", ",\n")
+
+_OF_THE_SET = ("report-en-02-a", "code-en-02-a", "legal-de-02-b", "report-de-03-b", "tutor-de-02-b", "code-zh-02-b")
+
+
+def planted(length: int, seed: int | str) -> str:
+    """A text that is planted as a role: an awkward canary, or half of the long ones a role of the labelled set.
+
+    Those of the set ask for nothing to be said, so that nothing of them may be anywhere.
+    """
+    source = random.Random(f"planted/{seed}")
+    if length < ECHO_RUN or source.random() < 0.5:
+        return awkward_canary(length, seed)
+    chosen = source.choice(_OF_THE_SET)
+    return next(role.text for role in _labelled() if role.id == chosen)
+
+
+_labelled = cache(labelled_roles)
 
 FORMS: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
@@ -312,7 +331,7 @@ class Watch:
 
     def leaks(self, *contents: str, names: Sequence[str] = ()) -> list[str]:
         """Say where one of `contents` stands, or one of `names`, which a frame may show: a role's repr does."""
-        found = [*_in_home(self.home, (*contents, *names), self._objects())]
+        found = [*_in_home(self.home, (*contents, *names), self.objects())]
         found += scan_for_roles([frame_locals(error) for error in self.errors], contents, skip=_APART).findings
         return [str(finding) for finding in found]
 
@@ -320,7 +339,8 @@ class Watch:
         """Say where one of `texts` stands by now below the home."""
         return [str(finding) for finding in _in_home(self.home, texts)]
 
-    def _objects(self) -> dict[str, object]:
+    def objects(self) -> dict[str, object]:
+        """All of it by name."""
         return {
             "kept": self.kept,
             "errors": self.errors,

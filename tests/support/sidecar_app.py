@@ -11,7 +11,9 @@ The words `name=value` of a message steer the model that answers it:
 What was bought is in the file `bought` of the home. The digests of the roles that the model got are in the file that
 `WORLDAGENT_TESTS_SEEN` names, one a line: what is looked for in everything else may not stand there. The agents have
 memory if there is a variable `WORLDAGENT_TESTS_MEMORY`, a society of the owner charles if there is one
-`WORLDAGENT_TESTS_SOCIETY`, and the skills that ship as examples if there is one `WORLDAGENT_TESTS_SKILLS`.
+`WORLDAGENT_TESTS_SOCIETY`, and the skills that ship as examples if there is one `WORLDAGENT_TESTS_SKILLS`. With
+`WORLDAGENT_TESTS_SERVICE` their model is the service at that address, they can `look`, and a workspace that is called
+as a mode of `echo` has that mode.
 """
 
 import asyncio
@@ -19,13 +21,14 @@ import hashlib
 import os
 import re
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, get_args
 
 from support.processes import eventually
 from support.shop import HOME, Address, Order, Receipt, both, buy, home, pay, shapes
 from worldagent import Memory, Roles, Settings, Storage, WorldAgent
 from worldagent.graphs import TaskContext
 from worldagent.harness import Worker, tool
+from worldagent.role_resolution import Echo
 from worldagent.skills import EXAMPLES
 from worldagent.society import WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -34,6 +37,7 @@ SEEN = "WORLDAGENT_TESTS_SEEN"
 MEMORY = "WORLDAGENT_TESTS_MEMORY"
 SOCIETY = "WORLDAGENT_TESTS_SOCIETY"
 SKILLS = "WORLDAGENT_TESTS_SKILLS"
+SERVICE = "WORLDAGENT_TESTS_SERVICE"
 OWNER = "charles"
 WORKSPACE, HASTY = "shop", "hasty"
 _HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
@@ -46,21 +50,31 @@ async def choose(params: Order, ctx: TaskContext) -> Receipt:
     return Receipt(text=f"{colour}, to {address.street} {address.number}")
 
 
+@tool(risk="read_only", capture=True)
+def look(where: str) -> str:
+    """Look somewhere."""
+    return f"nothing at {where}"
+
+
 def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
     """The agent of a workspace; those of all workspaces share a home."""
     lm = ScriptedLM(_reply, on_call=lambda call: lm.calls.clear())  # a soak would fill the memory with them
+    served: dict[str, Any] = {"api_base": os.environ[SERVICE]} if SERVICE in os.environ else {}
+    if served and workspace in get_args(Echo):
+        served["echo"] = workspace
+    timeout = 1 if workspace == HASTY else _HELD
     return WorldAgent(
         workspace,
-        lm=lm,
-        workers=[Worker("critic", "You judge in one sentence.")],
-        tools=[tool(approval=True, risk="write")(pay)],
+        lm="openai/gpt-stub" if served else lm,
+        workers=[Worker("critic", "You judge in one sentence.", tools=("look",) if served else ())],
+        tools=[tool(approval=True, risk="write")(pay), *([look] if served else [])],
         shapes=shapes(buy, choose, both),
         skills=[EXAMPLES] if SKILLS in os.environ else (),
         roles=roles,
         memory=Memory() if MEMORY in os.environ else None,
         society=WorkspaceConfig(id=workspace, owner=OWNER) if SOCIETY in os.environ else None,
         storage=Storage(home=home()),
-        settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else _HELD),
+        settings=Settings(model_attempts=1, model_backoff=0, model_timeout=timeout, **served),
     )
 
 
@@ -123,11 +137,13 @@ __all__ = [
     "MEMORY",
     "OWNER",
     "SEEN",
+    "SERVICE",
     "SKILLS",
     "SOCIETY",
     "WORKSPACE",
     "digest",
     "home",
+    "look",
     "make",
     "shop",
     "wishes",

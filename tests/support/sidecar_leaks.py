@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.leak_cases import LENGTHS
-from support.leaks import awkward_canary, canary, on_the_server
+from support.leaks import canary, on_the_server, planted
 from support.processes import eventually
 from support.role_host_stub import StubHost
 from support.role_hosts import opened, reference
@@ -45,7 +45,7 @@ class SidecarCase:
 
     def content(self, outcome: str) -> str:
         """The role's text: each outcome has its own."""
-        return awkward_canary(self.length, seed=f"{self} {outcome}")
+        return planted(self.length, seed=f"{self} {outcome}")
 
     def label(self, outcome: str) -> str:
         """The role's name."""
