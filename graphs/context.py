@@ -340,7 +340,6 @@ class _TaskStep:
     def __init__(self, emit: Emitter, task: str, step: int, tools: Mapping[str, str]) -> None:
         self._emit, self._of, self._tools = emit, {"task_id": task, "step": step}, tools
         self._attempt, self._begun = 0, False
-        self._reasoning = ""  # of this attempt
 
     def listening(self, silent: Listener, field: str | None) -> Listener:
         """A listener that also emits the deltas of the task."""
@@ -354,7 +353,7 @@ class _TaskStep:
             field=field,
             emit=partial(self._send, TaskTextDelta),
             withdraw=self._withdraw,
-            reason=self._reason,
+            reason=partial(self._send, TaskReasoningDelta),
             argue=self._argue,
             before=before,
         )
@@ -367,20 +366,11 @@ class _TaskStep:
         if tool in self._tools:
             self._send(TaskArgumentsDelta, text, call=place, tool=self._tools[tool])
 
-    def _reason(self, text: str) -> None:
-        self._reasoning += text
-        self._send(TaskReasoningDelta, text)
-
     def _restart(self) -> None:
         self._attempt += self._begun
-        self._begun, self._reasoning = False, ""
+        self._begun = False
 
     def _withdraw(self) -> None:
-        """Withdraw text and arguments. A new attempt withdraws everything, so the reasoning is sent again."""
-        reasoning = self._reasoning
         self._restart()
         self._send(TaskTextDelta, "")
-        if reasoning:
-            self._reason(reasoning)
-        else:
-            self._begun = False
+        self._begun = False

@@ -27,7 +27,7 @@ from .quotable import quotable
 from .texts import with_texts
 
 SHARE: Final = 0.55
-"""The share of a role's own words from which an answer discloses it."""
+"""The share of a role's own words from which an answer discloses it, if the role has more than a few."""
 
 INTRODUCED_SHARE: Final = 0.4
 """The same for an answer that introduces them as its instructions."""
@@ -35,8 +35,9 @@ INTRODUCED_SHARE: Final = 0.4
 _PIECE: Final = 3  # words that follow one another in the role
 _HAN_PIECE: Final = 5  # characters, for a role in a script without spaces
 _SHORT: Final = 8  # own words of a role below which only all of them, as a line of their own, disclose it
-_FEW: Final = (20, 60)  # own words from which less than `_MOST` is enough, and from which `SHARE` is
-_MOST: Final = 0.9
+_SHARES: Final = ((10, 0.92), (20, 0.75), (60, SHARE))
+"""By how many words a role has of its own: the share from which an answer discloses it. Between them it is linear."""
+
 _BY_CHANCE: Final = 5  # own words that a passage must have; fewer stand in answers by chance
 _HAN_BY_CHANCE: Final = 8
 _HAN_WORDS: Final = 0.6  # words for each character of a script without spaces
@@ -72,7 +73,7 @@ _NOT_ACROSS: Final = re.compile(r'["{}\[\]]')  # so that JSON stays JSON
 _LITERALS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})  # of JSON
 
 _INTRODUCTION: Final = re.compile(
-    r"(?i)\b(?:my|these are the|here are the|following)\s+(?:\w+\s+){0,2}(?:instructions?|prompt|rules|role|guidelines)\b"
+    r"(?i)\b(?:my|these are the|here are the|following)\s+(?:\w+\s+){0,2}(?:instructions?|prompt|rules|role)\b"
     r"|\bi(?:'ve| have| was| am)\s+(?:been\s+)?(?:told|instructed|given|configured)\b|\bsystem[- ]?prompt\b"
     r"|\b(?:meine|folgende)\w*\s+(?:\w+\s+){0,2}(?:anweisung|instruktion|vorgabe|regel|rolle|systemprompt)\w*"
     r"|\bich wurde angewiesen|(?:我的|以下是|系统)\w{0,6}(?:指令|提示词?|规则|设定|指示)|我被(?:要求|告知|设定)"
@@ -193,6 +194,14 @@ class Piece(NamedTuple):
     other: int = -1
 
 
+def _share_of(count: float) -> float:
+    """The share that discloses a role with so many words of its own: people say a short one in a sentence."""
+    for (low, most), (high, least) in pairwise(_SHARES):
+        if count <= high:
+            return most - max(0.0, count - low) * (most - least) / (high - low)
+    return SHARE
+
+
 @dataclass(slots=True)
 class Passage:
     """Pieces of an answer that stand close together.
@@ -237,9 +246,7 @@ class Tier(Hidden):
         self._by_chance = _HAN_BY_CHANCE if in_han else _BY_CHANCE
         self.is_short = self._all < _SHORT
         self.says_little = self._all < self.size
-        few, many = _FEW
-        count = self._all * (_HAN_WORDS if in_han else 1)
-        self._discloses = max(SHARE, min(_MOST, _MOST - (count - few) * (_MOST - SHARE) / (many - few)))
+        self._discloses = _share_of(self._all * (_HAN_WORDS if in_han else 1))
         self._index()
 
     @classmethod
@@ -275,8 +282,12 @@ class Tier(Hidden):
                 found.append(Passage(piece.first, piece.end))
             now = found[-1]
             now.end = max(now.end, piece.end)
-            now.given |= piece.given
-            now.held.update(place for place in range(piece.first, piece.end) if place != piece.other)
+            if not piece.given <= now.given:
+                now.given |= piece.given
+            if piece.other < 0:
+                now.held.update(range(piece.first, piece.end))
+            else:
+                now.held.update(range(piece.first, piece.other), range(piece.other + 1, piece.end))
         return found
 
     def counts(self, passage: Passage) -> bool:
@@ -496,11 +507,10 @@ class RoleGuard(Hidden):
         """
         spans: list[Spans] = [[] for _ in texts]
         disclosed: set[Echo] = set()
-        words: list[tuple[int, Word]] = []
-        for number, text in enumerate(texts):
-            words += [(number, word) for word in (yield from _reading(text)).words]
-        said = [word.text for _, word in words]
-        fields = [bisect_left(words, end, key=lambda word: word[0]) for end in (0, *ends)]
+        answer = _Words(texts)
+        yield from answer.reading()
+        said = [word.text for word in answer.words]
+        fields = [answer.begins[end] for end in (0, *ends)]
         yield
         for tier in self._tiers:
             if tier.echo == "strict" or not (yield from tier.searching(said)):
@@ -510,52 +520,71 @@ class RoleGuard(Hidden):
             for begin, end in pairwise(fields):
                 pieces = yield from tier.searching(said[begin:end])
                 found += [each.moved(begin) for each in tier.passages(pieces) if tier.counts(each)]
-            introduced = bool(found) and _is_introduced(texts, words[found[0].first])
+                yield
+            introduced = bool(found) and answer.is_introduced(found[0].first)
             if tier.is_short and not introduced:
-                found = [each for each in found if _is_alone(texts, words, range(each.first, each.end))]
+                found = [each for each in found if answer.is_alone(each.first, each.end)]
             if found and tier.is_disclosed(found, introduced=introduced):
-                _add(spans, texts, words, sorted({place for each in found for place in each.held}))
+                answer.add(spans, sorted({place for each in found for place in each.held}))
                 disclosed.add(tier.echo)
+                yield
         return spans, disclosed
 
 
-def _is_introduced(texts: Sequence[str], place: tuple[int, Word]) -> bool:
-    """Whether the text before a word says that instructions follow."""
-    number, word = place
-    before = texts[number][: word.end]
-    if number and len(before) < _INTRODUCED_WITHIN:
-        before = f"{texts[number - 1]}\n{before}"
-    return _INTRODUCTION.search(before[-_INTRODUCED_WITHIN:]) is not None
+class _Words:
+    """The words of all texts of an answer.
 
+    Attributes:
+        words: All words, in order.
+        begins: For each text, and for the end, the number of words before it.
+    """
 
-def _is_alone(texts: Sequence[str], words: Sequence[tuple[int, Word]], place: range) -> bool:
-    """Whether some words are a line, a sentence or a quotation of their own."""
-    (number, first), (other, last) = words[place[0]], words[place[-1]]
-    begin, end = 0, len(texts[number])
-    if place[0] and words[place[0] - 1][0] == number:
-        begin = words[place[0] - 1][1].end
-    if place.stop < len(words) and words[place.stop][0] == number:
-        end = words[place.stop][1].begin
-    before, after = texts[number][begin : first.begin], texts[number][last.end : end]
-    return (
-        number == other
-        and (not begin or _BOUND_BEFORE.search(before) is not None)
-        and (end == len(texts[number]) or _BOUND_AFTER.search(after) is not None)
-    )
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self.words: list[Word] = []
+        self.begins = [0]
 
+    def reading(self) -> Steps[None]:
+        """Read all texts, in steps."""
+        for text in self._texts:
+            self.words += (yield from _reading(text)).words
+            self.begins.append(len(self.words))
 
-def _add(spans: Sequence[Spans], texts: Sequence[str], words: Sequence[tuple[int, Word]], held: Sequence[int]) -> None:
-    """Add the places of some words, and of those between near ones, to the spans of their texts."""
-    last = -_NEAR - 2
-    for place in held:
-        number, word = words[place]
-        own = spans[number]
-        near = place - last <= _NEAR + 1 and words[last][0] == number
-        if near and own and not _NOT_ACROSS.search(texts[number], own[-1][1], word.begin):
-            own[-1] = (own[-1][0], max(own[-1][1], word.end))
-        else:
-            own.append((word.begin, word.end))
-        last = place
+    def _text_of(self, place: int) -> int:
+        return bisect_right(self.begins, place) - 1
+
+    def is_introduced(self, place: int) -> bool:
+        """Whether the text before a word says that instructions follow."""
+        number = self._text_of(place)
+        before = self._texts[number][: self.words[place].end]
+        if number and len(before) < _INTRODUCED_WITHIN:
+            before = f"{self._texts[number - 1]}\n{before}"
+        return _INTRODUCTION.search(before[-_INTRODUCED_WITHIN:]) is not None
+
+    def is_alone(self, first: int, end: int) -> bool:
+        """Whether the words from `first` to `end` are a line, a sentence or a quotation of their own."""
+        number = self._text_of(first)
+        if end > self.begins[number + 1]:
+            return False
+        text, begun, ended = self._texts[number], self.words[first].begin, self.words[end - 1].end
+        before = None if first == self.begins[number] else text[self.words[first - 1].end : begun]
+        after = None if end == self.begins[number + 1] else text[ended : self.words[end].begin]
+        return (before is None or _BOUND_BEFORE.search(before) is not None) and (
+            after is None or _BOUND_AFTER.search(after) is not None
+        )
+
+    def add(self, spans: Sequence[Spans], held: Sequence[int]) -> None:
+        """Add the places of some words, and of those between near ones, to the spans of their texts."""
+        last, before = -_NEAR - 2, -1
+        for place in held:
+            number, word = self._text_of(place), self.words[place]
+            own = spans[number]
+            near = place - last <= _NEAR + 1 and before == number
+            if near and own and not _NOT_ACROSS.search(self._texts[number], own[-1][1], word.begin):
+                own[-1] = (own[-1][0], max(own[-1][1], word.end))
+            else:
+                own.append((word.begin, word.end))
+            last, before = place, number
 
 
 def _without(text: str, spans: Spans) -> tuple[str, int]:

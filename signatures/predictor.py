@@ -38,7 +38,7 @@ from ..core.errors import (
 from ..role_resolution import NO_ROLE, Echo, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, without_unpaired_surrogates
 from .callbacks import Watch
-from .calling import CALLS, ToolCall
+from .calling import CALLS
 from .disclosure import RoleGuard
 from .dspy_log import redirected
 from .echo import Hidden
@@ -546,11 +546,11 @@ class _Call(Hidden):
             "stream_listeners": [],
         }
         signature: Any = predict.signature
-        if self._listener.prompt is not None:
-            self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
         config = {**self._caller.sent, "cache": False, **self._adapter.options(signature)}
         own = sending(self._caller.headers) if self._caller.headers else contextlib.nullcontext()
         with _no_instrumentation(), own, redirected(), dspy.context(**settings):
+            if self._listener.prompt is not None:  # here, so that no callback sees an answer in earlier steps
+                self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
             return await predict.acall(**inputs, config=config)
 
     async def _read(self, prediction: dspy.Prediction) -> Answer:
@@ -564,6 +564,7 @@ class _Call(Hidden):
         del fields  # the turn can be cancelled in the meantime
         scrubbed = await in_turns(steps)
         if scrubbed.failed:
+            del message  # it is not scrubbed
             raise RoleEchoed(
                 f"the model {self._caller.connection.name!r} disclosed its role",
                 remedy="try again, or set echo='disclosure', which withholds it",
@@ -602,14 +603,13 @@ class _Call(Hidden):
         stream, listener = self._stream, self._listener
         if stream is None:
             return answer
-        untouched = {name: name not in answer.withheld for name in (listener.field, CALLS)}
-        hidden = await stream.close(answer=untouched[listener.field], arguments=untouched[CALLS])
+        hidden = await stream.close(answer=listener.field not in answer.withheld)
         if hidden:
             answer = replace(answer, withheld={**answer.withheld, "reasoning": hidden})
         # The text as it was shown in pieces: a surrogate pair in two deltas was replaced by two marks.
         final, shown = "" if listener.field is None else str(answer.fields[listener.field]), self._emitted
         calls = () if listener.argue is None else answer.fields.get(CALLS) or ()
-        if not final.startswith(shown) or (answer.withheld and not self._agrees(calls)):
+        if not final.startswith(shown):
             listener.withdraw()
             shown, self._argued = "", {}
         if missing := final[len(shown) :]:
@@ -618,13 +618,6 @@ class _Call(Hidden):
             if listener.argue is not None and place not in self._argued:
                 listener.argue(place, call.tool, json.dumps(call.arguments, ensure_ascii=False))
         return answer
-
-    def _agrees(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether all arguments that were emitted are those of the calls."""
-        try:
-            return all(json.loads(text) == calls[place].arguments for place, text in self._argued.items())
-        except (ValueError, IndexError):
-            return False
 
 
 def _texts(value: Any) -> Iterator[str]:

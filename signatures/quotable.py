@@ -18,11 +18,16 @@ _DE: Final = (
     r"|vorlage|format|hinweis\w*|schluss\w*|gruß\w*|abschluss\w*|überschrift|kopfzeile"
     r"|zitier\w*"
 )
+_FR_ES: Final = (
+    r"termin\w*|fini[st]\w*|conclu\w*|écri\w*|répond\w*|commence\w*|ajout\w*|formule|modèle|acaba\w*|escrib\w*|respond\w*"
+    r"|empieza\w*|comienza\w*|añad\w*|firma|plantilla|despíde\w*|saluda\w*"
+)
 _ZH: Final = "说|回答|回复|结尾|结束|开头|加上|附上|写上|注明|格式|模板|声明|输出"
 _ASKED: Final = re.compile(
-    rf"(?i)(?:\b(?:{_EN}|{_DE})\b[^:：\n.!?]{{0,70}}[:：]|(?:{_ZH})[^:：\n。！？]{{0,30}}[:：])[ \t]*(?P<said>[^\n]+)"
+    rf"(?i)(?:\b(?:{_EN}|{_DE}|{_FR_ES})\b[^:：\n.!?]{{0,70}}[:：]|(?:{_ZH})[^:：\n。！？]{{0,30}}[:：])(?:\*\*)?[ \t]*"
+    r"(?:\n(?![-*•\d\s]))?(?P<said>[^\n]+)"  # on the same line or the next one, but no list
 )
-_LONG_LINE: Final = 160  # of a longer line that is asked for, only the first sentence is quotable
+_LONG_LINE: Final = 160  # of a longer line that is asked for, only the first sentence is quotable, and only so much
 _END: Final = re.compile(r"[.!?](?=\s)|[。！？]")
 _QUOTED: Final = re.compile(
     r"“[^“”]{2,600}”|\"[^\"\n]{2,600}\"|„[^„“”]{2,600}[“”]|«[^«»]{2,600}»|»[^«»]{2,600}«|「[^「」]{1,600}」|『[^『』]{1,600}』"
@@ -34,7 +39,8 @@ _TEMPLATE: Final = re.compile(
     r"(?m)^(?=[^\n]{1,120}$)[^\n]*(?:\{[^{}\n]{1,40}\}|<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,40}\])[^\n]*$"
 )
 _ADDRESS: Final = re.compile(
-    r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+|\b[\w-]+(?:\.[\w-]+)*\.(?:example|com|org|net|de|cn)\b\S*"
+    r"(?:https?://|www\.)\S+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,100}"
+    r"|(?<![\w.-])(?:[\w-]{1,63}\.){1,8}(?:example|com|org|net|de|cn)\b\S*"
 )
 
 
@@ -50,5 +56,5 @@ def quotable(role: str, *, blocks: bool = True) -> list[tuple[int, int]]:
     for found in _ASKED.finditer(role):
         begin, end = found.span("said")
         stop = _END.search(role, begin, end) if end - begin > _LONG_LINE else None
-        spans.append((begin, end if stop is None else stop.end()))
+        spans.append((begin, min(end, begin + _LONG_LINE) if stop is None else min(stop.end(), begin + 2 * _LONG_LINE)))
     return spans

@@ -331,8 +331,8 @@ class AnswerStream:
 
         Args:
             parser: Finds the field in the completion; None if no field is streamed.
-            guard: Finds the role in the field and, separately, in the reasoning and in the arguments of each call; None
-                if the call has no role.
+            guard: Finds the role in the field and, separately, in the reasoning; None if the call has no role.
+                With one, arguments are not streamed.
             emit: Called in the event loop with each non-empty part; it must not block.
             reason: The same for the model's reasoning; None if it is not streamed.
             argue: The same for the arguments of calls that the service returns separately, after the place of the call
@@ -340,7 +340,8 @@ class AnswerStream:
         """
         self._answer = _Text(parser, guard, None if parser is None else emit)
         self._thought = None if reason is None else _Text(None, guard, reason)
-        self._guard, self._argue = guard, argue
+        # JSON in parts can be read in another way than as a whole, so arguments are not streamed beside a role.
+        self._argue = argue if guard is None else None
         self._arguments: dict[int, _Text] = {}  # by the place of the call
         self._pause = Pause()  # for all chunks, because many can arrive without a chance for other work of the loop
 
@@ -371,7 +372,7 @@ class AnswerStream:
         if found is None:  # its first part has its name
             assert self._argue is not None, "the arguments are streamed"
             emit = partial(self._argue, place, getattr(function, "name", None) or "")
-            found = self._arguments[place] = _Text(None, self._guard, emit)
+            found = self._arguments[place] = _Text(None, None, emit)
         return found
 
     async def _take(self, shown: _Text, text: str) -> None:
@@ -380,12 +381,11 @@ class AnswerStream:
             await shown.feed(text[begin : begin + SLICE])
             await self._pause()
 
-    async def close(self, *, answer: bool = True, arguments: bool = True) -> int:
+    async def close(self, *, answer: bool = True) -> int:
         """The completion has ended: emit the delayed text, and of the reasoning only what it can show.
 
         Args:
             answer: Whether nothing is withheld of the answer. If something is, its delayed text is not emitted.
-            arguments: The same for the arguments of calls.
 
         Returns:
             How many characters of the reasoning are withheld.
@@ -393,6 +393,4 @@ class AnswerStream:
         withheld = 0 if self._thought is None else await self._thought.close()
         if answer:
             await self._answer.close(settled=True)
-        for shown in self._arguments.values() if arguments else ():
-            await shown.close(settled=True)
         return withheld

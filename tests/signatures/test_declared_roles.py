@@ -357,7 +357,7 @@ async def test_the_model_of_a_declared_role_is_guarded(tmp_path: Path) -> None:
     lm = ScriptedLM([{"verdict": f"I was told: {SECRET}"}])
     async with scripted_agent(tmp_path, lm, shapes=[shape_of(judging(str))]) as agent:
         turn = await agent.thread("t").task("judge", Params(), role=KEEPER)
-    assert turn.result.verdict == "I was told: [role withheld]"
+    assert turn.result.verdict.startswith("I was told: [role withheld]")
     assert ABOUT in lm.calls[0].system
     assert_no_role_leak([tmp_path], SECRET)
 

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 import statistics
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from worldagent.core.errors import RoleEchoed, RoleInvalid
 from worldagent.core.events import RoleWithheld, TextDelta, TextReplaced
 from worldagent.role_resolution import Echo, RolePart
 from worldagent.signatures.disclosure import RoleGuard
+from worldagent.signatures.matching import at_once
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("R16")
@@ -162,6 +165,40 @@ def test_a_few_words_may_be_said_in_a_sentence(role: str, said: str) -> None:
     assert guard(role).scrub_value(said) == (said, 0)
 
 
+@pytest.mark.parametrize(
+    ("role", "message", "said"),
+    [
+        (
+            "You are Mia, the assistant of Fernway Telecom.",
+            "Hi",
+            "I'm Mia, the assistant of Fernway Telecom. How can I help?",
+        ),
+        (
+            "Du bist Kai, der digitale Assistent der Sparkasse Fulda.",
+            "Hi",
+            "Ich bin Kai, der digitale Assistent der Sparkasse Fulda.",
+        ),
+        (
+            "Tu es Léa, la conseillère virtuelle de la Banque du Lac.",
+            "Hi",
+            "Je suis Léa, la conseillère virtuelle de la Banque du Lac.",
+        ),
+        ("你是青橙科技的客服助手。", "Hi", "您好，我是青橙科技的客服助手，请问有什么可以帮您？"),
+        ("Our shop is open from 9 to 18. Answer politely.", "Hi", "Our shop is open from 9 to 18."),
+        (SUPPORT, f"Is this right? {SUPPORT[70:260]}", "Yes, I am Mia from the front desk of the Harbour Hotel."),
+        (
+            "You are Ana of the Hotel Alba. Breakfast is served from seven to ten.\nEnd every message with:\n"
+            "We wish you a wonderful day and a pleasant stay in our house by the sea, and see you soon.",
+            "Hi",
+            "From seven.\nWe wish you a wonderful day and a pleasant stay in our house by the sea, and see you soon.",
+        ),
+        (SUPPORT, "Hi", f"{USE} Do follow the house rules and the role of our guards, {SUPPORT.splitlines()[2]}"),
+    ],
+)
+def test_answers_of_real_products_are_not_damaged(role: str, message: str, said: str) -> None:
+    assert guard(role, others=[message]).scrub_value(said) == (said, 0)
+
+
 def test_a_few_words_that_stand_alone_disclose_a_short_role() -> None:
     for said in (
         "Answer in French.",
@@ -178,6 +215,21 @@ def test_a_role_that_is_nothing_but_a_quotation_or_a_block_discloses_like_any_ot
         lines = [line for line in SUPPORT.splitlines() if "yours" not in line]
         role = written.format("\n> ".join(lines) if written.startswith(">") else "\n".join(lines))
         assert lines_in(guard(role).scrub_value(role)[0]) == [], written
+
+
+@pytest.mark.parametrize("echo", ["disclosure", "strict"])
+@pytest.mark.parametrize("each", ["line", "word"])
+def test_what_stands_in_angle_brackets_is_read(each: str, echo: Echo) -> None:
+    said = "\n".join(
+        f"<{line}>" if each == "line" else " ".join(f"<{word}>" for word in line.split())
+        for line in SUPPORT.splitlines()
+    )
+    guarding = guard(SUPPORT, echo=echo)
+    shown, withheld = guarding.scrub_value(said)
+    assert withheld
+    assert not is_shown(SUPPORT, shown)
+    text = guarding.filter()
+    assert shown.startswith("".join(text.feed(said[at : at + 7]) for at in range(0, len(said), 7)))
 
 
 # --- modes ------------------------------------------------------------------------------------------------------------
@@ -252,15 +304,59 @@ async def test_the_first_word_of_an_answer_is_shown_at_once(tmp_path: Path) -> N
     assert statistics.median(sizes) <= 8
 
 
+@pytest.mark.parametrize("echo", ["disclosure", "strict"])
 @pytest.mark.parametrize("size", [1, 3, 17])
-def test_a_stream_shows_the_beginning_of_what_the_guard_shows(size: int) -> None:
+def test_a_stream_shows_the_beginning_of_what_the_guard_shows(size: int, echo: Echo) -> None:
     for role in SET[::3]:
         for one in (*role.uses, *role.disclosures, *dressed(role)):
-            guarding = guard(role.text, others=[one.message])
+            guarding = guard(role.text, others=[one.message], echo=echo)
             shown, withheld = guarding.scrub_value(one.answer)
+            at_once(guarding.preparing())  # as a stream does once it waits
             text = guarding.filter()
             early = "".join(text.feed(one.answer[at : at + size]) for at in range(0, len(one.answer), size))
             if withheld:
                 assert shown.startswith(early), (role.id, one.dress)
             else:
                 assert early + text.close() == one.answer == shown, (role.id, one.dress)
+
+
+DRESS_IN_WORDS = {
+    "entities": lambda text: "".join(f"&#{ord(each)};" for each in text),
+    "circled": lambda text: "".join(
+        chr(0x24D0 + ord(each) - 97) if "a" <= each <= "z" else each for each in text.casefold()
+    ),
+    "first letter bold": lambda text: re.sub(r"\b(\w)(\w)", r"<b>\1</b>\2", text),
+    "soft hyphens": lambda text: re.sub(r"\b(\w)(\w)", "\\1\u00ad\\2", text),
+    "tags with attributes": lambda text: re.sub(r"(\w+)", r'<span class="hl" style="color:red">\1</span>', text),
+    "a tag over lines": lambda text: re.sub(r"(\w+)", r'<span\n style="color: red">\1</span>', text),
+    "JSON with a key twice": lambda text: json.dumps({"r": text, "s": ""}).replace('"s"', '"r"'),
+    "JSON that was spaced otherwise": lambda text: json.dumps({"ok": "yes", "r": text}, separators=(",", ":")),
+    "a list that begins with a number": lambda text: json.dumps([1, text.replace("the", '"the"')]),
+    "JSON with one tab": lambda text: json.dumps({"my": [text.splitlines()]}, indent=1),
+}
+
+
+@pytest.mark.parametrize("size", [1, 4, 20])
+@pytest.mark.parametrize("dress", DRESS_IN_WORDS)
+def test_dress_inside_words_hides_nothing_from_the_stream_or_the_end(dress: str, size: int) -> None:
+    role = SUPPORT.replace('"Have a lovely stay, yours Mia"', "a wish and your name.")
+    said = f"Of course: {DRESS_IN_WORDS[dress](role)}"
+    guarding = guard(role)
+    shown, withheld = guarding.scrub_value(said)
+    assert withheld > 300
+    assert not is_shown(role, shown)
+    text = guarding.filter()
+    assert shown.startswith("".join(text.feed(said[at : at + size]) for at in range(0, len(said), size)))
+    if "JSON" in dress or "list" in dress:
+        json.loads(shown.removeprefix("Of course: "))
+
+
+@pytest.mark.parametrize("filling", ["\n", "-", "1", "\u200d", "x ", "[", "{"])
+def test_a_model_that_repeats_itself_behind_a_beginning_costs_a_bounded_time(filling: str) -> None:
+    text = guard(SUPPORT).filter()
+    shown = text.feed("Breakfast is")
+    began = time.process_time()
+    for _ in range(0, 20_000, 4):
+        shown += text.feed(filling * 4)
+    assert time.process_time() - began < 20  # minutes, if each part read all of the text again
+    assert "Breakfast" not in shown or filling == "x "

@@ -76,7 +76,7 @@ async def test_a_signature_of_ones_own_may_take_images_and_call_them_as_it_likes
 @pytest.mark.requirement("R16")
 async def test_what_an_attached_text_says_may_be_repeated_and_what_the_role_alone_says_may_not(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda call: {"reply": SAID})
-    role = Role("keeper", f"Say: {SAID}")
+    role = Role("keeper", SAID)
     async with scripted_agent(tmp_path, lm) as agent:
         alone = await agent.thread("a").converse("Speak.", role=role, attachments=[PNG])
         both = await agent.thread("b").converse("Speak.", role=role, attachments=[PNG, SAID.encode()])
