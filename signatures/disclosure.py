@@ -234,7 +234,7 @@ class Tier(Hidden):
     """
 
     def __init__(self, words: Sequence[Word], spans: Spans, echo: Echo) -> None:
-        self.echo = echo
+        self.echo: Echo = echo
         self._words = texts = [word.text for word in words]
         in_han = 2 * sum(_ONE_HAN.match(each) is not None for each in texts) > len(texts)
         self.size = GRAM if echo == "strict" else _HAN_PIECE if in_han else _PIECE
@@ -387,9 +387,10 @@ class RoleGuard(Hidden):
     """
 
     def __init__(self, parts: Iterable[RolePart], others: Sequence[str] = (), *, echo: Echo = "disclosure") -> None:
-        self._parts = [(part.text, part.echo or echo) for part in parts if (part.echo or echo) != "allow"]
+        modes: list[tuple[str, Echo]] = [(part.text, part.echo or echo) for part in parts]
+        self._parts: list[tuple[str, Echo]] = [each for each in modes if each[1] != "allow"]
         self._others, self.prepared = others, not others
-        self._strict = [EchoGuard(text, others=others) for text, echo in self._parts if echo == "strict"]
+        self._strict = [EchoGuard(text, others=others) for text, mode in self._parts if mode == "strict"]
         self._built: list[Tier] | None = None
 
     @property
