@@ -69,7 +69,7 @@ _OPEN_END: Final = re.compile(r"(?:<(?:/?[A-Za-z][^<>]{0,300}|/)?|&[#A-Za-z0-9]{
 
 _BOUND_BEFORE: Final = re.compile("[^\\s\\w,，、'’/&+=-]|\n")
 _BOUND_AFTER: Final = re.compile("[^\\s\\w,，、'’/&+=:：-]|\n")
-_NOT_ACROSS: Final = re.compile(r'["{}\[\]]')  # so that JSON stays JSON
+_NOT_ACROSS: Final = re.compile(r'\\*["{}\[\]]')  # so that JSON stays JSON
 _LITERALS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})  # of JSON
 
 _INTRODUCTION: Final = re.compile(
@@ -580,11 +580,13 @@ class _Words:
         for place in held:
             number, word = self._text_of(place), self.words[place]
             own = spans[number]
-            near = place - last <= _NEAR + 1 and before == number
-            if near and own and not _NOT_ACROSS.search(self._texts[number], own[-1][1], word.begin):
-                own[-1] = (own[-1][0], max(own[-1][1], word.end))
-            else:
+            if place - last > _NEAR + 1 or before != number or not own:
                 own.append((word.begin, word.end))
+            elif bounds := [*_NOT_ACROSS.finditer(self._texts[number], own[-1][1], word.begin)]:
+                own[-1] = (own[-1][0], bounds[0].start())
+                own.append((bounds[-1].end(), word.end))
+            else:
+                own[-1] = (own[-1][0], max(own[-1][1], word.end))
             last, before = place, number
 
 

@@ -18,9 +18,9 @@ _DE: Final = (
     r"|vorlage|format|hinweis\w*|schluss\w*|gruß\w*|abschluss\w*|überschrift|kopfzeile"
     r"|zitier\w*"
 )
-_FR_ES: Final = (
-    r"termin\w*|fini[st]\w*|conclu\w*|écri\w*|répond\w*|commence\w*|ajout\w*|formule|modèle|acaba\w*|escrib\w*|respond\w*"
-    r"|empieza\w*|comienza\w*|añad\w*|firma|plantilla|despíde\w*|saluda\w*"
+_FR_ES: Final = (  # whole forms, because "Termin" and "Firma" are German
+    r"termin(?:e|ez|er|a|ar)|finis(?:sez)?|conclu(?:s|re|ez|ye)|écri(?:s|vez)|répond(?:s|ez|re)|commence[rz]?|ajoute[rz]?"
+    r"|acaba|escribe|responde|empieza|comienza|añade|plantilla|despídete|saluda"
 )
 _ZH: Final = "说|回答|回复|结尾|结束|开头|加上|附上|写上|注明|格式|模板|声明|输出"
 _ASKED: Final = re.compile(

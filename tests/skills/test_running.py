@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import calls, paying, scripted_agent
+from support.agents import approving, calls, paying, scripted_agent
 from support.mcp_tools import stdio
 from support.processes import call_of, killed, run_script, start_script
 from support.skill_turns import (
@@ -25,6 +25,7 @@ from support.skill_turns import (
     shop,
     with_role_but_at_the_critic,
 )
+from worldagent import Policy
 from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, UnknownSkill, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.harness import Worker, tool
@@ -124,7 +125,8 @@ async def test_a_killed_skill_resumes_in_another_process(tmp_path: Path) -> None
     home = tmp_path / "home"
     await killed(await start_script(call_of(die, home, tmp_path / "skills")))
     lm, seen = chosen(lambda call: {"reply": "Done."} if call.steps else {"reply": "Again from the beginning."})
-    async with scripted_agent(home, lm, skills=[tmp_path / "skills"], tools=[adding(tmp_path)]) as agent:
+    given: Any = {"tools": [adding(tmp_path)], "policy": Policy(rules=(approving("add"),))}
+    async with scripted_agent(home, lm, skills=[tmp_path / "skills"], **given) as agent:
         turn = await agent.thread("t1").resume(role=ROLE)
     assert turn.text == "Served."
     assert [name_of(call) for call in seen] == ["RunSkill", "Converse"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from support.agents import calls, scripted_agent, shape
+from support.agents import approving, calls, scripted_agent, shape
 from support.processes import add, lines, wait_for_kill
-from worldagent import WorldAgent
+from worldagent import Policy, WorldAgent
 from worldagent.core.errors import PauseExpired
 from worldagent.core.pauses import Pause
 from worldagent.graphs import TaskContext
@@ -21,7 +21,7 @@ def sent(home: Path) -> list[str]:
 
 
 def functions(home: Path) -> list[Function]:
-    @tool(risk="read_only")
+    @tool(risk="write")
     async def send(text: str) -> str:
         add(home / "sent", text)
         return f"message-{text}"
@@ -31,7 +31,7 @@ def functions(home: Path) -> list[Function]:
         add(home / "sent", text)
         return text
 
-    @flow(risk="read_only")
+    @flow(risk="write")
     async def request(ctx: CallContext, text: str, seconds: float | None = None) -> str:
         """Ask another role."""
         message_id = await ctx.call("send", {"text": text})
@@ -68,7 +68,11 @@ def requesting(home: Path, *, seconds: float | None = None, hang: bool = False, 
         return {"reply": call.steps[0].rsplit("\n", 1)[-1]}
 
     every = [*functions(home), *more.pop("tools", ())]
-    given: dict[str, Any] = {"shapes": [shape(waits_and_writes)], **more}
+    given: dict[str, Any] = {
+        "shapes": [shape(waits_and_writes)],
+        "policy": Policy(rules=(approving("send"), approving("request"))),
+        **more,
+    }
     return scripted_agent(home, ScriptedLM(answer), tools=every, **given)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.agents import calls, paying, scripted_agent
+from support.agents import approving, calls, paying, scripted_agent
 from support.processes import wait_for_kill
-from worldagent import Role, Worker, WorldAgent
+from worldagent import Policy, Role, Worker, WorldAgent
 from worldagent.harness import Function, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -57,7 +57,9 @@ async def die(home: Path, skills: Path) -> None:
         return {"reply": "", **calls(("add", {"line": "tea"}))}
 
     lm, _ = chosen(second)
-    async with scripted_agent(home, lm, skills=[skills], tools=[adding(home.parent)]) as agent:
+    async with scripted_agent(
+        home, lm, skills=[skills], tools=[adding(home.parent)], policy=Policy(rules=(approving("add"),))
+    ) as agent:
         await agent.thread("t1").converse("Tea.", role=ROLE)
 
 
@@ -90,7 +92,7 @@ async def pause(home: Path, skills: Path) -> None:
 
 
 def adding(folder: Path) -> Function:
-    @tool(risk="read_only")
+    @tool(risk="write")
     def add(line: str) -> str:
         """Add a line."""
         with (folder / "lines.txt").open("a") as file:

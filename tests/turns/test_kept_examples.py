@@ -11,17 +11,17 @@ import pytest
 from dspy.teleprompt import BootstrapFewShot
 from pydantic import BaseModel
 
-from support.agents import CRITIC, Ask, Nothing, Said, answering, scripted_agent
+from support.agents import CRITIC, Ask, Nothing, Said, answering, approving, scripted_agent
 from support.counters import Calls, is_own
 from support.homes import rows
 from support.processes import call_of, killed, start_script, wait_for_kill
-from worldagent import Settings
+from worldagent import Policy, Settings
 from worldagent.agent import Trigger, TurnStream
 from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid, UnknownTurn
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed, Shape, TaskContext
 from worldagent.graphs.shapes import module_shape
-from worldagent.harness import Worker, tool
+from worldagent.harness import Function, Worker, tool
 from worldagent.signatures.calling import ToolCall
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -426,6 +426,17 @@ async def test_a_signature_of_a_shape_can_have_a_history_of_its_own(tmp_path: Pa
     assert demo == {name: value for name, value in example.toDict().items() if name != "before"}
 
 
+def written() -> Function:
+    """The tool `price` as an effect, whose result is recorded before the next step."""
+
+    @tool(risk="write")
+    async def price(what: str) -> int:
+        """The price of a thing."""
+        return 3
+
+    return price
+
+
 async def die(home: Path) -> None:
     """Begin a turn whose second step never ends, in a process to kill."""
 
@@ -434,14 +445,15 @@ async def die(home: Path) -> None:
             await wait_for_kill()
         return {"reply": "", "calls": [PRICED]}
 
-    async with scripted_agent(home, ScriptedLM(reply), tools=[price], settings=ASKED) as agent:
+    policy = Policy(rules=(approving("price"),))
+    async with scripted_agent(home, ScriptedLM(reply), tools=[written()], settings=ASKED, policy=policy) as agent:
         await agent.thread("t").converse("The price of a hat?", example=True)
 
 
 async def test_a_turn_that_is_killed_and_resumed_has_an_example_of_each_step_once(tmp_path: Path) -> None:
     await killed(await start_script(call_of(die, tmp_path)))
-    lm = shopping()
-    async with scripted_agent(tmp_path, lm, tools=[price], settings=ASKED) as agent:
+    lm, policy = shopping(), Policy(rules=(approving("price"),))
+    async with scripted_agent(tmp_path, lm, tools=[written()], settings=ASKED, policy=policy) as agent:
         assert await rows(agent, "wa_example") == 1
         assert await agent.examples() == []
         await agent.thread("t").resume()

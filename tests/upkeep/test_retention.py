@@ -151,13 +151,13 @@ async def listed(agent: WorldAgent, turn: str) -> list[str]:
 @pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_locks_of_threads_that_never_began_go(tmp_path: Path) -> None:
-    clock, limits = VirtualClock(datetime.now(UTC)), {"threads": 1}
+    clock, limits = VirtualClock(datetime.now(UTC)), {"threads": 2}
     async with opened(tmp_path / "home", clock, account_limits=limits) as agent:
         await agent.thread("t0", account="ana").converse("say")
+        fork = await agent.thread("t0", account="ana").fork(to="copy")
         for number in range(1, 4):
             with pytest.raises(LimitReached):
                 await agent.thread(f"t{number}", account="ana").converse("say")
-        fork = await agent.thread("t0", account="ana").fork(to="copy")
         await agent.upkeep.prune()
         keys = [key for (key,) in await selected(agent, "SELECT key FROM wa_epoch WHERE key <> '' ORDER BY key")]
         assert keys == ["novel/t0"]

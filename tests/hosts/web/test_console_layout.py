@@ -72,7 +72,7 @@ async def furnished(folder: Path, browser: Browser, dark: bool) -> AsyncGenerato
             await agent.society.join(spec_of("cro", goals=(Objective(id="grow", description=SENTENCE + WORD),)))
             await agent.society.join(spec_of(WORD[:60], "cro"))
             page = await browser.page(dark=dark)
-            given = {"schedule": WORD[:60], "when": {"every": 3600}, "starts": {"message": SENTENCE + WORD}}
+            given = {"schedule": WORD[:47], "when": {"every": 3600}, "starts": {"message": SENTENCE + WORD}}
             assert (await page.request.post(f"{url}/schedules", data=given)).ok
             event = {"event": "lead-7", "type": f"lead.{WORD[:50]}", "domain": "revenue"}
             assert (await page.request.post(f"{url}/events", data=event)).ok
