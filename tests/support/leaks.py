@@ -169,7 +169,8 @@ def planted(length: int, seed: int | str) -> str:
     if length < ECHO_RUN or source.random() < 0.5:
         return awkward_canary(length, seed)
     chosen = source.choice(_OF_THE_SET)
-    return next(role.text for role in _labelled() if role.id == chosen)
+    text = next(role.text for role in _labelled() if role.id == chosen)
+    return f"{text}\n{canary(24, seed=seed)}"  # each is another one, because tests wait until theirs has arrived
 
 
 _labelled = cache(labelled_roles)
