@@ -222,7 +222,7 @@ async def test_call_that_ran_when_the_process_was_killed_is_asked_about(tmp_path
 async def test_call_that_can_be_repeated_runs_again_after_a_kill(
     tmp_path: Path, function: str, trust: dict[str, Any], elicitation: bool
 ) -> None:
-    server = {"broken": "hangs once", "elicitation": elicitation, **trust}
+    server: dict[str, Any] = {"broken": "hangs once", "elicitation": elicitation, **trust}
     await killed_in_a_call(tmp_path, {**ECHO, "function": f"t_{function}"}, **server)
     async with agent_over(tmp_path, stdio(tmp_path, **server)) as agent:
         turn = await agent.thread("a").resume()
