@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel
 
-from ..core import ROOT, Scope, Tier, check_id
+from ..core import ROOT, Scope, Tier, canonical_json, check_id
 from ..core.checks import check_texts
 from ..core.errors import InvalidArgument, UnknownSkill
 from ..core.events import Deltas
@@ -725,7 +725,8 @@ class Thread:
     ) -> TurnRequest:
         request, wanted = self._message_request(text, model), output_type(output)
         passages = self._passages(context) if context else None
-        body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
+        # The schema as one text: each later turn reads the message again and needs no object for each part of it.
+        body = request.body if wanted is None else {**request.body, "output": canonical_json(wanted.json_schema())}
         request = replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
         return self._with_inputs(request, inputs)
 

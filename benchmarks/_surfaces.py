@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -227,6 +227,11 @@ def _acp_tools(session: str) -> list[Tool]:
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+def on_thread(tool: Tool, thread: str) -> Tool:
+    """The tool with a path of one thread, in place of a new thread for each call."""
+    return replace(tool, path=tool.path.replace(_THREAD, thread))
 
 
 def _with_thread(body: bytes) -> bytes:

@@ -115,6 +115,15 @@ async def measure_query(web: surfaces.Surface, figures: Figures) -> None:
         figures.add(web, tool.name, "query", await held(web.send(tool, b"")))
 
 
+async def measure_repeated(web: surfaces.Surface, figures: Figures, rounds: int) -> None:
+    """Measure turns with answers of wide schemas on one thread: each reads the messages before it."""
+    tool = surfaces.on_thread(next(each for each in web.tools if each.name == "converse"), "repeated")
+    schema = b'{"type":"object","properties":{%s}}' % _keys(b'{"allOf":[{"type":"string"}]}', 900)
+    for at in range(rounds):
+        body = _object({"text": b'"hm"', "output": schema.replace(b'"k0"', b'"a%d"' % at)})
+        figures.add(web, tool.name, "repeated", await held(web.send(tool, body)))
+
+
 async def run(report: Report) -> None:
     """Measure everything, in the order of README.md."""
     figures = Figures()
@@ -124,6 +133,7 @@ async def run(report: Report) -> None:
             gc.freeze()  # the collector would scan all imported objects
             report.say("", "The longest holds of the event loop by path and tool")
             await measure_query(found[0], figures)
+            await measure_repeated(found[0], figures, 3 if report.quick else 60)
             for surface in found:
                 await measure(surface, figures, quick=report.quick)
                 for tool in surface.tools:

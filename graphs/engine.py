@@ -35,6 +35,7 @@ from ..harness.schema import result_of
 from ..memory import Draft, Message, Tail
 from ..memory.attachments import Attachment
 from ..memory.branches import Branch, Branches
+from ..memory.conversation import output_schema
 from ..memory.entries.recall import RECALL, read_context, recalled_marks
 from ..memory.examples import KeptExample
 from ..role_resolution import NO_ROLE
@@ -419,11 +420,11 @@ class TurnEngine:
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
         """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""
-        plain, schema = services.caller.plain, request.body.get("output")
+        plain, schema = services.caller.plain, output_schema(request.body)
         if schema is None:
             return replace(self._tools, signature=self._converse[plain])
-        result = request.output or result_of("the answer", schema)
-        signature = self._structured(plain, canonical_json(schema))
+        result = request.output or result_of("the answer", json.loads(schema))
+        signature = self._structured(plain, schema)
         return replace(self._tools, signature=signature, result=result, as_said=True)
 
     async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
 
-from ..core import Clock, SystemClock, Tier, utc_text
+from ..core import Clock, SystemClock, Tier, canonical_json, utc_text
 from ..core.errors import InvalidArgument
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
@@ -41,6 +41,12 @@ class Draft:
 
 MAY_HOLD_ROLE: Final = "may_hold_role"
 """In the body of a message: its turn had a role that answers can give back. No memory is made of it (M1)."""
+
+
+def output_schema(body: Mapping[str, Any]) -> str | None:
+    """The schema of the answer that a message requires, as canonical JSON; None if it requires none."""
+    kept = body.get("output")
+    return kept if kept is None or isinstance(kept, str) else canonical_json(kept)  # older messages have an object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
 from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from ..core.validation import check_integer
-from ..storage import Database, Lease, Schema, Transaction, read_row
+from ..storage import Database, Lease, Schema, Transaction, checked_row
 from .attachments import ATTACHMENT_TABLES, READER_TABLES, note_references
 from .branches import BRANCH_TABLES
 from .conversation import KEPT_TABLES, Draft, Message, MessageKind, StoredMessage, Tail, moment_of, stored_moment
@@ -305,7 +305,8 @@ def _extend_known(lease: Lease, rows: Sequence[_Row], at: int) -> None:
     messages, summary = list(known.tail.messages), known.tail.summary
     depth = messages[-1].depth + 1 if messages else 0
     for place, row in enumerate(rows, start=depth):
-        messages.append(_make_message((row.id, row.parent, place, row.turn, row.author, row.kind, row.body, at)))
+        columns = (row.id, row.parent, place, row.turn, row.author, row.kind)
+        messages.append(_make_message(columns, json.loads(row.body), at))
         summary = messages[-1] if row.kind == "summary" else summary
     characters = known.characters + sum(len(row.body) for row in rows)
     if len(messages) <= MAX_KNOWN_MESSAGES and characters <= MAX_KNOWN_CHARACTERS:
@@ -370,24 +371,18 @@ def _parent_within(transaction: Transaction, head: str, before: str) -> str | No
 
 
 def _message(row: tuple[Any, ...], database: str) -> Message:
-    columns = read_row(StoredMessage, row, what=f"the message {row[0]!r}", database=database)
-    _check_id(columns, database)
-    return _make_message(row[:-1])
-
-
-def _make_message(columns: Sequence[Any]) -> Message:
-    *named, body, at = columns
-    return Message(**dict(zip(_NAMED, named, strict=True)), body=json.loads(body), at=moment_of(at))
-
-
-def _check_id(columns: Mapping[str, Any], database: str) -> None:
-    """Refuse a message that was edited in the database: its id does not match its content."""
-    parts = (columns[name] for name in ("thread", "parent", "turn", "author", "kind", "body"))
-    if columns["id"] != _id_of(*parts):
-        raise StorageInvalid(
-            f"the message {columns['id']!r} in {database!r} has changed since it was written",
+    found = checked_row(StoredMessage, row, what=f"the message {row[0]!r}", database=database)
+    *named, text, at, _ = row
+    if found.id != _id_of(found.thread, found.parent, found.turn, found.author, found.kind, text):
+        raise StorageInvalid(  # it was edited in the database
+            f"the message {found.id!r} in {database!r} has changed since it was written",
             remedy="restore the database from a copy, or continue on another thread",
         )
+    return _make_message(named, found.body, at)
+
+
+def _make_message(columns: Sequence[Any], body: Mapping[str, Any], at: int) -> Message:
+    return Message(**dict(zip(_NAMED, columns, strict=True)), body=body, at=moment_of(at))
 
 
 def _unknown(message_id: object, why: str) -> UnknownMessage:

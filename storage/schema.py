@@ -17,6 +17,7 @@ from ..core.errors import InvalidArgument, SchemaTooNew, StorageHalfCopied, Stor
 from ..core.validation import describe_failure
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Row")
 
 
 class Transaction(Protocol):
@@ -50,7 +51,13 @@ class Row(BaseModel):
 
 
 def read_row(model: type[Row], row: Sequence[Any], *, what: str, database: str) -> dict[str, Any]:
-    """Validate a row and return its columns by name.
+    """Validate a row and return its columns by name, as they are stored; see `checked_row`."""
+    checked_row(model, row, what=what, database=database)
+    return dict(zip_longest(model.model_fields, row))
+
+
+def checked_row(model: type[R], row: Sequence[Any], *, what: str, database: str) -> R:
+    """Validate a row and return it as its model.
 
     Args:
         model: The model of the row; its fields are the columns, in their order.
@@ -61,10 +68,8 @@ def read_row(model: type[Row], row: Sequence[Any], *, what: str, database: str) 
     Raises:
         StorageInvalid: The row is invalid. The text says which columns are, and never shows their values.
     """
-    columns = dict(zip_longest(model.model_fields, row))
     try:
-        model.model_validate(columns)
-        return columns
+        return model.model_validate(dict(zip_longest(model.model_fields, row)))
     except ValidationError as failure:
         problems = describe_failure(failure)
     raise StorageInvalid(

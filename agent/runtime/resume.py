@@ -8,7 +8,7 @@ from dataclasses import replace
 from traceback import clear_frames
 from typing import Any
 
-from ...core import ROOT, Emitter, Scope, Tier
+from ...core import ROOT, Emitter, Scope, Tier, canonical_json
 from ...core.clock import uninterrupted
 from ...core.errors import (
     AlreadyAnswered,
@@ -27,6 +27,7 @@ from ...graphs import TurnOutcome, TurnRequest
 from ...harness.inside import Origin
 from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, Message, TurnRecord, thread_key
+from ...memory.conversation import output_schema
 from ...role_resolution import Resolution, Role
 from ...storage import Lease
 from .versions import newest_version
@@ -110,7 +111,7 @@ async def checked(
     message, item = begun
     _check_engine(parts, record)
     await engine.check_work(record.id, record.thread)
-    if how.output is not None and how.output.json_schema() != message.body.get("output"):
+    if how.output is not None and canonical_json(how.output.json_schema()) != output_schema(message.body):
         raise InvalidArgument(
             f"`output` differs from the one that the turn {record.id!r} began with",
             remedy="pass the same output= again, or omit it to get the result as JSON",
