@@ -57,11 +57,13 @@ from .calling import (
     Unfit,
     Unreadable,
     in_words,
+    read_arguments,
 )
 from .engines.grammars import GrammarUnfit, bounded
 from .escape import escape_markers
 from .media import MEDIA_FIELDS, parts_of
 from .streaming import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
+from .thinking import answer_in
 
 ROLE = "role"
 """The name of the role's input field, which is always the last one."""
@@ -399,7 +401,7 @@ class RoleAdapter(dspy.ChatAdapter):
         shown = self._form(signature)
         if self._final and CALLS in shown.output_fields:  # no call is made, so none can invalidate the answer
             shown = shown.delete(CALLS)
-        text = "".join(map(_text_of, response.message.parts))
+        text = answer_in("".join(map(_text_of, response.message.parts)))
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []
             fields = self._read_text(shown, text, calls)
@@ -677,7 +679,7 @@ def _calls_in(message: Message) -> list[ToolCall]:
 def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
     text = given.get(_UNREAD)
     if len(given) == 1 and isinstance(text, str):
-        return reader.read(text, repair=False)  # truncated arguments would be another call
+        return read_arguments(text, reader)  # not repaired: truncated arguments would be another call
     reader.count(given)
     return dict(given)
 

@@ -101,6 +101,40 @@ class JsonReader:
             raise Unreadable from error
 
 
+def read_arguments(text: str, reader: JsonReader | None = None, *, repair: bool = False) -> dict[str, Any]:
+    """The arguments of a call from their JSON, which services also give blank, as `null`, in a text, or twice.
+
+    Args:
+        text: The JSON.
+        reader: Reads it within the limits of an answer; without one, no limits apply.
+        repair: Whether `reader` can repair it.
+
+    Raises:
+        Unreadable: There is no object in it.
+    """
+    value: Any = text
+    for _ in range(3):  # JSON in a text of JSON
+        text = value.strip()
+        if not text:
+            return {}
+        try:
+            value, end = json.JSONDecoder(strict=False).raw_decode(text)
+        except (ValueError, RecursionError):
+            if reader is None:
+                raise Unreadable from None
+            value, end = reader.read(text, repair=repair), len(text)
+        if text.replace(text[:end], "").strip():
+            raise Unreadable  # more follows, and is not the same again
+        if not isinstance(value, str):
+            break
+    value = {} if value is None else value
+    if not isinstance(value, dict):
+        raise Unreadable
+    if reader is not None:
+        reader.count(value)
+    return value
+
+
 class _Metered(str):
     """A text that can be read a limited number of times. The repair reads it character by character, repeatedly.
 
@@ -162,9 +196,7 @@ class ToolCall(BaseModel):
     @classmethod
     def _read(cls, given: object) -> object:
         """Models sometimes give arguments as a text."""
-        if not isinstance(given, str):
-            return given
-        return JsonReader().read(given) if given.strip() else {}
+        return read_arguments(given, JsonReader(), repair=True) if isinstance(given, str) else given or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from .calling import MAX_CHARACTERS
 from .disclosure import RoleFilter, RoleGuard
 from .engines.classification import AnswerTooLong
 from .matching import SLICE, Pause, in_turns
+from .thinking import Thoughts
 
 
 class FieldParser(Protocol):
@@ -338,6 +339,7 @@ class AnswerStream:
             argue: The same for the arguments of calls that the service returns separately, after the place of the call
                 and the name of the tool; None if they are not streamed.
         """
+        self._thoughts = Thoughts()
         self._answer = _Text(parser, guard, None if parser is None else emit)
         self._thought = None if reason is None else _Text(None, guard, reason)
         # JSON in parts can be read in another way than as a whole, so arguments are not streamed beside a role.
@@ -356,15 +358,21 @@ class AnswerStream:
             AnswerTooLong: The answer is longer than the limit; dspy closes the connection.
         """
         for choice in getattr(chunk, "choices", None) or ():
-            await self._take(self._answer, getattr(choice.delta, "content", None) or "")
+            await self._read(*self._thoughts.feed(getattr(choice.delta, "content", None) or ""))
             for call in getattr(choice.delta, "tool_calls", None) or ():
                 function = getattr(call, "function", None)
                 arguments = getattr(function, "arguments", None) or ""
                 self._answer.count(1 + len(arguments))
                 if self._argue is not None:
                     await self._take(self._arguments_of(call, function), arguments)
-            if self._thought is not None:
-                await self._take(self._thought, getattr(choice.delta, "reasoning_content", None) or "")
+            await self._read("", getattr(choice.delta, "reasoning_content", None) or "")
+
+    async def _read(self, answer: str, thought: str) -> None:
+        await self._take(self._answer, answer)
+        if self._thought is not None:
+            await self._take(self._thought, thought)
+        else:
+            self._answer.count(len(thought))
 
     def _arguments_of(self, call: Any, function: Any) -> _Text:
         place = getattr(call, "index", None) or 0
@@ -390,6 +398,7 @@ class AnswerStream:
         Returns:
             How many characters of the reasoning are withheld.
         """
+        await self._read(*self._thoughts.close())
         withheld = 0 if self._thought is None else await self._thought.close()
         if answer:
             await self._answer.close(settled=True)

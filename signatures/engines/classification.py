@@ -29,6 +29,7 @@ from ...core.errors import (
 )
 from ..calling import Unfit
 from .costs import duration
+from .providers import ADDRESS_REMEDY
 
 
 class PromptTooLong(lm15.ContextLengthError):
@@ -59,6 +60,31 @@ class AnswerTooLong(lm15.InvalidRequestError):
         super().__init__("the answer is longer than the limit")
 
 
+class Declined(lm15.InvalidRequestError):
+    """The model, or a filter of its service, declined to answer, and said nothing that could be shown."""
+
+    def __init__(self) -> None:
+        super().__init__("the model declined to answer")
+
+
+class Malformed(lm15.InvalidRequestError):
+    """The service reports that the model's answer came out wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's answer is malformed")
+
+
+class NoAnswer(lm15.InvalidRequestError):
+    """What came is no answer of a model, such as a web page."""
+
+    def __init__(self) -> None:
+        super().__init__("this is no answer of a model's service")
+
+
+class Unreachable(lm15.TransportError):
+    """The connection to the service failed. Its text is the address and the cause, and holds nothing of the request."""
+
+
 # --- classification ---------------------------------------------------------------------------------------------------
 
 _Make = Callable[[str, BaseException], WorldAgentError]
@@ -86,7 +112,7 @@ def classify(error: BaseException, *, model: str) -> WorldAgentError:
     if isinstance(error, WorldAgentError):
         return error
     make = next((make for kind, make in _TABLE if isinstance(error, kind)), _unknown)
-    made = _own(error, model) or make(model, error)
+    made = _own(error, model) or (_too_long if _is_overflow(error) else make)(model, error)
     if isinstance(made, HostError):
         made.status = _status(error)
         made.service_code = _form(_CODE, getattr(error, "provider_code", None))
@@ -127,26 +153,73 @@ def _place(cause: BaseException | None) -> str:
 
 def _own(error: Exception, model: str) -> WorldAgentError | None:
     """The errors of our own engines and adapters, which are the cause of another one."""
-    cause = error if isinstance(error, AnswerTooLong | EngineClosed | PromptTooLong) else error.__cause__
-    if isinstance(cause, EngineClosed):
-        return AgentClosed(f"the connection to the model {model!r} is closed", remedy="start the agent again")
-    if isinstance(cause, Unfit):
-        return OutputInvalid(
-            f"the model {model!r} did not answer with the requested fields: {cause}",
-            remedy="try again, or use a larger model",
-            fault=str(cause),
-        )
-    if isinstance(cause, AnswerTooLong):
-        return OutputInvalid(
-            f"the model {model!r} gave an answer that is too long to read", remedy="request less, or set max_tokens"
-        )
-    if isinstance(cause, PromptTooLong):
-        size = f"has {cause.prompt_tokens} tokens" if cause.prompt_tokens else "is too long"
-        room = f"accepts {cause.limit}" if cause.limit else "accepts fewer tokens"
-        return ContextExceeded(f"the prompt {size} and the model {model!r} {room}", remedy=_SHORTEN)
+    for cause in (error, error.__cause__):
+        for kind, make in _OWN:
+            if isinstance(cause, kind):
+                return make(model, cause)
     return None
 
 
+def _closed(model: str, _: BaseException) -> WorldAgentError:
+    return AgentClosed(f"the connection to the model {model!r} is closed", remedy="start the agent again")
+
+
+def _unfit(model: str, cause: BaseException) -> WorldAgentError:
+    return OutputInvalid(
+        f"the model {model!r} did not answer with the requested fields: {cause}",
+        remedy="try again, or use a larger model",
+        fault=str(cause),
+    )
+
+
+def _unreached(model: str, cause: BaseException) -> WorldAgentError:
+    return ModelUnavailable(
+        f"the model {model!r} cannot be reached at {cause}",
+        remedy="check the service's address (api_base) and your network",
+    )
+
+
+def _embedded_too_long(model: str, cause: BaseException) -> WorldAgentError:
+    tokens, limit = getattr(cause, "prompt_tokens", None), getattr(cause, "limit", None)
+    size = f"has {tokens} tokens" if tokens else "is too long"
+    room = f"accepts {limit}" if limit else "accepts fewer tokens"
+    return ContextExceeded(f"the prompt {size} and the model {model!r} {room}", remedy=_SHORTEN)
+
+
+def _said(kind: _Kind, problem: str, remedy: str) -> _Make:
+    return lambda model, _: kind(f"the model {model!r} {problem}", remedy=remedy)
+
+
+_OWN: Final[tuple[tuple[type[BaseException], _Make], ...]] = (
+    (EngineClosed, _closed),
+    (Unfit, _unfit),
+    (Unreachable, _unreached),
+    (PromptTooLong, _embedded_too_long),
+    (
+        AnswerTooLong,
+        _said(OutputInvalid, "gave an answer that is too long to read", "request less, or set max_tokens"),
+    ),
+    (
+        Declined,
+        _said(
+            ModelRefused,
+            "or a filter of its service declined to answer",
+            "change the message or the role; asking again gives the same",
+        ),
+    ),
+    (
+        Malformed,
+        _said(OutputInvalid, "made a call that its service could not read", "try again, or use a larger model"),
+    ),
+    (
+        NoAnswer,
+        _said(
+            ModelNotConfigured,
+            "gave something else than an answer, such as a page of HTML",
+            f"check the service's address (api_base): {ADDRESS_REMEDY}",
+        ),
+    ),
+)
 _SHORTEN = "shorten the message, the role or the conversation, or use a model with a longer context"
 _LOWEST, _HIGHEST = 100, 599  # the range of HTTP statuses
 _NOT_FOUND = 404
@@ -172,6 +245,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < float("inf") else None
 
 
+_too_long = _fixed(ContextExceeded, "accepts fewer tokens than the prompt has", _SHORTEN)
 _key_refused = _fixed(ModelNotConfigured, "refused the API key", "set a key that this service accepts for this model")
 _refused = _fixed(ModelRefused, "refused the request", "check that the model accepts this kind of request")
 _not_found = _fixed(
@@ -203,6 +277,32 @@ def _by_status(model: str, error: BaseException) -> WorldAgentError:
             return _unavailable(model, error)
 
 
+_OVERFLOW: Final = re.compile(
+    r"(maximum|max|available|model'?s?) (prompt|input|sequence) (length|size|window)|context (length|window|size)"
+    r"|(prompt|input|request|context) (is|was) too (long|large)|too many (input )?tokens|reduce the (length|number) of"
+    r"|exceed\w* (the )?(model'?s? )?(token limit|max(imum)? (number of )?(input )?tokens)|exceed_context_size"
+    r"|input token count|inputs? tokens .{0,40}must be|prompt contains at least \d+|model token limit",
+    re.IGNORECASE,
+)
+"""How services say that a prompt is too long. Their text is only compared with these words, and goes nowhere (D5)."""
+_PER_TIME: Final = re.compile(r"per (minute|hour|day|second)|\b[TR]P[MD]\b", re.IGNORECASE)
+_TOO_LARGE: Final = 413
+
+
+def _is_overflow(error: BaseException) -> bool:
+    """Whether a service refused a prompt because it is too long, however it says so."""
+    if isinstance(error, dspy_errors.ContextWindowExceededError):
+        return True
+    if not isinstance(error, dspy_errors.LMProviderError):
+        return False
+    status, text = _status(error), str(error)
+    if status is not None and status // 100 not in (_CLIENT_ERROR, _SERVER_ERROR):
+        return False
+    if _PER_TIME.search(text):  # a limit of tokens in a time, which a shorter prompt can fit or not
+        return False
+    return status == _TOO_LARGE or bool(_OVERFLOW.search(text))
+
+
 _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
 """Statuses with which servers refuse tools or the order of messages, among other causes."""
 _OTHERWISE: Final = re.compile(
@@ -219,9 +319,7 @@ def refuses_form(error: BaseException) -> bool:
     Args:
         error: The exception of a model call.
     """
-    if isinstance(error, dspy_errors.ContextWindowExceededError) or _OTHERWISE.search(
-        str(getattr(error, "provider_code", None))
-    ):
+    if _is_overflow(error) or _OTHERWISE.search(str(getattr(error, "provider_code", None))):
         return False
     status = _status(error)
     if status is None:
@@ -234,10 +332,6 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     (
         dspy_errors.AdapterParseError,
         _fixed(OutputInvalid, "did not answer with the requested fields", "try again, or use a larger model"),
-    ),
-    (
-        dspy_errors.ContextWindowExceededError,
-        _fixed(ContextExceeded, "accepts fewer tokens than the prompt has", _SHORTEN),
     ),
     (dspy_errors.LMAuthError, _key_refused),
     (dspy_errors.LMBillingError, _fixed(ModelRefused, "refused for billing or quota", "check the account's balance")),

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import socket
+import ssl
 import types
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
@@ -16,23 +19,27 @@ from contextvars import Context
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import dspy
+from dspy.clients.engines.stream_guard import achecked_stream
 from dspy.lm15 import (
     AmbiguousModelError,
+    AnthropicLM,
     AsyncLMRouter,
     AsyncOpenAIChatLM,
     DocumentPart,
     FunctionTool,
+    GeminiLM,
     ImagePart,
     LM15Error,
     Message,
     NotConfiguredError,
+    OpenAILM,
     Request,
     Response,
     RouterConfig,
-    ThinkingPart,
     Timeouts,
     UnknownModelError,
     UnsupportedFeatureError,
@@ -42,20 +49,25 @@ from dspy.utils.exceptions import LMError
 
 from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
-from .classification import AnswerTooLong, EngineClosed
+from .classification import AnswerTooLong, EngineClosed, Unreachable
 from .costs import note_cost
 from .providers import ADDRESS_REMEDY, HEADERS, address_problem, advice, declared, engine_string, setup
+from .reading import ChatReader, GeminiReader, MessagesReader, Reader, ResponsesReader, read_answer
+from .sending import amending, fitted, marked, open_to_amends, put_back
 
 T = TypeVar("T")
 
+# What `dspy.lm15` does not export.
+_TRANSPORTS: Any = import_module("dspy._vendor.lm15.transports")
+_BASE: Any = import_module("dspy._vendor.lm15.providers.base")
+_RESULTS: Any = import_module("dspy._vendor.lm15.result")
+
 _MAX_CONNECTIONS = 1000
+_CLIENT_ERROR = 400  # the lowest HTTP status of an error
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes
 _LONGEST_VECTORS = 1 << 24  # bytes of an answer with vectors: 64 with 8,192 numbers each
 _EMBEDDINGS: Final = "embeddings"
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a fallback: callers set time limits
-_GEMINI: Final = frozenset({"gemini", "vertex", "vertex-express"})
-REASONING_REQUIRED_BACK: Final = frozenset({"deepseek", "moonshotai", "zai"})
-"""Services that require unsigned reasoning back next to calls, in a separate field, and refuse a step without it."""
 _NO_KEY = "none"  # the key that is sent to a custom server if none is configured
 _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
     "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
@@ -137,22 +149,51 @@ class _Shared:
     users: int = 0
 
 
-class _Parts:
-    """Numbers the parts of one streamed answer, because lm15 restarts at 0 with each event.
+_CAUSES: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (socket.gaierror, "no host has this name"),
+    (ssl.SSLCertVerificationError, "its certificate is not valid"),
+    (ssl.SSLError, "the encryption (TLS) failed"),
+    (ConnectionRefusedError, "nothing listens there"),
+    (ConnectionResetError, "it closed the connection"),
+    (TimeoutError, "it did not answer in time"),
+)
 
-    Otherwise a call would replace the text before it, and two calls would become one.
-    """
 
-    def __init__(self) -> None:
-        self._number, self._kind = -1, ""
+def _unreachable(failure: BaseException, url: str) -> Unreachable:
+    """The error of a connection that failed, with the address and the cause. Only known words are used (D5)."""
+    parts = urlsplit(url)
+    cause: BaseException | None = failure
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    why = next((said for kind, said in _CAUSES if isinstance(cause, kind)), "")
+    if not why:
+        number = getattr(cause, "errno", None)
+        why = os.strerror(number).lower() if isinstance(number, int) and number > 0 else "the connection broke"
+    return Unreachable(f"{parts.netloc.rpartition('@')[2]}: {why}")
 
-    def numbered(self, event: Any) -> Any:
-        """Set the number of the event's part."""
-        kind = event.delta.type
-        if kind != "continuation":  # a continuation belongs to the part before
-            self._number += kind == "tool_call" or kind != self._kind
-            self._kind = kind
-        return replace(event, delta=replace(event.delta, part_index=max(self._number, 0)))
+
+def _as_openai_has_it(body: str) -> str:
+    """The body of an error in the form that lm15 reads. Servers omit its envelope, or send a list or a text."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    found = found[0] if isinstance(found, list) and found else found
+    if not isinstance(found, dict):
+        return body
+    error = found.get("error", found)
+    if not isinstance(error, dict):
+        error = {"message": str(error)}
+    return json.dumps({**found, "error": {**error, "message": str(error.get("message") or error.get("detail") or "")}})
+
+
+def _reader_of(adapter: Any) -> type[Reader]:
+    """The reader of the protocol that one of lm15's adapters speaks."""
+    if isinstance(adapter, AnthropicLM):
+        return MessagesReader
+    if isinstance(adapter, GeminiLM):
+        return GeminiReader
+    return ResponsesReader if isinstance(adapter, OpenAILM) else ChatReader
 
 
 class _Routers:
@@ -206,8 +247,7 @@ class _BoundedTransport:
     """lm15's connections to a service, with a limit for complete answers. lm15 limits each event of a stream itself."""
 
     def __init__(self) -> None:
-        transports: Any = import_module("dspy._vendor.lm15.transports")  # `dspy.lm15` does not export it
-        self._transport = transports.StdlibAsyncTransport(
+        self._transport = _TRANSPORTS.StdlibAsyncTransport(
             max_connections=_MAX_CONNECTIONS,
             connect_timeout=_TIMEOUTS.connect,
             read_timeout=_TIMEOUTS.read,
@@ -286,6 +326,7 @@ class HttpEngine:
         self._route = route
         self._wire_model = f"{route.provider}:{route.model}"
         self._router = _ROUTERS.acquire(route)
+        self._origin = f"{self._wire_model} {route.api_base or ''}"
         self._closed = False
 
     @property
@@ -295,20 +336,57 @@ class HttpEngine:
 
     async def complete(self, request: Request) -> Response:
         """Ask once and return the complete answer."""
-        response: Response = await _Outside().run(self._router.complete(self._routed(request)))
-        await self._note_cost(response.model, response.usage, response.provider_data)
+        accumulator = _RESULTS.StreamAccumulator(request)
+        async with contextlib.aclosing(
+            achecked_stream(self._ask(request, stream=False), provider=self._route.provider)
+        ) as events:
+            async for event in events:
+                accumulator.push(event)
+        response: Response = accumulator.response()
         return response
 
     async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
         """Ask once and yield the answer in pieces. Closing the generator closes the connection."""
-        sent: Any = self._router.stream(self._routed(request))  # a generator
-        outside = _Outside()
-        async with contextlib.aclosing(sent) as events:
-            parts = _Parts()
+        async with contextlib.aclosing(self._ask(request, stream=True)) as events:
+            async for event in events:
+                yield event
+
+    async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[Any, None]:
+        """Send a request, and read its answer as events, whether it was asked for in pieces or not."""
+        if self._closed:  # a closed router would silently open a new pool
+            raise EngineClosed
+        outside, model = _Outside(), ""
+        async with contextlib.aclosing(self._exchange(request, stream=stream)) as events:
             while (event := await outside.run(_next(events))) is not None:
-                if event.type == "end":
-                    await self._note_cost(None, event.usage, event.provider_data)
-                yield parts.numbered(event) if self._route.provider in _GEMINI and event.type == "delta" else event
+                if event.type == "start":
+                    model = event.model or ""
+                elif event.type == "end":
+                    await self._note_cost(model or None, event.usage, event.provider_data)
+                yield event
+
+    async def _exchange(self, request: Request, *, stream: bool) -> AsyncGenerator[Any, None]:
+        service: Any = self._router.lm(self._wire_model)
+        inner = service._inner
+        open_to_amends(inner)
+        request, kept = marked(replace(request, model=self._route.model), self._origin)
+        with amending(lambda payload: fitted(put_back(payload, kept))):
+            sent, adaptations = await service._build(inner._build, request, stream=stream, policy="silent")
+        reader = _reader_of(inner)(self._origin, inner._error_detail)
+        try:
+            async with service.transport.stream(sent) as answer:
+                if answer.status >= _CLIENT_ERROR:
+                    body = _as_openai_has_it((await answer.read()).decode("utf-8", "replace"))
+                    error = inner.normalize_error(answer.status, body)
+                    _BASE._attach_error_metadata(error, answer.headers)
+                    raise error
+                events: Any = read_answer(answer, reader, longest=_LONGEST_BODY)
+                if _BASE._client_side_stop(adaptations):
+                    events = _RESULTS.atruncate_stream_at_stop(events, request.config.stop)
+                async with contextlib.aclosing(events):
+                    async for event in events:
+                        yield _BASE._stream_error_metadata(event, answer.headers)
+        except _TRANSPORTS.TransportError as failure:
+            raise _unreachable(failure, sent.url) from failure
 
     async def embed(self, texts: Sequence[str]) -> Any:
         """Ask once for the vectors of texts, and return the service's JSON, whatever it is; None if it sent none.
@@ -375,19 +453,6 @@ class HttpEngine:
         except (LM15Error, ValueError):
             return False
         return True
-
-    def _routed(self, request: Request) -> Request:
-        if self._closed:  # a closed router would silently open a new pool
-            raise EngineClosed
-        if self._route.provider not in REASONING_REQUIRED_BACK:
-            request = replace(request, messages=tuple(map(_spoken, request.messages)))
-        return replace(request, model=self._wire_model)
-
-
-def _spoken(message: Message) -> Message:
-    """Remove reasoning that the service did not sign, because lm15 would send it back as the model's text."""
-    parts = tuple(part for part in message.parts if not isinstance(part, ThinkingPart) or part.continuation)
-    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
 
 class AsyncOnly:

@@ -1,0 +1,787 @@
+"""Reads what model services answer. Each of their protocols has one reader, for streamed and whole answers alike.
+
+A reader gets the JSON of each event as the service sent it and gives lm15's events. lm15 has readers of its own, two
+for each protocol; they miss what many services send, such as calls without an index, text at the beginning of a block
+and tokens that are reported elsewhere. A reader also keeps the model's message as it came, since services want it back
+unchanged beside the results of its calls, with parts that only they can read (H3).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final, Literal
+
+from dspy import lm15
+from dspy.lm15 import (
+    ContinuationDelta,
+    ErrorDetail,
+    StreamDeltaEvent,
+    StreamEndEvent,
+    StreamErrorEvent,
+    StreamStartEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+
+from ..calling import MAX_CHARACTERS, MAX_SECTIONS, Unreadable, read_arguments
+from .classification import AnswerTooLong, Declined, Malformed, NoAnswer
+
+KEPT: Final = "worldagent"
+"""The owner of the state of a message that holds it as it came."""
+
+_Finish = Literal["stop", "length", "tool_call", "content_filter", "error"]
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of an answer, as far as it has come.
+
+    Attributes:
+        part: Its number among the parts of the answer.
+        id: Its id.
+        name: The name of its tool.
+        arguments: Its arguments as a text.
+        shown: Whether they are passed on as they come, which begins with the brace of an object.
+        kept: Its other fields.
+    """
+
+    part: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    shown: bool = False
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its arguments are complete, so that more would begin another call."""
+        try:
+            return isinstance(json.loads(self.arguments), dict)
+        except ValueError:
+            return False
+
+
+Failure = Callable[[str, str], ErrorDetail]
+
+
+class Reader:
+    """Reads one answer. Call `event` for each event, or once for a whole answer, and then `end`.
+
+    Args:
+        origin: The model and its address, to which the message can go back.
+        failure: Gives lm15's error for the code and the text of one that the service reports.
+
+    Attributes:
+        ended: Whether the service has said that its answer is complete.
+    """
+
+    def __init__(self, origin: str, failure: Failure) -> None:
+        self.ended = False
+        self._origin, self._failure = origin, failure
+        self._started = self._declined = self._said = False
+        self._finish: _Finish | None = None
+        self._tokens: dict[str, Any] = {}
+        self._report: dict[str, Any] = {}
+        self._part, self._kind = -1, ""
+        self._calls: list[_Call] = []
+
+    def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
+        """Read an event or a whole answer, and yield lm15's events."""
+        raise NotImplementedError
+
+    def message(self) -> dict[str, Any]:
+        """The model's message as it came, in the form in which the service takes it back."""
+        raise NotImplementedError
+
+    def usage(self, given: Mapping[str, Any]) -> Usage:
+        """The tokens of all reports of the answer together."""
+        raise NotImplementedError
+
+    def end(self) -> Iterator[Any]:
+        """Yield the last events.
+
+        Raises:
+            Declined: There is nothing to show, because the model or a filter declined.
+            StreamAssemblyError: The answer ended before it was complete.
+        """
+        yield from self._start(None, None)
+        if self._declined:
+            raise Declined
+        if not self.ended and self._finish is None:
+            raise lm15.StreamAssemblyError("the answer ended before it was complete")
+        for call in self._calls:
+            yield from self._last_of(call)
+        if self._calls:
+            # As one text, which lm15 need not walk through.
+            data: dict[str, Any] = {"origin": self._origin, "message": json.dumps(self.message())}
+            yield StreamDeltaEvent(delta=ContinuationDelta(provider=KEPT, kind="message", data=data))
+        yield StreamEndEvent(
+            finish_reason=self._finish or "stop",
+            usage=self.usage(self._tokens) if self._tokens else None,
+            provider_data={**self._report, "usage": self._tokens},
+        )
+
+    def _failed(self, error: object, *codes: str) -> StreamErrorEvent:
+        """The event of an error that the service reports, with its code under the first of these names."""
+        given = _dict(error)
+        code = next((_text(given[name]) for name in codes if given.get(name)), "provider")
+        return StreamErrorEvent(error=self._failure(code, _text(given.get("message") or error)))
+
+    def _start(self, answer_id: object, model: object) -> Iterator[Any]:
+        if not self._started:
+            self._started = True
+            yield StreamStartEvent(id=_text(answer_id) or None, model=_text(model) or None)
+
+    def _place(self, kind: str) -> int:
+        """The number of the part that text of this kind continues, or begins."""
+        if kind != self._kind:
+            self._part, self._kind = self._part + 1, kind
+        return self._part
+
+    def _say(self, text: str) -> Iterator[Any]:
+        if text:
+            self._said = True
+            yield StreamDeltaEvent(delta=TextDelta(text=text, part_index=self._place("text")))
+
+    def _think(self, text: str) -> Iterator[Any]:
+        if text:
+            yield StreamDeltaEvent(delta=ThinkingDelta(text=text, part_index=self._place("thinking")))
+
+    def _new_call(self) -> _Call:
+        self._part, self._kind = self._part + 1, ""  # text after it is a part of its own
+        call = _Call(self._part)
+        self._calls.append(call)
+        return call
+
+    def _call(self, call: _Call, *, call_id: str = "", name: str = "", arguments: str = "") -> Iterator[Any]:
+        """Add a piece of a call. Arguments that do not begin as an object wait until they can be read."""
+        known = (call.id, call.name)
+        call.id, call.name, call.arguments = call.id or call_id, call.name or name, call.arguments + arguments
+        if len(call.arguments) > MAX_CHARACTERS or len(self._calls) > MAX_SECTIONS:
+            raise AnswerTooLong
+        if not call.shown and call.arguments.lstrip().startswith("{"):
+            call.shown, arguments = True, call.arguments
+        shown = arguments if call.shown else ""
+        if shown or known != (call.id, call.name):
+            yield _call_delta(call, shown)
+
+    def _last_of(self, call: _Call) -> Iterator[Any]:
+        if not call.shown and call.arguments:
+            with suppress(Unreadable):
+                call.arguments = json.dumps(read_arguments(call.arguments))
+            yield _call_delta(call, call.arguments)
+
+    def _count(self, usage: object) -> None:
+        """Add a report of tokens. A later one can have some of them only."""
+        if isinstance(usage, Mapping):
+            self._tokens.update({name: value for name, value in usage.items() if value is not None})
+
+
+def _call_delta(call: _Call, arguments: str) -> StreamDeltaEvent:
+    delta = ToolCallDelta(input=arguments, part_index=call.part, id=call.id or None, name=call.name or None)
+    return StreamDeltaEvent(delta=delta)
+
+
+def _text(value: object) -> str:
+    """A value as a text; a missing one is empty."""
+    return "" if value is None else value if isinstance(value, str) else str(value)
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _dicts(value: object) -> Sequence[Mapping[str, Any]]:
+    """The objects of a list, or one that stands alone."""
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Mapping)]
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _first(given: Mapping[str, Any], *paths: str) -> int | None:
+    """The first number under one of some paths with dots."""
+    for path in paths:
+        found: Any = given
+        for name in path.split("."):
+            found = _dict(found).get(name)
+        if _number(found) is not None:
+            return _number(found)
+    return None
+
+
+# --- OpenAI's chat protocol -------------------------------------------------------------------------------------------
+
+_OUTPUT_ONLY: Final = frozenset(
+    {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio", "parsed"}
+)
+"""Fields of a message that are read here, or that services give and do not take."""
+
+_READ: Final = frozenset({"index", "id", "function", "name", "arguments"})
+"""Fields of a call that are read here."""
+
+_CHAT_FINISH: Final[Mapping[str, _Finish]] = {
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
+    **dict.fromkeys(("tool_calls", "function_call"), "tool_call"),
+    **dict.fromkeys(("error", "insufficient_system_resource"), "error"),
+}
+_TWICE: Final = re.compile(r"\}\s*\{")
+_REASONING: Final = ("reasoning_content", "reasoning")
+
+
+class ChatReader(Reader):
+    """OpenAI's chat protocol, as its many servers speak it."""
+
+    def __init__(self, origin: str, failure: Failure) -> None:
+        super().__init__(origin, failure)
+        self._places: dict[int, _Call] = {}
+        self._content: list[Any] = []
+        self._further: dict[str, Any] = {}
+
+    def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
+        """Read a chunk, or a whole answer: its message is read as a chunk with everything."""
+        choice = next(iter(_dicts(data.get("choices") or [])), {})
+        error = data.get("error") or choice.get("error")
+        if error:
+            yield self._failed(
+                _dict(error).get("code") or _dict(error).get("type"), _dict(error).get("message") or error
+            )
+            return
+        yield from self._start(data.get("id"), data.get("model"))
+        for report in (data.get("usage"), choice.get("usage"), _dict(data.get("x_groq")).get("usage")):
+            self._count(report)
+        if data.get("service_tier") is not None:
+            self._report["service_tier"] = data["service_tier"]
+        for delta in _dicts(choice.get("delta") or choice.get("message") or []):
+            yield from self._read(delta)
+        finish = choice.get("finish_reason")
+        if finish:
+            self._finish = _CHAT_FINISH.get(_text(finish).lower(), "stop")
+            self._declined = finish == "content_filter"
+
+    def _read(self, delta: Mapping[str, Any]) -> Iterator[Any]:
+        for name, value in delta.items():
+            if name not in _OUTPUT_ONLY:
+                self._further[name] = _joined(self._further.get(name), value)
+        yield from self._think(_reasoning(delta))
+        content = delta.get("content")
+        for part in content if isinstance(content, list) else [content]:
+            yield from self._read_content(part)
+        yield from self._say(_text(delta.get("refusal")))
+        calls = _dicts(delta.get("tool_calls") or [])
+        if not calls and isinstance(delta.get("function_call"), Mapping):
+            calls = [{"function": delta["function_call"]}]
+        for call in calls:
+            yield from self._read_call(call)
+
+    def _read_content(self, part: object) -> Iterator[Any]:
+        if not isinstance(part, Mapping):
+            text = _text(part)
+            self._content = _extended(self._content, {"type": "text", "text": text} if text else None)
+            yield from self._say(text)
+            return
+        self._content = _extended(self._content, part)
+        kind = part.get("type")
+        if kind in ("thinking", "reasoning"):
+            inner = part.get("thinking") or part.get("text") or []
+            texts = [inner] if isinstance(inner, str) else [_text(each.get("text")) for each in _dicts(inner)]
+            yield from self._think("".join(texts))
+        elif "text" in part:
+            yield from self._say(_text(part["text"]))
+
+    def _read_call(self, given: Mapping[str, Any]) -> Iterator[Any]:
+        """Read a piece of a call. Servers omit the index, or give all calls the same one, or repeat names and ids."""
+        function = _dict(given.get("function")) or given
+        call_id, name, said = _text(given.get("id")), _text(function.get("name")), function.get("arguments")
+        arguments = said if isinstance(said, str) else "" if said is None else json.dumps(said)
+        place = _number(given.get("index"))
+        call = self._places.get(place) if place is not None else next(reversed(self._calls), None)
+        if call is None or (name and self._begins(call, call_id, name)):
+            call = self._new_call()
+            if place is not None:
+                self._places[place] = call
+        call.kept.update({key: value for key, value in given.items() if key not in _READ})
+        yield from self._call(call, call_id=call_id, name=name, arguments=arguments)
+
+    @staticmethod
+    def _begins(call: _Call, call_id: str, name: str) -> bool:
+        """Whether a piece with a name begins another call than the one at its place."""
+        if call_id and call.id:
+            return call_id != call.id
+        return bool(call.name) and (name != call.name or call.is_complete)
+
+    def message(self) -> dict[str, Any]:
+        """The message with all its fields. Missing ids have lm15's numbers, and arguments are JSON."""
+        texts = all(part.get("type") == "text" for part in self._content)
+        content: Any = "".join(_text(part.get("text")) for part in self._content) if texts else self._content
+        calls = [
+            {
+                "type": "function",
+                **call.kept,
+                "id": call.id or f"tool_call_{call.part}",
+                "function": {"name": call.name, "arguments": _arguments_text(call)},
+            }
+            for call in self._calls
+        ]
+        further = {name: value for name, value in self._further.items() if value not in (None, [], {})}
+        return {"role": "assistant", "content": content or None, **further, "tool_calls": calls}
+
+    def usage(self, given: Mapping[str, Any]) -> Usage:
+        """The tokens, by the names of any vendor."""
+        return Usage(
+            input_tokens=_first(given, "prompt_tokens", "input_tokens"),
+            output_tokens=_first(given, "completion_tokens", "output_tokens"),
+            total_tokens=_first(given, "total_tokens"),
+            reasoning_tokens=_first(given, "completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+            cache_read_tokens=_first(
+                given,
+                "prompt_tokens_details.cached_tokens",
+                "prompt_cache_hit_tokens",
+                "cached_tokens",
+                "input_tokens_details.cached_tokens",
+                "cache_read_input_tokens",
+            ),
+            cache_write_tokens=_first(given, "prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"),
+            input_audio_tokens=_first(given, "prompt_tokens_details.audio_tokens"),
+            output_audio_tokens=_first(given, "completion_tokens_details.audio_tokens"),
+        )
+
+
+def _reasoning(delta: Mapping[str, Any]) -> str:
+    """The reasoning in a piece of a message. Some services say it twice, under two names."""
+    for name in _REASONING:
+        if isinstance(delta.get(name), str) and delta[name]:
+            return str(delta[name])
+    details = _dicts(delta.get("reasoning_details") or [])
+    return "".join(_text(each.get("text") or each.get("summary")) for each in details)
+
+
+def _joined(before: Any, piece: Any) -> Any:
+    """A field with its next piece: texts continue, lists grow, and anything else is replaced."""
+    if isinstance(before, str) and isinstance(piece, str):
+        return before + piece
+    if isinstance(before, list) and isinstance(piece, list):
+        for each in piece:
+            before = _extended(before, each)
+        return before
+    if isinstance(piece, list):
+        return _joined([], piece)
+    return before if piece is None else piece
+
+
+_IDENTITY: Final = frozenset({"type", "index", "id", "format"})
+"""Fields that name a part of a list, and so do not continue in its next piece."""
+
+
+def _extended(parts: list[Any], piece: Any) -> list[Any]:
+    """A list with one more piece, which continues the last part if it has the same type and place."""
+    if piece is None:
+        return parts
+    last = parts[-1] if parts else None
+    if not isinstance(piece, Mapping) or not isinstance(last, Mapping):
+        return [*parts, piece]
+    another = any(last.get(name) != piece.get(name) for name in ("type", "index"))
+    named = last.get("id") and piece.get("id") and last["id"] != piece["id"]
+    if another or named or ("index" not in piece and "signature" in last):
+        return [*parts, piece]
+    joined = dict(last)
+    for name, value in piece.items():
+        if value is not None:
+            joined[name] = value if name in _IDENTITY else _joined(last.get(name), value)
+    return [*parts[:-1], joined]
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """The arguments of a call. None can be read from text that is not JSON; such a call is refused elsewhere."""
+    try:
+        return read_arguments(text)
+    except Unreadable:
+        return {}
+
+
+def _arguments_text(call: _Call) -> str:
+    twice = _TWICE.search(call.arguments)  # one object after another
+    return call.arguments if call.shown and not twice else json.dumps(_arguments(call.arguments))
+
+
+# --- OpenAI's Responses -----------------------------------------------------------------------------------------------
+
+
+class ResponsesReader(Reader):
+    """OpenAI's Responses: output items with numbers."""
+
+    def __init__(self, origin: str, failure: Failure) -> None:
+        super().__init__(origin, failure)
+        self._items: dict[int, Mapping[str, Any]] = {}
+        self._places: dict[int, _Call] = {}
+        self._seen: set[int] = set()  # the items whose text came in pieces
+
+    def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
+        """Read an event, or a whole response: its items are read as events that have all of an item."""
+        kind, place = _text(data.get("type")), _number(data.get("output_index")) or 0
+        match kind:
+            case "response.created" | "response.in_progress":
+                response = _dict(data.get("response"))
+                yield from self._start(response.get("id"), response.get("model"))
+            case "response.output_item.added" | "response.output_item.done":
+                yield from self._item(place, _dict(data.get("item")), done=kind.endswith("done"))
+            case "response.completed" | "response.incomplete" | "response.failed":
+                yield from self._whole(_dict(data.get("response")))
+            case "response.error" | "error":
+                yield self._failed(data.get("error") or data, "code", "type")
+            case _ if kind.endswith(".delta"):
+                yield from self._piece(kind, place, _text(data.get("delta")))
+            case _ if not kind and ("output" in data or "error" in data):
+                yield from self._whole(data)
+            case _:
+                pass
+
+    def _whole(self, response: Mapping[str, Any]) -> Iterator[Any]:
+        yield from self._start(response.get("id"), response.get("model"))
+        self._count(response.get("usage"))
+        self._report = {name: response[name] for name in ("service_tier",) if response.get(name) is not None}
+        if error := response.get("error"):
+            yield self._failed(error, "code", "type")
+            return
+        for place, item in enumerate(_dicts(response.get("output") or [])):
+            yield from self._item(place, item, done=True)
+        reason = _text(_dict(response.get("incomplete_details")).get("reason"))
+        self._declined = reason == "content_filter"
+        self._finish = "length" if response.get("status") == "incomplete" else "tool_call" if self._calls else "stop"
+
+    def _item(self, place: int, item: Mapping[str, Any], *, done: bool) -> Iterator[Any]:
+        yield from self._start(None, None)
+        self._items[place] = item
+        if item.get("type") == "function_call":
+            call = self._places.get(place) or self._places.setdefault(place, self._new_call())
+            arguments = "" if call.arguments else _text(item.get("arguments"))
+            named = {"call_id": _text(item.get("call_id") or item.get("id")), "name": _text(item.get("name"))}
+            yield from self._call(call, **named, arguments=arguments)
+        elif done and place not in self._seen:
+            self._seen.add(place)
+            for part in _dicts(item.get("summary") or []):
+                yield from self._think(_text(part.get("text")))
+            for part in _dicts(item.get("content") or []):
+                text = _text(part.get("text") or part.get("refusal"))
+                yield from (self._think(text) if item.get("type") == "reasoning" else self._say(text))
+
+    def _piece(self, kind: str, place: int, text: str) -> Iterator[Any]:
+        yield from self._start(None, None)
+        if kind == "response.function_call_arguments.delta":
+            if call := self._places.get(place):
+                yield from self._call(call, arguments=text)
+            return
+        self._seen.add(place)
+        if "reasoning" in kind:
+            yield from self._think(text)
+        elif kind in ("response.output_text.delta", "response.refusal.delta"):
+            yield from self._say(text)
+
+    def message(self) -> dict[str, Any]:
+        """The items as they came."""
+        return {"items": [dict(self._items[place]) for place in sorted(self._items)]}
+
+    def usage(self, given: Mapping[str, Any]) -> Usage:
+        """The tokens."""
+        return Usage(
+            input_tokens=_first(given, "input_tokens"),
+            output_tokens=_first(given, "output_tokens"),
+            total_tokens=_first(given, "total_tokens"),
+            reasoning_tokens=_first(given, "output_tokens_details.reasoning_tokens"),
+            cache_read_tokens=_first(given, "input_tokens_details.cached_tokens"),
+            cache_write_tokens=_first(given, "input_tokens_details.cache_write_tokens"),
+            input_audio_tokens=_first(given, "input_tokens_details.audio_tokens"),
+            output_audio_tokens=_first(given, "output_tokens_details.audio_tokens"),
+        )
+
+
+# --- Anthropic --------------------------------------------------------------------------------------------------------
+
+_MESSAGES_FINISH: Final[Mapping[str, _Finish]] = {
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "length"),
+    "tool_use": "tool_call",
+}
+
+
+class MessagesReader(Reader):
+    """Anthropic's messages."""
+
+    def __init__(self, origin: str, failure: Failure) -> None:
+        super().__init__(origin, failure)
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._places: dict[int, _Call] = {}
+
+    def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
+        """Read an event, or a whole message: its blocks are read as events that have all of a block."""
+        place = _number(data.get("index"))
+        if place is None:
+            place = max(self._blocks, default=0)
+        match data.get("type"):
+            case "message_start":
+                yield from self._begin(_dict(data.get("message")))
+            case "message":
+                yield from self._begin(data)
+                for at, block in enumerate(_dicts(data.get("content") or [])):
+                    yield from self._open(at, block)
+                self._close(data)
+            case "content_block_start":
+                yield from self._open(place, _dict(data.get("content_block")))
+            case "content_block_delta":
+                yield from self._continue(place, _dict(data.get("delta")))
+            case "message_delta":
+                self._close({**_dict(data.get("delta")), "usage": data.get("usage")})
+            case "message_stop":
+                self.ended = True
+            case "error":
+                yield self._failed(data.get("error") or data, "type", "code")
+            case _:
+                pass
+
+    def _begin(self, message: Mapping[str, Any]) -> Iterator[Any]:
+        self._count(message.get("usage"))
+        yield from self._start(message.get("id"), message.get("model"))
+
+    def _close(self, data: Mapping[str, Any]) -> None:
+        self._count(data.get("usage"))
+        reason = data.get("stop_reason")
+        if reason:
+            self._finish = _MESSAGES_FINISH.get(_text(reason), "stop")
+            self._declined = reason == "refusal"
+
+    def _open(self, place: int, block: Mapping[str, Any]) -> Iterator[Any]:
+        yield from self._start(None, None)
+        kept = self._blocks[place] = dict(block)
+        match block.get("type"):
+            case "text":
+                yield from self._say(_text(block.get("text")))
+            case "thinking":
+                yield from self._think(_text(block.get("thinking")))
+            case "tool_use":
+                call = self._places[place] = self._new_call()
+                given = block.get("input")
+                arguments = "" if not given else given if isinstance(given, str) else json.dumps(given)
+                named = {"call_id": _text(block.get("id")), "name": _text(block.get("name"))}
+                yield from self._call(call, **named, arguments=arguments)
+            case _:
+                kept.setdefault("type", "text")
+
+    def _continue(self, place: int, delta: Mapping[str, Any]) -> Iterator[Any]:
+        yield from self._start(None, None)
+        block = self._blocks.setdefault(place, {"type": "text", "text": ""})
+        for name in ("text", "thinking", "signature"):
+            if isinstance(delta.get(name), str):
+                block[name] = _text(block.get(name)) + delta[name]
+        if "citation" in delta:
+            block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+        match delta.get("type"):
+            case "text_delta":
+                yield from self._say(_text(delta.get("text")))
+            case "thinking_delta":
+                yield from self._think(_text(delta.get("thinking")))
+            case "input_json_delta":
+                piece = _text(delta.get("partial_json"))
+                if call := self._places.get(place):
+                    yield from self._call(call, arguments=piece)
+                else:  # a tool of the service itself
+                    block["input_text"] = _text(block.get("input_text")) + piece
+            case _:
+                pass
+
+    def message(self) -> dict[str, Any]:
+        """The blocks as they came, without empty texts, which the service refuses."""
+        content = []
+        for place, block in sorted(self._blocks.items()):
+            kept = {name: value for name, value in block.items() if name != "input_text"}
+            if place in self._places:
+                kept["input"] = _arguments(self._places[place].arguments)
+            elif "input_text" in block:
+                kept["input"] = _arguments(block["input_text"])
+            if kept.get("type") != "text" or kept.get("text"):
+                content.append(kept)
+        return {"role": "assistant", "content": content}
+
+    def usage(self, given: Mapping[str, Any]) -> Usage:
+        """The tokens. Those of the beginning count where the end does not say them again."""
+        return Usage(
+            input_tokens=_first(given, "input_tokens"),
+            output_tokens=_first(given, "output_tokens"),
+            cache_read_tokens=_first(given, "cache_read_input_tokens"),
+            cache_write_tokens=_first(given, "cache_creation_input_tokens"),
+            reasoning_tokens=_first(given, "output_tokens_details.thinking_tokens"),
+        )
+
+
+# --- Gemini -----------------------------------------------------------------------------------------------------------
+
+_DECLINED: Final = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "LANGUAGE",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+    }
+)
+_MALFORMED: Final = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
+
+
+class GeminiReader(Reader):
+    """Gemini's content parts. Each event is like a whole answer with some of the parts."""
+
+    def __init__(self, origin: str, failure: Failure) -> None:
+        super().__init__(origin, failure)
+        self._parts: list[dict[str, Any]] = []
+
+    def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
+        """Read an event or a whole answer."""
+        error = data.get("error")
+        if error:
+            yield self._failed(
+                _dict(error).get("status") or _dict(error).get("code"), _dict(error).get("message") or error
+            )
+            return
+        yield from self._start(data.get("responseId"), data.get("modelVersion"))
+        self._count(data.get("usageMetadata"))
+        if _dict(data.get("promptFeedback")).get("blockReason"):
+            self._declined = True
+        for candidate in _dicts(data.get("candidates") or [])[:1]:
+            for part in _dicts(_dict(candidate.get("content")).get("parts") or []):
+                yield from self._read(part)
+            reason = _text(candidate.get("finishReason"))
+            if reason in _MALFORMED:
+                raise Malformed
+            if reason and reason != "FINISH_REASON_UNSPECIFIED":
+                self._declined = reason in _DECLINED
+                self._finish = "length" if reason == "MAX_TOKENS" else "stop"
+
+    def _read(self, part: Mapping[str, Any]) -> Iterator[Any]:
+        last = self._parts[-1] if self._parts else {}
+        plain = {"text", "thought"}
+        if part.keys() <= plain and last.keys() <= plain and last and part.get("thought") == last.get("thought"):
+            last["text"] = _text(last.get("text")) + _text(part.get("text"))
+        else:
+            self._parts.append(dict(part))
+        called = part.get("functionCall")
+        if isinstance(called, Mapping):
+            given = called.get("args")
+            arguments = given if isinstance(given, str) else json.dumps(given or {})
+            named = {"call_id": _text(called.get("id")), "name": _text(called.get("name"))}
+            yield from self._call(self._new_call(), **named, arguments=arguments)
+        elif part.get("thought"):
+            yield from self._think(_text(part.get("text")))
+        else:
+            yield from self._say(_text(part.get("text")))
+
+    def message(self) -> dict[str, Any]:
+        """The parts as they came."""
+        return {"role": "model", "parts": self._parts}
+
+    def usage(self, given: Mapping[str, Any]) -> Usage:
+        """The tokens. Those of thoughts are not among those of candidates."""
+        return Usage(
+            input_tokens=_first(given, "promptTokenCount"),
+            output_tokens=_first(given, "candidatesTokenCount", "responseTokenCount"),
+            total_tokens=_first(given, "totalTokenCount"),
+            reasoning_tokens=_first(given, "thoughtsTokenCount"),
+            cache_read_tokens=_first(given, "cachedContentTokenCount"),
+        )
+
+
+# --- from bytes to events ---------------------------------------------------------------------------------------------
+
+
+_FIELD_NAMES: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
+_BOM: Final = b"\xef\xbb\xbf"
+_DONE: Final = "[DONE]"
+
+
+async def read_answer(answer: AsyncIterator[bytes], reader: Reader, *, longest: int) -> AsyncGenerator[Any]:
+    """Read an answer as server-sent events, or as JSON if it has none, whatever was asked for.
+
+    Args:
+        answer: Its bytes, in pieces.
+        reader: The reader of the service's protocol.
+        longest: The most bytes of one event, or of an answer that is one JSON.
+
+    Raises:
+        NoAnswer: It is neither.
+        AnswerTooLong: It exceeds the limit.
+    """
+    lines = _lines_of(answer, longest)
+    begin = b""
+    async for line in lines:
+        begin = line.removeprefix(_BOM)
+        if begin.strip():
+            break
+    texts = _events_of if begin.lstrip().startswith(_FIELD_NAMES) else _all_of
+    async for text in texts(begin, lines, longest):
+        if text.strip() == _DONE:
+            reader.ended = True
+            break
+        found = _objects(text)
+        if texts is _all_of and not found:
+            raise NoAnswer
+        for data in found:
+            for event in reader.event(data):
+                yield event
+    for event in reader.end():
+        yield event
+
+
+async def _lines_of(answer: AsyncIterator[bytes], longest: int) -> AsyncIterator[bytes]:
+    rest = bytearray()
+    async for chunk in answer:
+        place = len(rest)
+        rest += chunk
+        while (end := rest.find(b"\n", place)) >= 0:
+            yield bytes(rest[: end + 1])
+            del rest[: end + 1]
+            place = 0
+        if len(rest) > longest:
+            raise AnswerTooLong
+    if rest:
+        yield bytes(rest)
+
+
+async def _events_of(begin: bytes, lines: AsyncIterator[bytes], longest: int) -> AsyncIterator[str]:
+    """The texts of events."""
+    sse: Any = import_module("dspy._vendor.lm15.sse")
+
+    async def all_lines() -> AsyncIterator[bytes]:
+        yield begin
+        async for line in lines:
+            yield line
+
+    async for event in sse.aparse_sse(all_lines(), max_line_bytes=longest, max_event_bytes=longest):
+        yield event.data
+
+
+async def _all_of(begin: bytes, lines: AsyncIterator[bytes], longest: int) -> AsyncIterator[str]:
+    """The text of an answer that is one JSON, and then the mark that ends a stream."""
+    pieces, length = [begin], len(begin)
+    async for line in lines:
+        pieces.append(line)
+        length += len(line)
+        if length > longest:
+            raise AnswerTooLong
+    yield b"".join(pieces).decode("utf-8", "replace")
+    yield _DONE
+
+
+def _objects(text: str) -> Sequence[Mapping[str, Any]]:
+    """The object in a text of JSON, or the objects of a list; numbers that JSON lacks are null."""
+    try:
+        return _dicts(json.loads(text, parse_constant=lambda _: None))
+    except (ValueError, RecursionError):
+        return ()

@@ -1,0 +1,80 @@
+"""Reasoning that a model writes into its text, in tags such as `<think>`.
+
+Servers that do not separate it leave it at the beginning of the text. Some leave only its closing tag there, since the
+prompt has opened it. It is reasoning like that which services give separately: it is no answer and stays out of the
+history (H3).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_NAMES: Final = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think")
+_TAGS: Final = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[THINK]": "[/THINK]", "◁think▷": "◁/think▷"}
+# A closing tag that has a line to itself, or ends one.
+_CLOSING: Final = re.compile("(?:" + "|".join(map(re.escape, _TAGS.values())) + r")[ \t]*(?:\r?\n|\Z)")
+_FENCE: Final = "```"
+
+
+def answer_in(text: str) -> str:
+    """The text of an answer without the reasoning at its beginning."""
+    split = Thoughts()
+    answer = split.feed(text)[0] + split.close()[0]
+    if split.opened:
+        return answer
+    closing = _CLOSING.search(answer)
+    if closing is None or answer.count(_FENCE, 0, closing.start()) % 2:
+        return answer
+    return answer[closing.end() :].lstrip()
+
+
+class Thoughts:
+    """Divides a text that comes in pieces into answer and reasoning. It delays no more than could become a tag.
+
+    A text with only a closing tag is an answer here: when that tag comes, the answer before it has been passed on. The
+    complete text is read by `answer_in`.
+
+    Attributes:
+        opened: Whether the text began with an opening tag.
+    """
+
+    def __init__(self) -> None:
+        self.opened = False
+        self._closing = ""  # the tag that ends the reasoning
+        self._rest: str | None = ""  # what could become a tag; None when the answer has begun
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """Take the next piece, and return the next pieces of the answer and the reasoning."""
+        if self._rest is None:
+            return text, ""
+        self._rest += text
+        if not self.opened:
+            begin = self._rest.lstrip()
+            tag = next((tag for tag in _TAGS if begin.startswith(tag)), None)
+            if tag is None:
+                if not begin:
+                    blank, self._rest = self._rest, ""
+                    return blank, ""
+                if any(each.startswith(begin) for each in _TAGS):
+                    return "", ""
+                return self._answer(self._rest), ""
+            self.opened, self._closing, self._rest = True, _TAGS[tag], begin[len(tag) :].lstrip()
+        thought, tag, answer = self._rest.partition(self._closing)
+        if tag:
+            return self._answer(answer), thought
+        held = next(
+            (size for size in range(len(self._closing) - 1, 0, -1) if thought.endswith(self._closing[:size])), 0
+        )
+        self._rest = thought[len(thought) - held :]
+        return "", thought[: len(thought) - held]
+
+    def close(self) -> tuple[str, str]:
+        """The text has ended: return what was delayed."""
+        rest, self._rest = self._rest or "", None
+        return ("", rest) if self._closing and rest else (rest, "")
+
+    def _answer(self, text: str) -> str:
+        """The beginning of the answer; blanks between it and the reasoning belong to neither."""
+        self._rest, self._closing = None, ""
+        return text.lstrip() if self.opened else text
