@@ -1,6 +1,6 @@
 """What an answer may say of a role, because the role asks for it or quotes it (R16).
 
-These are quotations, code, tables, short template lines, addresses, and what comes after words such as "end with:".
+These are quotations, code, tables, short template lines, addresses, and what comes after a command such as "end with:".
 `disclosure` counts only the other words.
 """
 
@@ -9,24 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_EN: Final = (
-    r"says?|write|reply|answer|respond|end|close|finish|conclude|begin|start|open|greet|sign(?:\s+off)?|add|append|state"
-    r"|include|print|quote|template|format|footer|disclaimer|closing|greeting|signature|heading|header|headline"
-)
-_DE: Final = (
-    r"sage|schreib\w*|antwort\w*|end\w*|schlie(?:ß|ss)\w*|beend\w*|beginn\w*|start\w*|begrü(?:ß|ss)\w*|füg\w*|ergänz\w*"
-    r"|vorlage|format|hinweis\w*|schluss\w*|gruß\w*|abschluss\w*|überschrift|kopfzeile"
-    r"|zitier\w*"
-)
-_FR_ES: Final = (  # whole forms, because "Termin" and "Firma" are German
-    r"termin(?:e|ez|er|a|ar)|finis(?:sez)?|conclu(?:s|re|ez|ye)|écri(?:s|vez)|répond(?:s|ez|re)|commence[rz]?|ajoute[rz]?"
-    r"|acaba|escribe|responde|empieza|comienza|añade|plantilla|despídete|saluda"
-)
-_ZH: Final = "说|回答|回复|结尾|结束|开头|加上|附上|写上|注明|格式|模板|声明|输出"
-_ASKED: Final = re.compile(
-    rf"(?i)(?:\b(?:{_EN}|{_DE}|{_FR_ES})\b[^:：\n.!?]{{0,70}}[:：]|(?:{_ZH})[^:：\n。！？]{{0,30}}[:：])(?:\*\*)?[ \t]*"
-    r"(?:\n(?![-*•\d\s]))?(?P<said>[^\n]+)"  # on the same line or the next one, but no list
-)
+from .asked import asked
+
 _LONG_LINE: Final = 160  # of a longer line that is asked for, only the first sentence is quotable, and only so much
 _END: Final = re.compile(r"[.!?](?=\s)|[。！？]")
 _QUOTED: Final = re.compile(
@@ -53,8 +37,7 @@ def quotable(role: str, *, blocks: bool = True) -> list[tuple[int, int]]:
     """
     patterns = (_QUOTED, _ADDRESS, *((_FENCED, _TABLE, _TEMPLATE) if blocks else ()))
     spans = [found.span() for pattern in patterns for found in pattern.finditer(role)]
-    for found in _ASKED.finditer(role):
-        begin, end = found.span("said")
+    for begin, end in asked(role):
         stop = _END.search(role, begin, end) if end - begin > _LONG_LINE else None
         spans.append((begin, min(end, begin + _LONG_LINE) if stop is None else min(stop.end(), begin + 2 * _LONG_LINE)))
     return spans
