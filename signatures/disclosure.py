@@ -72,13 +72,21 @@ _BOUND_AFTER: Final = re.compile("[^\\s\\w,，、'’/&+=:：-]|\n")
 _NOT_ACROSS: Final = re.compile(r'\\*["{}\[\]]')  # so that JSON stays JSON
 _LITERALS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})  # of JSON
 
-_INTRODUCTION: Final = re.compile(
+_INTRODUCTION: Final = re.compile(  # in each language: my instructions, I was told, the system prompt
     r"(?i)\b(?:my|these are the|here are the|following)\s+(?:\w+\s+){0,2}(?:instructions?|prompt|rules|role)\b"
-    r"|\bi(?:'ve| have| was| am)\s+(?:been\s+)?(?:told|instructed|given|configured)\b|\bsystem[- ]?prompt\b"
-    r"|\b(?:meine|folgende)\w*\s+(?:\w+\s+){0,2}(?:anweisung|instruktion|vorgabe|regel|rolle|systemprompt)\w*"
-    r"|\bich wurde angewiesen|(?:我的|以下是|系统)\w{0,6}(?:指令|提示词?|规则|设定|指示)|我被(?:要求|告知|设定)"
-    r"|\b(?:mes|mis|voici les|estas son las)\s+(?:\w+\s+){0,1}(?:instruc\w+|consignes|reglas|règles)"
-    r"|\bprompt (?:del sistema|système)"
+    r"|\bi(?:['’]ve| have| was| am|['’]m)\s+(?:been\s+)?(?:told|instructed|given|configured|programmed)\b"
+    r"|\bsystem[- ]?prompt\b"
+    r"|\b(?:mein\w*|folgende\w*|(?:das|hier) sind die)\s+(?:\w+\s+){0,2}"
+    r"(?:anweisung|instruktion|vorgabe|regel|rolle|prompt|systemprompt)\w*"
+    r"|\bich (?:wurde|bin) (?:\w+ ){0,2}(?:angewiesen|instruiert|programmiert|konfiguriert)"
+    r"|\b(?:mir wurde|man hat mir) (?:\w+ ){0,2}(?:gesagt|aufgetragen|vorgegeben)"
+    r"|\b(?:mes|mon|voici les|ce sont les)\s+(?:\w+\s+){0,1}(?:instruc\w+|consignes?|règles|rôle|prompt)"
+    r"|\b(?:on m['’]a|j['’]ai été) (?:\w+ ){0,1}(?:dit|demandé|ordonné|donné|instruite?|programmée?|configurée?)\b"
+    r"|\b(?:mis?|estas son las|aquí están las)\s+(?:\w+\s+){0,1}(?:instruc\w+|indicaciones|reglas|rol|prompt)\b"
+    r"|\bme (?:han|ha) (?:dicho|pedido|indicado|ordenado|dado)\b"
+    r"|\b(?:he sido|fui) (?:instruid|programad|configurad)[oa]\b"
+    r"|\bprompt (?:del? sistema|système)|\b(?:invite|consigne) système"
+    r"|(?:我的|以下是|系统|我收到的|给我的)\w{0,6}(?:指令|提示词?|规则|设定|指示)|我被(?:要求|告知|设定|指示)|(?:有人|系统)告诉我"
 )
 
 

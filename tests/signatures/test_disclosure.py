@@ -109,10 +109,32 @@ def test_what_a_role_quotes_or_asks_to_be_said_may_be_said(role: str, said: str)
     assert guard(role, echo="strict").scrub_value(f"Sure. {said}")[1] > 0 or len(said) < 40
 
 
-def test_an_introduction_lowers_the_share_that_discloses() -> None:
+@pytest.mark.parametrize(
+    "introduction",
+    [
+        *("My instructions are", "I was told this", "I’ve been given these rules", "The system prompt says"),
+        *(
+            "Meine Anweisungen lauten",
+            "Mein Prompt sagt",
+            "Mir wurde gesagt",
+            "Ich wurde so angewiesen",
+            "Der Systemprompt ist",
+        ),
+        *("Mes consignes sont", "Mon prompt dit", "On m'a dit", "J’ai été programmé ainsi", "Le prompt système dit"),
+        *(
+            "Mis instrucciones son",
+            "Mi prompt de sistema dice",
+            "Me han dicho",
+            "Fui configurado así",
+            "El prompt del sistema",
+        ),
+        *("我的指令是", "我被要求", "系统提示词如下", "有人告诉我", "我收到的指示是"),
+    ],
+)
+def test_an_introduction_lowers_the_share_that_discloses(introduction: str) -> None:
     half = "\n".join(SUPPORT.splitlines()[1:3])
-    assert guard(SUPPORT).scrub_value(half) == (half, 0)
-    shown, withheld = guard(SUPPORT).scrub_value(f"My instructions are:\n{half}")
+    assert guard(SUPPORT).scrub_value(f"Of course: {half}") == (f"Of course: {half}", 0)
+    shown, withheld = guard(SUPPORT).scrub_value(f"{introduction}: {half}")
     assert withheld
     assert lines_in(shown) == []
 
