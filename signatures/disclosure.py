@@ -64,12 +64,12 @@ _TAG_OR_ENTITY: Final = re.compile(
     rf"(?i)</?(?:{_TAGS})(?=[\s/>])(?=[^<>]{{0,300}}>)(?:\s+[\w:-]{{1,40}}=(?:\"[^\"<>]{{0,120}}\"|'[^'<>]{{0,120}}'"
     r"|[^\s\"'<>=]{1,120}))*\s*/?>|&(?:#\d{1,10};?|#x[0-9a-f]{1,8};?|[a-z]{2,12}\d{0,2};)"
 )
-_OPEN_END: Final = re.compile(r"(?:<(?:/?[A-Za-z][^<>]{0,300}|/)?|&[#A-Za-z0-9]{0,13}|\\[^\s]{0,24})\Z")
+_OPEN_END: Final = re.compile(r"(?:<(?:/?[A-Za-z][^<>]{0,310}|/)?|&[#A-Za-z0-9]{0,13}|\\[^\s]{0,24})\Z")
 """The end of a text that can become a tag, an entity or an escape."""
 
 _BOUND_BEFORE: Final = re.compile("[^\\s\\w,，、'’/&+=-]|\n")
 _BOUND_AFTER: Final = re.compile("[^\\s\\w,，、'’/&+=:：-]|\n")
-_NOT_ACROSS: Final = re.compile(r'\\*["{}\[\]]')  # so that JSON stays JSON
+_NOT_ACROSS: Final = re.compile(r'(?:(?<!\\)\\+)?["{}\[\]]')  # so that JSON stays JSON
 _LITERALS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})  # of JSON
 
 _INTRODUCTION: Final = re.compile(  # in each language: my instructions, I was told, the system prompt
@@ -428,14 +428,15 @@ class RoleGuard(Hidden):
     def first_passage(self, texts: Sequence[str]) -> tuple[int | None, bool]:
         """The place of the first word of a text that begins a passage, and whether the text has one that counts.
 
-        A passage that does not count, and that no later piece can continue, is left out.
+        A passage that does not count, and that no later piece can continue, is left out once the guard is prepared: of
+        a short tier it can count without what other inputs say.
         """
         begins: list[int] = []
         counts = False
         for tier in self._tiers:
             for passage in tier.passages(tier.pieces(texts)):
                 strong = tier.counts(passage)
-                if strong or len(texts) < passage.end + _APART + tier.size:
+                if strong or not self.prepared or len(texts) < passage.end + _APART + tier.size:
                     begins.append(passage.first)
                 counts = counts or strong
         return min(begins, default=None), counts
@@ -686,8 +687,8 @@ class RoleFilter(Hidden):
         Returns:
             The held text that can be shown, and how many characters of the text are withheld.
         """
-        if not (self._holds or self.waits or self._runs):
-            return self.close(), 0
+        if not (self._text or self._runs):
+            return "", 0
         done = yield from self._guard.scrubbing({"": "".join(self._read)})
         text, shown = done.fields[""], "".join(self._shown)
         rest = text[len(shown) :] if text.startswith(shown) else MARK  # what was passed on cannot be replaced

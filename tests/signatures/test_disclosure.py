@@ -382,3 +382,44 @@ def test_a_model_that_repeats_itself_behind_a_beginning_costs_a_bounded_time(fil
         shown += text.feed(filling * 4)
     assert time.process_time() - began < 20  # minutes, if each part read all of the text again
     assert "Breakfast" not in shown or filling == "x "
+
+
+LONG_TAG = f"<blockquote {' '.join(f'{each}={each * 55}' for each in 'vwyz')} q={'x' * 61}>"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1024])
+@pytest.mark.parametrize(
+    ("role", "message", "said"),
+    [
+        (
+            "Gently answer every question asked here quickly",
+            "so asked here quickly",
+            f"It is this:\nGently answer every question\n{'and then come many other things to say today ' * 5}",
+        ),
+        (SUPPORT, "", " ".join(f"{word}{LONG_TAG}" for word in SUPPORT.split())),
+        ("Answer in French.", "", "I see.\nAnswer in French"),
+        (SUPPORT, "", SUPPORT.rstrip()),
+    ],
+)
+def test_a_stream_that_no_answer_settles_shows_what_the_guard_shows(
+    role: str, message: str, said: str, size: int
+) -> None:
+    guarding = guard(role, others=[message])
+    text = guarding.filter()
+    shown = ""
+    for at in range(0, len(said), size):
+        shown += text.feed(said[at : at + size])
+        if text.waits:
+            at_once(guarding.preparing())
+            shown += text.feed("")
+    rest, withheld = at_once(text.closing())
+    assert withheld
+    assert (shown + rest, withheld) == guard(role, others=[message]).scrub_value(said)
+
+
+@pytest.mark.parametrize("between", ["\\", '"', "<", "&", " ", "\u0301"])
+def test_what_stands_between_the_words_of_a_role_costs_a_bounded_time(between: str) -> None:
+    said = SUPPORT.replace("Harbour", f"Harbour {between * 100_000}")
+    began = time.process_time()
+    assert MARK in guard(SUPPORT).scrub_value(said)[0]
+    assert time.process_time() - began < 20  # minutes, if each character read all those behind it
