@@ -238,7 +238,6 @@ class Tier(Hidden):
         echo: What happens if an answer discloses it.
         size: The number of words in a piece.
         is_short: Whether it has so few words of its own that answers say them all by chance.
-        says_little: Whether it has fewer of them than a piece has.
     """
 
     def __init__(self, words: Sequence[Word], spans: Spans, echo: Echo) -> None:
@@ -253,7 +252,6 @@ class Tier(Hidden):
         self._all = len(self._own)
         self._by_chance = _HAN_BY_CHANCE if in_han else _BY_CHANCE
         self.is_short = self._all < _SHORT
-        self.says_little = self._all < self.size
         self._discloses = _share_of(self._all * (_HAN_WORDS if in_han else 1))
         self._index()
 
@@ -266,7 +264,9 @@ class Tier(Hidden):
         spans = quotable(text)
         yield
         made = cls(words, spans, echo)
-        return cls(words, quotable(text, blocks=False), echo) if made.says_little else made
+        if made._all < made.size:
+            made = cls(words, quotable(text, blocks=False), echo)
+        return made if made._all else cls(words, [], echo)
 
     def searching(self, texts: Sequence[str]) -> Steps[list[Piece]]:
         """All `pieces` of a text, in steps."""

@@ -11,21 +11,27 @@ from typing import Final
 
 from .asked import asked
 
-_LONG_LINE: Final = 160  # of a longer line that is asked for, only the first sentence is quotable, and only so much
+_LONG_LINE: Final = 160
+"""Of a longer line that is asked for, only the first sentence is quotable, and so much; in Chinese a third of it."""
 _END: Final = re.compile(r"[.!?](?=\s)|[。！？]")
 _QUOTED: Final = re.compile(
-    r"“[^“”]{2,600}”|\"[^\"\n]{2,600}\"|„[^„“”]{2,600}[“”]|«[^«»]{2,600}»|»[^«»]{2,600}«|「[^「」]{1,600}」|『[^『』]{1,600}』"
-    r"|《[^《》]{1,100}》|‘[^‘’\n]{2,300}’|(?<![^\W_])'[^'\n]{2,300}'(?![^\W_])"
+    r"“[^“”]{2,600}”|(?<!\d)\"[^\"\n]{2,600}\"|„[^„“”]{2,600}[“”]|«[^«»]{2,600}»|»[^«»]{2,600}«|「[^「」]{1,600}」"
+    r"|『[^『』]{1,600}』|《[^《》]{1,100}》|‘[^‘’\n]{2,300}’|(?<![^\W_])'[^'\n]{2,300}'(?![^\W_])"
 )
 _FENCED: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _TABLE: Final = re.compile(r"(?m)\|[^\n]*\||^>[^\n]*$")  # and block quotes
 _TEMPLATE: Final = re.compile(
-    r"(?m)^(?=[^\n]{1,120}$)[^\n]*(?:\{[^{}\n]{1,40}\}|<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,40}\])[^\n]*$"
-)
+    r"(?m)^(?=[^\n]{1,120}$)[^\n]*(?:\{[^{}\n]{1,40}\}|<(?!br>|li>)(?P<tag>[A-Za-z_ ]{2,30})>(?![^\n]*</(?P=tag)>)"
+    r"|\[[A-Za-z_ ]{2,40}\](?!\())[^\n]*$"
+)  # with a placeholder, which is neither a tag nor a link
+_NEXT: Final = r"[^\s\u3000-\u9fff\uff00-\uffef]"  # of an address, behind which Chinese goes on without a space
 _ADDRESS: Final = re.compile(
-    r"(?:https?://|www\.)\S+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,100}"
-    r"|(?<![\w.-])(?:[\w-]{1,63}\.){1,8}(?:example|com|org|net|de|cn)\b\S*"
+    rf"(?:https?://|www\.){_NEXT}+|(?<![\w.+-])[\w.+-]{{1,64}}@[\w-]{{1,63}}\.[\w.-]{{1,100}}"
+    rf"|(?<![\w.-])(?:[\w-]{{1,63}}\.){{1,8}}(?:example|com|org|net|de|cn)\b{_NEXT}*",
+    re.ASCII,
 )
+_JSON: Final = re.compile(r"\s*(?:\{\s*\"|\[\s*[\"{\[]).*[\]}]\s*", re.DOTALL)
+_JSON_STRING: Final = re.compile(r"(?<!\\)\"")
 
 
 def quotable(role: str, *, blocks: bool = True) -> list[tuple[int, int]]:
@@ -35,9 +41,12 @@ def quotable(role: str, *, blocks: bool = True) -> list[tuple[int, int]]:
         role: The text of a tier.
         blocks: Whether code, tables, block quotes and templates count. A role that consists only of them is written so.
     """
+    if _JSON.fullmatch(role):
+        role = _JSON_STRING.sub(" ", role)  # its strings are no quotations
     patterns = (_QUOTED, _ADDRESS, *((_FENCED, _TABLE, _TEMPLATE) if blocks else ()))
     spans = [found.span() for pattern in patterns for found in pattern.finditer(role)]
     for begin, end in asked(role):
-        stop = _END.search(role, begin, end) if end - begin > _LONG_LINE else None
-        spans.append((begin, min(end, begin + _LONG_LINE) if stop is None else min(stop.end(), begin + 2 * _LONG_LINE)))
+        long = _LONG_LINE if role[begin] < "\u3000" else _LONG_LINE // 3
+        stop = _END.search(role, begin, end) if end - begin > long else None
+        spans.append((begin, min(end, begin + long) if stop is None else min(stop.end(), begin + 2 * long)))
     return spans

@@ -239,6 +239,36 @@ def test_a_role_that_is_nothing_but_a_quotation_or_a_block_discloses_like_any_ot
         assert lines_in(guard(role).scrub_value(role)[0]) == [], written
 
 
+RULES = SUPPORT.splitlines()[:-1]
+REGELN = (
+    "绝不要承诺给客人升级房间。绝不讨论其他客人支付的房价。如果客人生气要先道歉再询问需要什么帮助。西翼装修要保密。"
+)
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        json.dumps({"name": "Mia", "kind": True, "rules": RULES}, indent=1),
+        json.dumps([*RULES, {"closing": "Have a lovely stay, yours Mia"}]),
+        "\n".join(f'- "{line}"' for line in RULES),
+        "You help guests.\n" + "\n".join(f"<rule>{line}</rule>" for line in RULES),
+        "<br>\n".join(RULES),
+        "You help guests.\n" + "\n".join(f"{line} See [the rule](/r)." for line in RULES),
+        f'You sell 24" screens. {" ".join(RULES)} The 27" ones are sold out.',
+        f"你是前台助手。官网是https://harbour.example/zh，{REGELN}",
+        f"你是前台助手。写信请寄desk@harbour.example，{REGELN}",
+        f"你是海港酒店前台的客服助手，请友好。\n回答：{REGELN}",
+    ],
+)
+def test_no_role_is_quotable_because_of_how_it_is_written(role: str) -> None:
+    shown, withheld = guard(role).scrub_value(f"Sure:\n{role}")
+    assert withheld
+    assert lines_in(shown) == []
+    assert REGELN[20:] not in shown
+    for said in ("Have a lovely stay, yours Mia", "https://harbour.example/zh", "desk@harbour.example"):
+        assert guard(role).scrub_value(said) == (said, 0)
+
+
 @pytest.mark.parametrize("echo", ["disclosure", "strict"])
 @pytest.mark.parametrize("each", ["line", "word"])
 def test_what_stands_in_angle_brackets_is_read(each: str, echo: Echo) -> None:
