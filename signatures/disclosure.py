@@ -52,18 +52,28 @@ _HAN: Final = "\u3040-\u30ff\u3400-\u9fff"
 _ONE_HAN: Final = re.compile(f"[{_HAN}]")
 _WORD: Final = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+")
 _MARKER: Final = re.compile(rf"\d+|[ivx]+|[^{_HAN}]")  # of a line in a list
-_TAGS: Final = (
-    r"abbr|a|article|aside|bdi|bdo|blockquote|body|br|b|caption|center|cite|code|col|colgroup|dd|del|details|dfn|div|dl"
-    r"|dt|em|figcaption|figure|font|footer|h[1-6]|head|header|hr|html|ins|item|i|kbd|label|line|li|mark|main|nav|ol|pre"
-    r"|p|q|role|rule|rules|ruby|samp|section|sentence|small|span|strike|strong|sub|summary|sup|system|s|table|tbody|td"
-    r"|text|tfoot|thead|th|title|token|tr|tt|ul|u|var|wbr|words?|w|x"
+_INLINE: Final = (
+    r"abbr|a|bdi|bdo|big|b|cite|code|data|del|dfn|em|font|ins|i|kbd|mark|q|ruby|rb|samp|small|span|strike|strong|sub"
+    r"|sup|s|token|tt|u|var|wbr|words?|w|x"
 )
-"""Names of HTML, and some that people make up. Other words in angle brackets are words, which could be a role's."""
+_BLOCKS: Final = (
+    r"article|aside|blockquote|body|br|caption|center|col|colgroup|dd|details|div|dl|dt|figcaption|figure|footer|h[1-6]"
+    r"|head|header|hr|html|item|label|line|li|main|nav|ol|option|pre|p|rp|rt|role|rule|rules|section|sentence|summary"
+    r"|system|table|tbody|td|text|tfoot|thead|th|title|tr|ul"
+)
+"""Names of HTML, and some that people make up. A word ends at a block, and not at another tag.
+
+Other words in angle brackets are words, which could be a role's. So are those of a tag with an attribute of three
+words, such as a title.
+"""
 
 _TAG_OR_ENTITY: Final = re.compile(
-    rf"(?i)</?(?:{_TAGS})(?=[\s/>])(?=[^<>]{{0,300}}>)(?:\s+[\w:-]{{1,40}}=(?:\"[^\"<>]{{0,120}}\"|'[^'<>]{{0,120}}'"
-    r"|[^\s\"'<>=]{1,120}))*\s*/?>|&(?:#\d{1,10};?|#x[0-9a-f]{1,8};?|[a-z]{2,12}\d{0,2};)"
+    rf"(?i)</?(?:(?P<inline>{_INLINE})|{_BLOCKS})(?=[\s/>])(?=[^<>]{{0,300}}>)(?:\s+"
+    r"(?:style=(?:\"[^\"<>]{0,120}\"|'[^'<>]{0,120}')|(?!style=[\"'])[\w:-]{1,40}=(?:"
+    r"\"[^\"<>\s]{0,120}(?:\s[^\"<>\s]{0,120})?\"|'[^'<>\s]{0,120}(?:\s[^'<>\s]{0,120})?'"
+    r"|[^\s\"'<>=]{1,120})))*\s*/?>|&(?:#\d{1,10};?|#x[0-9a-f]{1,8};?|[a-z]{2,12}\d{0,2};)"
 )
+_TAG_BEGINS: Final = re.compile("[<&]")
 _OPEN_END: Final = re.compile(r"(?:<(?:/?[A-Za-z][^<>]{0,310}|/)?|&[#A-Za-z0-9]{0,13}|\\[^\s]{0,24})\Z")
 """The end of a text that can become a tag, an entity or an escape."""
 
@@ -171,10 +181,9 @@ def _without_tags(text: str) -> tuple[str, list[tuple[int, int]] | None]:
     for found in _TAG_OR_ENTITY.finditer(text):
         plain.append(text[at : found.start()])
         places += [(place, place + 1) for place in range(at, found.start())]
-        if found[0][0] == "&":
-            meant = html.unescape(found[0])
-            plain.append(meant)
-            places += [found.span()] * len(meant)
+        meant = html.unescape(found[0]) if found[0][0] == "&" else "" if found["inline"] else " "
+        plain.append(meant)
+        places += [found.span()] * len(meant)
         at = found.end()
     if not at:
         return text, None
@@ -258,9 +267,9 @@ class Tier(Hidden):
     @classmethod
     def built(cls, text: str, echo: Echo) -> Steps[Tier]:
         """Make one of the text of a tier, in steps. One or two words are never a disclosure."""
+        if echo == "strict":  # `echo` counts tags and entities as words
+            return cls((yield from _reading(f"{text}\n{_TAG_BEGINS.sub(' ', text)}")).words, [], echo)
         words = (yield from _reading(text)).words
-        if echo == "strict":
-            return cls(words, [], echo)
         spans = quotable(text)
         yield
         made = cls(words, spans, echo)
