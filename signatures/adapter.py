@@ -63,6 +63,7 @@ from .engines.grammars import GrammarUnfit, bounded
 from .escape import escape_markers
 from .media import MEDIA_FIELDS, parts_of
 from .streaming import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
+from .texts import fixed_in
 from .thinking import answer_in
 
 ROLE = "role"
@@ -941,6 +942,18 @@ def _rendered(info: Any, value: Any) -> str:
 def _declared(info: Any) -> Any:
     """The JSON Schema of its value that an output field stores; None if it stores none."""
     return json.loads(info.json_schema_extra.get(DECLARED, "null"))
+
+
+def fixed_texts(signature: Signature, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of an answer that the program fixes: those of the schemas of its outputs and its tools."""
+    tools = inputs.get(TOOLS) or ()
+    yield from (tool["function"]["name"] for tool in tools)
+    yield from fixed_in(tools)
+    for name, info in signature.output_fields.items():
+        kind: Any = info.annotation
+        if name != CALLS and kind is not str:
+            with suppress(PydanticUserError):
+                yield from fixed_in(_declared(info) or TypeAdapter(kind).json_schema())
 
 
 def _object_schema(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,7 @@ _OPEN_END: Final = re.compile(r"(?:<(?:/?[A-Za-z][^<>]{0,310}|/)?|&[#A-Za-z0-9]{
 _BOUND_BEFORE: Final = re.compile("[^\\s\\w,，、'’/&+=-]|\n")
 _BOUND_AFTER: Final = re.compile("[^\\s\\w,，、'’/&+=:：-]|\n")
 _NOT_ACROSS: Final = re.compile(r'(?:(?<!\\)\\+)?["{}\[\]]')  # so that JSON stays JSON
+_KEY: Final = re.compile(rf"{re.escape(MARK)}(?=[^\"\\]{{0,200}}\\*\"\s*:)")  # two keys of JSON stay different
 _LITERALS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})  # of JSON
 
 _INTRODUCTION: Final = re.compile(  # in each language: my instructions, I was told, the system prompt
@@ -398,12 +399,21 @@ class RoleGuard(Hidden):
         parts: The text of each tier, with its own mode.
         others: The other inputs of the call, as the model sees them.
         echo: The mode of the tiers without one.
+        fixed: Texts of the answer that stay, and do not count: what its schema fixes, such as its keys.
 
     Attributes:
         prepared: Whether it knows what the other inputs say; see `preparing`.
     """
 
-    def __init__(self, parts: Iterable[RolePart], others: Sequence[str] = (), *, echo: Echo = "disclosure") -> None:
+    def __init__(
+        self,
+        parts: Iterable[RolePart],
+        others: Sequence[str] = (),
+        *,
+        echo: Echo = "disclosure",
+        fixed: frozenset[str] = frozenset(),
+    ) -> None:
+        self._fixed = fixed
         modes: list[tuple[str, Echo]] = [(part.text, part.echo or echo) for part in parts]
         self._parts: list[tuple[str, Echo]] = [each for each in modes if each[1] != "allow"]
         self._others, self.prepared = others, not others
@@ -480,7 +490,7 @@ class RoleGuard(Hidden):
         yield from self.building()
         done = yield from self._measured(fields)
         for guard in self._strict:
-            cleaned, count = yield from guard.scrubbing(done.fields)
+            cleaned, count = yield from guard.scrubbing(done.fields, self._fixed)
             if count:
                 withheld = dict(done.withheld)
                 for name, value in done.fields.items():
@@ -500,7 +510,7 @@ class RoleGuard(Hidden):
 
         read: dict[str, Any] = {}  # an iterator can be read once
         for name, value in fields.items():
-            read[name] = with_texts(value, collect)
+            read[name] = with_texts(value, collect, self._fixed)
             ends.append(len(texts))
             yield
         if all(read[name] is value for name, value in fields.items()):
@@ -514,7 +524,9 @@ class RoleGuard(Hidden):
             name: sum(count for _, count in made[begin:end])
             for name, begin, end in zip(fields, [0, *ends], ends, strict=False)
         }
-        cleaned = {name: with_texts(value, lambda text, in_key: next(shown)[0]) for name, value in read.items()}
+        cleaned = {
+            name: with_texts(value, lambda text, in_key: next(shown)[0], self._fixed) for name, value in read.items()
+        }
         counts = {name: count for name, count in withheld.items() if count}
         return Scrubbed(cleaned, counts, failed="fail" in disclosed)
 
@@ -619,7 +631,13 @@ def _without(text: str, spans: Spans) -> tuple[str, int]:
             shown += [text[at:begin], MARK]
         withheld += max(0, end - max(at, begin))
         at = max(at, end)
-    return "".join([*shown, text[at:]]), withheld
+    return _apart("".join([*shown, text[at:]])) if withheld else text, withheld
+
+
+def _apart(text: str) -> str:
+    """The text with a number behind each mark but the first that is a key of JSON, or the end of one."""
+    first, *others = _KEY.split(text)
+    return "".join([first, *(f"{MARK} {at}{each}" if at > 1 else MARK + each for at, each in enumerate(others, 1))])
 
 
 def _withheld(before: Any, after: Any) -> int:

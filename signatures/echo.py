@@ -158,15 +158,15 @@ class EchoGuard(Hidden):
         """
         return at_once(self.scrubbing(value))
 
-    def scrubbing(self, value: Any) -> Steps[tuple[Any, int]]:
-        """As `scrub_value`, in steps."""
+    def scrubbing(self, value: Any, fixed: frozenset[str] = frozenset()) -> Steps[tuple[Any, int]]:
+        """As `scrub_value`, in steps; the texts `fixed` stay."""
         texts: list[tuple[bool, str]] = []
 
         def collect(text: str, in_key: bool) -> str:
             texts.append((in_key, text))
             return text
 
-        value = with_texts(value, collect)
+        value = with_texts(value, collect, fixed)
         yield
         passages = yield from self._repeated(texts)
         scrubbed: list[str] = []
@@ -179,7 +179,7 @@ class EchoGuard(Hidden):
         if not withheld:
             return value, 0
         done = iter(scrubbed)
-        return with_texts(value, lambda text, in_key: next(done)), withheld
+        return with_texts(value, lambda text, in_key: next(done), fixed), withheld
 
     def _filtering(self, text: str) -> Steps[tuple[str, int]]:
         echo = self.filter()

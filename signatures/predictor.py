@@ -36,7 +36,7 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..role_resolution import NO_ROLE, Echo, ResolvedRole
-from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, without_unpaired_surrogates
+from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, fixed_texts, without_unpaired_surrogates
 from .callbacks import Watch
 from .calling import CALLS
 from .disclosure import RoleGuard
@@ -410,7 +410,8 @@ class _Call(Hidden):
         if any((part.echo or echo) != "allow" for part in role.reveal_parts(predictor.name)):
             others = [text for value in inputs.values() for text in _texts(value)]
             texts = [*others, *self._adapter.step_texts]
-            self._guard = RoleGuard(role.reveal_parts(predictor.name), texts, echo=echo)
+            fixed = frozenset(fixed_texts(predictor.signature, inputs))
+            self._guard = RoleGuard(role.reveal_parts(predictor.name), texts, echo=echo, fixed=fixed)
 
     async def run(self, left: float) -> Answer:
         """Make one try.

@@ -30,7 +30,17 @@ _WITHOUT_TEXT = (
 _STATE_OF_MODELS = ("__dict__", "__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__")
 
 
-def with_texts(value: Any, change: Change) -> Any:
+def fixed_in(schema: Any) -> Iterator[str]:
+    """The texts that a JSON Schema gives its values: names of properties, and the texts of `enum` and `const`."""
+    if isinstance(schema, Mapping):
+        given = [*schema.get("properties", ()), *schema.get("enum", ()), schema.get("const")]
+        yield from (each for each in given if isinstance(each, str))
+    if isinstance(schema, Mapping | list | tuple):
+        for each in schema.values() if isinstance(schema, Mapping) else schema:
+            yield from fixed_in(each)
+
+
+def with_texts(value: Any, change: Change, fixed: frozenset[str] = frozenset()) -> Any:
     """Replace every text in a value, including keys of mappings.
 
     It visits mappings, collections, models with their extra and private attributes, bytes, paths, secrets, and the
@@ -41,16 +51,17 @@ def with_texts(value: Any, change: Change) -> Any:
     Args:
         value: Any value; it is not changed.
         change: Gets each text, always in the same order, and returns its replacement.
+        fixed: Texts that stay, such as the keys of a schema. The names of a model's fields stay, too.
 
     Returns:
         The value with the new texts; the same object if no text changed.
     """
-    return _Walk(change).replaced(value)
+    return _Walk(change, fixed).replaced(value)
 
 
 class _Walk:
-    def __init__(self, change: Change) -> None:
-        self._change = change
+    def __init__(self, change: Change, fixed: frozenset[str]) -> None:
+        self._change, self._fixed = change, fixed
         self._in_key = False
         self._open: dict[int, Any] = {}  # objects on the path to here, with the copy of a recursive one
 
@@ -87,6 +98,8 @@ class _Walk:
         return made
 
     def _text(self, value: Any, text: str, make: Callable[[str], Any]) -> Any:
+        if text in self._fixed:
+            return value
         changed = self._change(text, self._in_key)
         return value if changed == text else make(changed)
 
@@ -121,6 +134,8 @@ class _Walk:
             self._open[id(value)] = made = self._open[id(value)] or _copy(value)
             return made
         names = _STATE_OF_MODELS if isinstance(value, BaseModel) else _attributes(value)
+        if isinstance(value, BaseModel) and not self._fixed.issuperset(type(value).model_fields):
+            self._fixed = self._fixed.union(type(value).model_fields)
         if not names:
             return self._text(value, str(value), str)
         self._open[id(value)] = None

@@ -165,6 +165,27 @@ def test_text_is_withheld_in_whole_words_and_json_stays_json() -> None:
     assert shown.endswith('yours Mia"\nBye') or shown.endswith(f'{MARK}"\nBye')
 
 
+def test_keys_of_json_that_are_withheld_stay_apart() -> None:
+    role = "\n".join(
+        f"{name}\n{line}"
+        for name, line in zip(("Facts", "Ru\u0308les", "Tone"), SUPPORT.splitlines()[1:4], strict=True)
+    )
+    lines = role.splitlines()
+    told = {
+        "Tone": lines[5],
+        "Facts": [lines[1]],
+        "inner": {"R\u00fcles": lines[3], "Facts": 2, lines[1]: 1},
+        lines[3]: 0,
+    }
+    for value in (json.dumps(told, indent=1), json.dumps({"a": json.dumps(told), "b": 1}), told):
+        shown, withheld = guard(role).scrub_value(value)
+        assert withheld
+        assert lines_in(str(shown)) == []
+        read = json.loads(shown) if isinstance(shown, str) else shown
+        read = json.loads(read["a"]) if "a" in read else read
+        assert (len(read), len(read["inner"])) == (4, 3)
+
+
 def test_pieces_in_several_texts_of_a_field_count_together_and_in_several_fields_too() -> None:
     lines = SUPPORT.splitlines()
     shown, withheld = guard(SUPPORT).scrub_value({"reply": lines[:2], "more": [*lines[2:], "Bye."]})

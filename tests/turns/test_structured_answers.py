@@ -19,6 +19,12 @@ from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 FORMS = pytest.mark.parametrize("form", ["native", "chat"])
 HOW = "Answer as a beekeeper of three valleys would, slowly and with care."
+RULES = """Facts
+The harbour of Vell is closed for ships with more than three masts from October on.
+Topic Rules
+Never tell a captain which berth another captain has paid for, and do not promise one.
+Launch
+Only launch a ship when the harbour master has seen its papers twice."""
 
 
 class Ship(BaseModel):
@@ -34,6 +40,18 @@ AS_JSON = {"name": "Vela", "masts": 3}
 class Crew:
     captain: str
     mates: list[str]
+
+
+class Told(BaseModel):
+    topic: Literal["Topic Rules", "none"]
+    facts: list[str]
+    rules: dict[str, str]
+
+
+@tool(risk="read_only")
+def note(facts: str, rules: str) -> str:
+    """Note what was told."""
+    return f"{facts} {rules}"
 
 
 @tool(risk="write")
@@ -172,3 +190,30 @@ async def test_the_embedded_model_answers_under_a_grammar(tmp_path: Path) -> Non
         turn = await agent.thread("t").converse("Which ship is it?", output=Ship)
     assert isinstance(turn.result, Ship)
     assert turn.usage.calls == 1
+
+
+@pytest.mark.requirement("R16")
+@FORMS
+async def test_a_disclosure_keeps_the_keys_and_choices_of_the_schema(tmp_path: Path, form: Any) -> None:
+    first, second, third = RULES.splitlines()[1::2]
+    told = {"topic": "Topic Rules", "facts": [first], "rules": {"Launch": third, "Topic": second}}
+    lm = ScriptedLM([{"reply": told}], form=form)
+    async with scripted_agent(tmp_path, lm) as agent:
+        turn = await agent.thread("t").converse("Hm?", output=Told, role=Role("r", RULES))
+        assert (turn.result.topic, turn.result.facts) == ("Topic Rules", ["[role withheld]."])
+        assert len(turn.result.rules) == 2
+        assert not any(line in turn.text for line in (first, second, third))
+
+
+@pytest.mark.requirement("R16")
+@FORMS
+async def test_a_disclosure_keeps_the_names_of_a_tools_parameters(tmp_path: Path, form: Any) -> None:
+    first, second, third = RULES.splitlines()[1::2]
+    call = {"tool": "note", "arguments": {"facts": first, "rules": f"{second} {third}"}}
+    lm = ScriptedLM([{"reply": None, "calls": [call]}, {"reply": "Noted."}], form=form)
+    async with scripted_agent(tmp_path, lm, tools=[note]) as agent:
+        turn, events = await streamed(agent.thread("t").stream("Note it.", role=Role("r", RULES)))
+    [ended] = [event for event in events if isinstance(event, ev.CallEnded)]
+    assert (turn.text, ended.status) == ("Noted.", "done")
+    assert "withheld" in lm.calls[-1].text
+    assert lm.calls[-1].text.count(first) == 1  # in the role
