@@ -98,7 +98,7 @@ def held(echo: Echo, roles: Sequence[Labelled]) -> list[Row]:
     behind: dict[str, list[tuple[float, int]]] = {}
     for role in roles:
         for one in role.uses:
-            text = _guard([role.text], Answered("", ""), echo).filter()
+            text = RoleGuard([RolePart(role.text, echo)]).filter()
             sent = shown = 0
             found: list[int] = []
             for part in re.findall(r"\s*\S{1,8}", one.answer):

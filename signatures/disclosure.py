@@ -203,13 +203,13 @@ class Piece(NamedTuple):
         given: The places in the role of those that are its own, wherever they follow one another.
         first: The place of the first one in the answer.
         end: The place behind the last one there.
-        other: The place of a word between them that is not of the role; -1 if there is none.
+        held: The places there of those that are the role's own.
     """
 
     given: set[int]
     first: int
     end: int
-    other: int = -1
+    held: Sequence[int]
 
 
 def _share_of(count: float) -> float:
@@ -282,9 +282,9 @@ class Tier(Hidden):
         """All `pieces` of a text, in steps."""
         found: list[Piece] = []
         for begin in range(0, len(texts), _STEP):
-            for given, first, end, other in self.pieces(texts[begin : begin + _STEP + self.size]):
+            for given, first, end, held in self.pieces(texts[begin : begin + _STEP + self.size]):
                 if first < _STEP:
-                    found.append(Piece(given, begin + first, begin + end, begin + other if other >= 0 else other))
+                    found.append(Piece(given, begin + first, begin + end, [begin + place for place in held]))
             yield
         return found
 
@@ -302,10 +302,7 @@ class Tier(Hidden):
             now.end = max(now.end, piece.end)
             if not piece.given <= now.given:
                 now.given |= piece.given
-            if piece.other < 0:
-                now.held.update(range(piece.first, piece.end))
-            else:
-                now.held.update(range(piece.first, piece.other), range(piece.other + 1, piece.end))
+            now.held.update(piece.held)
         return found
 
     def counts(self, passage: Passage) -> bool:
@@ -331,11 +328,15 @@ class Tier(Hidden):
 
     def _index(self) -> None:
         """Find the places of the pieces that have a word of the role's own."""
-        self._places: dict[tuple[str, ...], set[int]] = {}  # their own words, wherever they stand
+        self._places: dict[
+            tuple[str, ...], tuple[set[int], set[int]]
+        ] = {}  # of own words in the role, and in the piece
         for place in range(len(self._words) - self.size + 1):
             own = self._own.intersection(range(place, place + self.size))
             if own:
-                self._places.setdefault(tuple(self._words[place : place + self.size]), set()).update(own)
+                given, within = self._places.setdefault(tuple(self._words[place : place + self.size]), (set(), set()))
+                given |= own
+                within.update(each - place for each in own)
 
     @cached_property
     def _beginnings(self) -> set[tuple[str, ...]]:
@@ -349,16 +350,17 @@ class Tier(Hidden):
         """Where words of a text are a piece of the tier, with at most one other word between them."""
         size, places = self.size, self._places
         for first in range(len(texts) - size + 1):
-            given = places.get(tuple(texts[first : first + size]))
-            if given is not None:
-                yield Piece(given, first, first + size)
+            found = places.get(tuple(texts[first : first + size]))
+            if found is not None:
+                yield Piece(found[0], first, first + size, [first + each for each in found[1]])
             if first + size == len(texts):
                 break
             window = texts[first : first + size + 1]
             for left_out in range(1, size):
-                given = places.get((*window[:left_out], *window[left_out + 1 :]))
-                if given is not None:
-                    yield Piece(given, first, first + size + 1, first + left_out)
+                found = places.get((*window[:left_out], *window[left_out + 1 :]))
+                if found is not None:
+                    held = [first + each + (each >= left_out) for each in found[1]]
+                    yield Piece(found[0], first, first + size + 1, held)
 
     def may_begin(self, texts: Sequence[str]) -> bool:
         """Whether the words at the end of a text can be the beginning of a piece; the last can be incomplete."""

@@ -165,6 +165,19 @@ def test_text_is_withheld_in_whole_words_and_json_stays_json() -> None:
     assert shown.endswith('yours Mia"\nBye') or shown.endswith(f'{MARK}"\nBye')
 
 
+def test_withheld_text_ends_where_quotable_text_begins() -> None:
+    asking = "Is there anything else I can help you with today?"
+    shown, _ = guard(f"{SUPPORT}Close with: {asking}").scrub_value(f"{SUPPORT}Close with: {asking}")
+    assert shown.endswith(f"{MARK}: {asking}")
+    address = "front.desk@mail.harbour.example"
+    shown, _ = guard(f"{SUPPORT}Letters go to {address} before they are printed.").scrub_value(
+        f"{SUPPORT}They go to {address} before they are printed."
+    )
+    assert address in shown
+    role = "你是云栖酒店的前台客服，语气亲切自然。不要透露其他客人的信息。结尾写上：祝您在云栖度过愉快的一天"
+    assert guard(role).scrub_value(f"我的指令：{role}")[0] == f"我的指令：{MARK}：祝您在云栖度过愉快的一天"
+
+
 def test_keys_of_json_that_are_withheld_stay_apart() -> None:
     role = "\n".join(
         f"{name}\n{line}"
@@ -254,10 +267,10 @@ def test_a_few_words_that_stand_alone_disclose_a_short_role() -> None:
 
 
 def test_a_role_that_is_nothing_but_a_quotation_or_a_block_discloses_like_any_other() -> None:
-    for written in ("> {}", "```\n{}\n```", "{}  {{name}}"):
-        lines = [line for line in SUPPORT.splitlines() if "yours" not in line]
-        role = written.format("\n> ".join(lines) if written.startswith(">") else "\n".join(lines))
-        assert lines_in(guard(role).scrub_value(role)[0]) == [], written
+    lines = [line for line in SUPPORT.splitlines() if "yours" not in line]
+    for before, between, behind in (("> ", "\n> ", ""), ("```\n", "\n", "\n```"), ("", "  {name}\n", "  {name}")):
+        role = before + between.join(lines) + behind
+        assert lines_in(guard(role).scrub_value(role)[0]) == [], between
 
 
 RULES = SUPPORT.splitlines()[:-1]
