@@ -192,6 +192,7 @@ class TurnEngine:
         self.services.registry.check_allowed(shape)
         found = self.services.shapes.get(shape)
         checked = found.check_params(params)
+        found.check_starter(checked, by_model=False)
         found.names_for(checked, self.services.shapes)
         return {"to": shape, "shape": shape, "params": storable(checked, what=f"params of shape {shape!r}")}
 

@@ -162,6 +162,17 @@ class Shape(Generic[P, R]):
         entry, others = self.entry_for(params)
         return () if entry is None else (entry.__name__,), tuple(other.__name__ for other in others)
 
+    def check_starter(self, params: P, *, by_model: bool) -> None:
+        """Refuse a task that cannot be started this way.
+
+        Args:
+            params: The task's params.
+            by_model: Whether a model could have influenced the dispatch; otherwise the host starts a turn with it.
+
+        Raises:
+            ParamsInvalid: It is refused; the text says why.
+        """
+
     def check_params(self, data: object) -> P:
         """Return `data` as params.
 

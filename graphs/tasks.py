@@ -331,6 +331,8 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
         chosen = shape.TAKES_TURN_ROLE and not turn.task and call.ctx.current_caller == turn.caller  # the conversation
         how = Dispatched(shape=shape, role=turn.role if chosen else NO_ROLE)
     params = shape.check_params(given)
+    if call.ctx.current_caller.model_influenced:
+        shape.check_starter(params, by_model=True)
     shape.names_for(params, turn.services.shapes)  # for every caller: refuses names that it cannot run
     if call.function.kind == "shape" and (callee := shape.callee(params)).kind == "worker":
         call.function = callee  # its risk, limits and name count, as for a worker that is called by its own name

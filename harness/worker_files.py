@@ -90,7 +90,7 @@ def _read(path: Path) -> Worker:
     if name == path.name or not name:
         raise WorkerInvalid(f"{str(path)!r} is not the name of a worker file", remedy=f"rename it to NAME{SUFFIX}")
     front, instructions, line = _parts(path, _data(path))
-    document = read_yaml(front, name=str(path), error=WorkerInvalid, first_line=2)
+    document = read_yaml(front, name=str(path), error=WorkerInvalid, first_line=2, colons=True)
     given = _checked(document)
     if not instructions:
         raise WorkerInvalid(f"{path}:{line} has no instructions", remedy=f"write them below the second {_FENCE!r}")

@@ -6,6 +6,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
@@ -25,6 +26,9 @@ _DATE: Final = re.compile(
     r"(?:\.\d*)?(?:[ \t]*(?:Z|[-+]\d\d?(?::\d\d)?))?",
     re.ASCII,
 )
+_ENTRY: Final = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z_][\w.-]*: +)(?P<text>(?:\[.*\]|\{.*\}|[^\s#'\"[{]).*?)\s*")
+"""A key and a text on its line, which begins neither with quotes nor with a list or mapping that does not end there."""
+
 _NO_CHARACTER: Final = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
 
 # Exceptions that the library raises, besides its own errors, for texts that are not YAML.
@@ -94,7 +98,9 @@ def near(name: object, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? " if close else ""
 
 
-def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1, texts: bool = False) -> YamlDocument[E]:
+def read_yaml(
+    data: bytes, *, name: str, error: type[E], first_line: int = 1, texts: bool = False, colons: bool = False
+) -> YamlDocument[E]:
     """Read one YAML document.
 
     Args:
@@ -103,6 +109,8 @@ def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1, te
         error: The class of the error to raise.
         first_line: The line of the file where `data` begins.
         texts: Whether every value is the text that the file has, so that `1.10` is not a number.
+        colons: Whether a text that YAML refuses, such as `Use it when: a person asks`, is read as if it were quoted.
+            Other programs read it so.
 
     Raises:
         MissingExtra: The extra `yaml` is not installed.
@@ -115,8 +123,50 @@ def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1, te
     except UnicodeDecodeError as failure:
         line = data.count(b"\n", 0, failure.start) + first_line
     else:
-        return _read(text, name, error, first_line, texts)
+        if not colons:
+            return _read(text, name, error, first_line, texts)
+        try:
+            return _read(text, name, error, first_line, texts)
+        except error as failure:
+            refused, quoted = failure, _with_quotes(text)
+        if quoted != text:
+            with suppress(error):
+                return _read(quoted, name, error, first_line, texts)
+        raise refused
     raise error(f"{name}:{line} is not UTF-8", remedy="save the file as UTF-8")
+
+
+def _with_quotes(text: str) -> str:
+    """Put quotes around each text behind a key that YAML refuses. Lines stay where they are."""
+    lines, at = text.splitlines(), 0
+    while at < len(lines):
+        entry = _ENTRY.fullmatch(lines[at])
+        at += 1
+        if entry is None:
+            continue
+        end = at
+        while end < len(lines) and lines[end].startswith(entry["indent"] + " "):
+            end += 1
+        if not _is_yaml("\n".join(lines[at - 1 : end])):
+            first, *rest = (each.strip().replace("'", "''") for each in (entry["text"], *lines[at:end]))
+            lines[at - 1 : end] = [
+                f"{entry['indent']}{entry['key']}'{first}",
+                *(f"{entry['indent']} {x}" for x in rest),
+            ]
+            lines[end - 1] += "'"
+        at = end
+    return "\n".join(lines)
+
+
+def _is_yaml(text: str) -> bool:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        YAML(typ="safe", pure=True).compose(text)
+    except (YAMLError, *_RAW):
+        return False
+    return True
 
 
 def _read(text: str, name: str, error: type[E], first_line: int, texts: bool) -> YamlDocument[E]:
@@ -150,7 +200,8 @@ def _read(text: str, name: str, error: type[E], first_line: int, texts: bool) ->
         problem = type(failure).__name__
     except _RAW:
         problem, line = _unreadable(text, reached[0])
-    raise error(f"{name}:{line + first_line} cannot be read: {problem}", remedy="write plain YAML")
+    remedy = "put the text behind the key in quotes" if problem.startswith("mapping values") else "write plain YAML"
+    raise error(f"{name}:{line + first_line} cannot be read: {problem}", remedy=remedy)
 
 
 def _is_installed() -> bool:

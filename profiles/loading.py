@@ -215,7 +215,7 @@ def read_profile(path: Path, data: bytes) -> ProfileFile:
         MissingExtra: The extra `yaml` is not installed.
     """
     try:
-        document = read_yaml(data[: LONGEST + 1], name=str(path), error=ProfileInvalid)
+        document = read_yaml(data[: LONGEST + 1], name=str(path), error=ProfileInvalid, colons=True)
     except ProfileInvalid as error:
         return ProfileFile(path=path, name=path.stem, where=str(path), problems=(error,))
     said = document.data

@@ -1,4 +1,4 @@
-"""Reads `allowed-tools` of a skill, which narrow what it can call.
+"""Reads `allowed-tools` and `disallowed-tools` of a skill, which narrow what it can call.
 
 In other programs these tools are approved in advance. Here the gate decides about each call as it does without a skill.
 A skill without the key can call whatever the agent can call.
@@ -55,22 +55,24 @@ class AllowedTools:
         return self.commands is None or any(is_narrowed_command(text, each) for each in self.commands)
 
 
-def allowed_tools(entries: Sequence[str], tools: Collection[str]) -> AllowedTools:
+def allowed_tools(entries: Sequence[str], tools: Collection[str], disallowed: Sequence[str] = ()) -> AllowedTools:
     """Narrow the tools of an agent by the entries of a package.
 
     Args:
         entries: The entries, such as `Read`, `Bash(git log:*)`, `web_search` or `notes__*`. Without any, nothing is
             narrowed.
         tools: The names of the tools that the agent can call.
+        disallowed: Entries that are taken away from these. `Bash(git push:*)` takes all of `shell` away.
     """
+    denied = {tool for entry in disallowed for tool in tools if is_like(tool, (_named(entry),))}
+    tools = [tool for tool in tools if tool not in denied]
     if not entries:
-        return AllowedTools()
+        return AllowedTools(names=frozenset(tools)) if denied else AllowedTools()
     names: set[str] = set()
     commands: set[str] = set()
     any_command, unknown = False, []
     for entry in entries:
-        called, _, rest = entry.partition("(")
-        name = _CLAUDE_CODE_NAMES.get(called, called)
+        name, rest = _named(entry), entry.partition("(")[2]
         found = {tool for tool in tools if is_like(tool, (name,))}
         command = _command(rest) if rest and name == SHELL else None
         if not found or (rest and command is None):
@@ -82,6 +84,12 @@ def allowed_tools(entries: Sequence[str], tools: Collection[str]) -> AllowedTool
         any_command |= SHELL in found and command is None
     only = None if any_command or SHELL not in names else tuple(sorted(commands))
     return AllowedTools(names=frozenset(names), commands=only, unknown=tuple(unknown))
+
+
+def _named(entry: str) -> str:
+    """The tool, or the glob of tools, that an entry is about."""
+    called = entry.partition("(")[0]
+    return _CLAUDE_CODE_NAMES.get(called, called)
 
 
 def _command(text: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -27,12 +27,12 @@ class SkillEntry:
     """A package in one of the folders.
 
     Attributes:
-        name: The name of its folder, which its SKILL.md must repeat.
+        name: Its name; that of its folder if it cannot be used.
         level: Where it is from.
         folder: Its folder.
         used: Whether its name refers to this package, and no later folder has one of the same name.
         header: Its name, description and so on; None if it cannot be used.
-        problems: Why it cannot be used: the rules of the format that it breaks, and files that cannot be read.
+        problems: Why it cannot be used, such as files that cannot be read.
     """
 
     name: str
@@ -113,9 +113,10 @@ class SkillCatalogue:
             SkillInvalid: A folder cannot be read.
             MissingExtra: The extra `yaml` is not installed.
         """
-        last = {folder.name: folder for _, folder in self._packages()}
-        found = [self._entry(level, folder, last[folder.name] == folder) for level, folder in self._packages()]
-        return tuple(sorted(found, key=lambda each: each.name))
+        found = [self._entry(level, folder) for level, folder in self._packages()]
+        last = {each.name: each.folder for each in found}
+        used = (replace(each, used=last[each.name] == each.folder) for each in found)
+        return tuple(sorted(used, key=lambda each: each.name))
 
     @property
     def usable(self) -> tuple[SkillHeader, ...]:
@@ -153,9 +154,10 @@ class SkillCatalogue:
             for path in package_folders(folder):
                 yield level, path
 
-    def _entry(self, level: LevelName, folder: Path, used: bool) -> SkillEntry:
+    def _entry(self, level: LevelName, folder: Path) -> SkillEntry:
         header, problems = judge_package(folder)
-        return SkillEntry(name=folder.name, level=level, folder=folder, used=used, header=header, problems=problems)
+        name = folder.name if header is None else header.name
+        return SkillEntry(name=name, level=level, folder=folder, used=True, header=header, problems=problems)
 
 
 def _given(folders: Sequence[Path]) -> list[tuple[LevelName, Path]]:

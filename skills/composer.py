@@ -126,10 +126,19 @@ class SkillComposer(ComposedTasks):
         self._composed = lru_cache(maxsize=64)(self._compose)
 
     def shape(self) -> Shape[SkillParams, SkillResult]:
-        """The shape to register. Its description lists the skills, and is all that a model sees of them."""
-        listed = "\n".join(f"- {each.name}: {' '.join(each.description.split())}" for each in self.catalogue.usable)
-        description = f"Run a skill: instructions and files for one kind of work. The skills are:\n{listed}"
-        return _SkillShape(SKILL, SkillParams, SkillResult, self.handle, description=description, skills=self)
+        """The shape to register. Its description lists the skills that a model can choose, and is all that it sees."""
+        chosen = [each for each in self.catalogue.usable if "models" in each.started_by]
+        if inexact := [repr(each.name) for each in self.catalogue.usable if each.warnings]:
+            _LOG.warning(
+                "not all that the SKILL.md of these skills says is used: %s; `worldagent skills check FOLDER` has the "
+                "lines",
+                ", ".join(inexact),
+            )
+        listed = "\n".join(f"- {each.name}: {' '.join(each.description.split())}" for each in chosen)
+        about = f"Run a skill: instructions and files for one kind of work. The skills are:\n{listed}"
+        return _SkillShape(
+            SKILL, SkillParams, SkillResult, self.handle, description=about, offered=bool(chosen), skills=self
+        )
 
     def load(self, name: str) -> ReadySkill:
         """Compose a skill of its package as it is now.
@@ -151,6 +160,24 @@ class SkillComposer(ComposedTasks):
             problem, remedy = error.problem, error.remedy
         raise ParamsInvalid(problem, remedy=remedy)
 
+    def check_starter(self, name: str, *, by_model: bool) -> None:
+        """Refuse who starts a skill if its package says so.
+
+        Raises:
+            UnknownSkill: No skill has this name.
+            ParamsInvalid: The package says `disable-model-invocation: true`, or `user-invocable: false`.
+        """
+        started_by = self.load(name).package.header.started_by
+        if by_model and "models" not in started_by:
+            raise ParamsInvalid(
+                f"the skill {name!r} is started by people only", remedy="tell the person to run it, or go on without it"
+            )
+        if not by_model and "people" not in started_by:
+            raise ParamsInvalid(
+                f"the skill {name!r} is not for people to start: its SKILL.md says `user-invocable: false`",
+                remedy="ask for the work in a conversation, which chooses the skill, or remove the key",
+            )
+
     def inputs(self, params: SkillParams, composed: ReadySkill) -> Mapping[str, Any]:
         """The input of a skill, as JSON.
 
@@ -170,7 +197,7 @@ class SkillComposer(ComposedTasks):
             for each in self._registry.offered.values()
             if each.name != SKILL and self._policy.could_allow(each.name, each.risk, RUN_SKILL)
         }
-        allowed = allowed_tools(package.header.allowed_tools, offered)
+        allowed = allowed_tools(package.header.allowed_tools, offered, package.header.disallowed_tools)
         if allowed.unknown:
             _LOG.warning(
                 "the skill %r names tools that the agent does not have: %s", package.name, ", ".join(allowed.unknown)
@@ -306,6 +333,9 @@ class _SkillShape(Shape[SkillParams, SkillResult]):
         if key.made(digest) and key.named(key.maker(digest)).digest_of(package.instructions) != digest:
             return False
         return package.version == version
+
+    def check_starter(self, params: SkillParams, *, by_model: bool) -> None:
+        self.skills.check_starter(params.name, by_model=by_model)
 
     def check_params(self, data: object) -> SkillParams:
         return self._checked(Shape.check_params(self, data))

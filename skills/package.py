@@ -1,22 +1,26 @@
 """Reads a skill package: a folder with a SKILL.md, as in the public Agent Skills format (T6).
 
-https://agentskills.io/specification has the rules. A package that breaks one has no effect, and each problem names its
-file and line.
+https://agentskills.io/specification has the rules. Packages are written for many programs, so one that breaks a rule is
+used where its meaning is clear, and a warning names the file and the line. A package whose name, description or tools
+cannot be told has no effect.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..core.errors import SkillInvalid
 from ..harness.trust import check_tree, read_tree_file, tree_digest, tree_files
-from ..harness.yaml import YamlDocument, read_yaml
+from ..harness.yaml import YamlDocument, near, read_yaml
+
+Starter = Literal["people", "models"]
 
 MAX_NAME: Final = 64  # characters
 MAX_DESCRIPTION: Final = 1024  # characters
@@ -25,7 +29,12 @@ MAX_SKILL_BYTES: Final = 1 << 20  # bytes in SKILL.md
 
 SKILL_FILE: Final = "SKILL.md"
 _FILE_NAMES: Final = (SKILL_FILE, "skill.md")
-_KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_KEYS: Final = (
+    *("name", "description", "license", "compatibility", "metadata", "allowed-tools"),
+    *("disallowed-tools", "argument-hint", "disable-model-invocation", "user-invocable"),  # of Claude Code
+)
+_NAME: Final = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
+_FLAGS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _FENCE: Final = "---"
 
 
@@ -34,13 +43,18 @@ class SkillHeader:
     """What SKILL.md says of a skill before its instructions. This is all that is read to list it.
 
     Attributes:
-        name: Its name, which is also the name of its folder.
+        name: Its name.
         description: What it does, and when to use it.
         license: Its license, or where it is.
         compatibility: What it needs, such as a program or the network.
         metadata: Further entries for programs that know them.
         allowed_tools: The tools that it uses, as the package writes them.
+        disallowed_tools: Tools that it does not use.
+        argument_hint: What to write in a request, for people.
+        started_by: Who can start it: people unless it has `user-invocable: false`, models unless it has
+            `disable-model-invocation: true`.
         file: Its SKILL.md.
+        warnings: What is not used as it is written.
     """
 
     name: str
@@ -49,7 +63,11 @@ class SkillHeader:
     compatibility: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    argument_hint: str | None = None
+    started_by: tuple[Starter, ...] = ("people", "models")
     file: Path
+    warnings: tuple[SkillInvalid, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +123,7 @@ def judge_header(folder: Path) -> tuple[SkillHeader | None, tuple[SkillInvalid, 
         folder: The folder of the package.
 
     Returns:
-        The front matter, or None and the rules of the format that it breaks.
+        The front matter, or None and why it cannot be used.
 
     Raises:
         MissingExtra: The extra `yaml` is not installed.
@@ -141,19 +159,6 @@ def read_package(folder: Path, *, scripts: bool = True) -> SkillPackage:
     )
 
 
-def skill_problems(folder: Path) -> tuple[SkillInvalid, ...]:
-    """Everything that is wrong with a package, including files that cannot be read.
-
-    Args:
-        folder: The folder of the package.
-
-    Raises:
-        MissingExtra: The extra `yaml` is not installed.
-    """
-    _, problems = judge_header(folder)
-    return (*problems, *_tree_problems(folder))
-
-
 def judge_package(folder: Path) -> tuple[SkillHeader | None, tuple[SkillInvalid, ...]]:
     """Read the front matter of a package, and look whether its files can be read, without reading them.
 
@@ -167,16 +172,11 @@ def judge_package(folder: Path) -> tuple[SkillHeader | None, tuple[SkillInvalid,
         MissingExtra: The extra `yaml` is not installed.
     """
     header, problems = judge_header(folder)
-    found = (*problems, *_tree_problems(folder))
-    return (None, found) if found else (header, ())
-
-
-def _tree_problems(folder: Path) -> tuple[SkillInvalid, ...]:
     try:
         check_tree(folder)
     except SkillInvalid as problem:
-        return (problem,)
-    return ()
+        return None, (*problems, problem)
+    return header, problems
 
 
 def skill_file(folder: Path) -> Path | None:
@@ -207,7 +207,7 @@ def _read(folder: Path) -> tuple[SkillHeader, list[SkillInvalid], str]:
     if end is None:
         raise SkillInvalid(f"{file}:1: the front matter does not end", remedy=f"end it with a line {_FENCE}")
     front = "".join(lines[1:end]).encode()
-    document = read_yaml(front, name=str(file), error=SkillInvalid, first_line=2, texts=True)
+    document = read_yaml(front, name=str(file), error=SkillInvalid, first_line=2, texts=True, colons=True)
     if not isinstance(document.data, dict):
         raise document.invalid("the front matter must be a mapping", "write `name: NAME` and `description: TEXT`")
     header = _Header(document, document.data, folder)
@@ -227,80 +227,121 @@ class _Header:
     """The front matter of one SKILL.md, judged by the rules of the format.
 
     Attributes:
-        problems: The broken rules.
+        problems: Why the package cannot be used.
     """
 
     def __init__(self, document: YamlDocument[SkillInvalid], data: Mapping[str, Any], folder: Path) -> None:
-        self._document, self._data, self._folder = document, data, folder
+        self._document, self._folder = document, folder
         self.problems: list[SkillInvalid] = []
+        self._warnings: list[SkillInvalid] = []
+        self._keys: dict[str, str] = {}  # as they are written
         for key in data:
-            if key not in _KEYS:
-                self._refuse(f"the front matter has no key {key!r}", f"the keys are: {', '.join(_KEYS)}", key)
+            known = key.lower().replace("_", "-")
+            if known not in _KEYS:
+                remedy = f"{near(key, _KEYS)}the keys are: {', '.join(_KEYS)}"
+                self._warn(f"the key {key[:80]!r} has no effect here", remedy, key)
+            else:
+                self._keys[known] = key
+        self._data = {known: data[key] for known, key in self._keys.items()}
 
     def made(self, file: Path) -> SkillHeader:
-        name = self._name()
         return SkillHeader(
-            name=name,
-            description=self._required("description", MAX_DESCRIPTION),
-            license=self._optional("license"),
-            compatibility=self._optional("compatibility", MAX_COMPATIBILITY),
+            name=self._name(),
+            description=self._description(),
+            license=self._text("license"),
+            compatibility=self._text("compatibility", MAX_COMPATIBILITY),
             metadata=self._metadata(),
-            allowed_tools=self._tools(),
+            allowed_tools=self._tools("allowed-tools"),
+            disallowed_tools=self._tools("disallowed-tools"),
+            argument_hint=self._hint(),
+            started_by=self._started_by(),
             file=file,
+            warnings=tuple(self._warnings),
         )
 
-    def _refuse(self, problem: str, remedy: str, *path: str) -> None:
-        self.problems.append(self._document.invalid(problem, remedy, *path))
+    def _refuse(self, problem: str, remedy: str, key: str) -> None:
+        self.problems.append(self._document.invalid(problem, remedy, self._keys.get(key, key)))
+
+    def _warn(self, problem: str, remedy: str, key: str) -> None:
+        self._warnings.append(self._document.invalid(problem, remedy, self._keys.get(key, key)))
 
     def _name(self) -> str:
-        name = unicodedata.normalize("NFKC", self._required("name", MAX_NAME))
-        if not name:
-            return name
-        if name != name.lower() or not all(mark.isalnum() or mark == "-" for mark in name):
-            self._refuse(f"the name {name[:MAX_NAME]!r} is not valid", "use lower-case letters, digits and '-'", "name")
-        if name.startswith("-") or name.endswith("-") or "--" in name:
-            self._refuse(
-                f"the name {name[:MAX_NAME]!r} is not valid", "put each '-' between two letters or digits", "name"
-            )
+        """The name that is written, or that of the folder if there is none that could be used."""
+        value = self._data.get("name")
+        name = unicodedata.normalize("NFKC", value.strip()) if isinstance(value, str) else ""
         called = unicodedata.normalize("NFKC", Path(os.path.abspath(self._folder)).name)
-        if called != name:
-            self._refuse(
-                f"the name {name[:MAX_NAME]!r} is not that of its folder {called!r}", "make them equal", "name"
-            )
-        return name
+        if _is_name(name):
+            if name != called:
+                self._warn(f"the name {name!r} is not that of its folder {called[:80]!r}", "make them equal", "name")
+            return name
+        problem = f"the name {name[:80]!r} is not valid" if name else "the front matter has no text `name`"
+        remedy = f"write 1 to {MAX_NAME} lower-case letters and digits, with single '-' between them"
+        if _is_name(called):
+            self._warn(f"{problem}, so the skill has the name of its folder: {called!r}", remedy, "name")
+        else:
+            self._refuse(problem, remedy, "name")
+        return called
 
-    def _required(self, key: str, most: int) -> str:
-        value = self._data.get(key)
+    def _description(self) -> str:
+        value = self._data.get("description")
         text = value.strip() if isinstance(value, str) else ""
         if not text:
-            self._refuse(f"the front matter needs a text `{key}`", f"write `{key}: TEXT`", key)
-        elif len(text) > most:
-            self._refuse(f"`{key}` has {len(text)} characters", f"keep it to {most}", key)
-        return text
+            self._refuse("the front matter needs a text `description`", "write `description: TEXT`", "description")
+        return self._shortened(text, "description", MAX_DESCRIPTION)
 
-    def _optional(self, key: str, most: int | None = None) -> str | None:
+    def _text(self, key: str, most: int | None = None) -> str | None:
         value = self._data.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            self._refuse(f"`{key}` must be a text", f"write `{key}: TEXT`", key)
-            return None
-        if most is not None and len(value) > most:
-            self._refuse(f"`{key}` has {len(value)} characters", f"keep it to {most}", key)
-        return value.strip()
+        if value is None or isinstance(value, str):
+            return None if value is None else self._shortened(value.strip(), key, most)
+        self._warn(f"`{key}` is not a text and has no effect", f"write `{key}: TEXT`", key)
+        return None
+
+    def _shortened(self, text: str, key: str, most: int | None) -> str:
+        if most is None or len(text) <= most:
+            return text
+        self._warn(f"`{key}` has {len(text)} characters, of which {most} are used", f"keep it to {most}", key)
+        return text[:most]
 
     def _metadata(self) -> Mapping[str, str]:
-        value = self._data.get("metadata")
-        if value is None or value == "":
-            return {}
-        if not isinstance(value, dict):
-            self._refuse("`metadata` must be a mapping of texts", "write `KEY: TEXT` below it", "metadata")
-            return {}
-        return {key: each if isinstance(each, str) else json.dumps(each) for key, each in value.items()}
+        value = self._data.get("metadata") or {}
+        if isinstance(value, dict):
+            return {key: each if isinstance(each, str) else json.dumps(each) for key, each in value.items()}
+        self._warn("`metadata` is not a mapping and has no effect", "write `KEY: TEXT` below it", "metadata")
+        return {}
 
-    def _tools(self) -> tuple[str, ...]:
-        text = self._optional("allowed-tools")
-        return () if text is None else tuple(split_tools(text))
+    def _hint(self) -> str | None:
+        value = self._data.get("argument-hint")
+        if isinstance(value, list):  # `[file]`, which YAML takes for a list
+            return " ".join(f"[{each}]" for each in value)
+        return self._text("argument-hint")
+
+    def _started_by(self) -> tuple[Starter, ...]:
+        people: tuple[Starter, ...] = ("people",) if self._flag("user-invocable", default=True) else ()
+        return people if self._flag("disable-model-invocation", default=False) else (*people, "models")
+
+    def _flag(self, key: str, *, default: bool) -> bool:
+        """A value that says who can start the skill; one that is unclear is refused, because it may be a limit."""
+        value = self._data.get(key)
+        if value is None or value == "":
+            return default
+        flag = _FLAGS.get(value.lower()) if isinstance(value, str) else None
+        if flag is None:
+            self._refuse(f"`{key}` is neither true nor false", f"write `{key}: {str(not default).lower()}`", key)
+        return bool(flag)
+
+    def _tools(self, key: str) -> tuple[str, ...]:
+        value = self._data.get(key)
+        entries = [value] if isinstance(value, str) else value
+        if entries is None:
+            return ()
+        if not isinstance(entries, list) or not all(isinstance(each, str) for each in entries):
+            self._refuse(f"`{key}` is neither a text nor a list of texts", f"write `{key}: TOOL TOOL`", key)
+            return ()
+        return tuple(tool for each in entries for tool in split_tools(each))
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= MAX_NAME and text == text.lower() and _NAME.fullmatch(text) is not None
 
 
 def split_tools(text: str) -> Iterator[str]:

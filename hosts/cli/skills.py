@@ -40,6 +40,8 @@ def _skills() -> None:
 async def list_skills(output: Output, json: bool) -> None:
     """List all skills with their descriptions, and what is wrong with those that cannot be used.
 
+    `skills check` says what is not used as it is written.
+
     [bold]Example[/bold]
 
       worldagent skills list --json
@@ -69,6 +71,9 @@ async def show_skill(output: Output, name: str, json: bool) -> None:
         "compatibility": header.compatibility,
         "metadata": dict(header.metadata),
         "allowed_tools": list(header.allowed_tools),
+        "disallowed_tools": list(header.disallowed_tools),
+        "argument_hint": header.argument_hint,
+        "started_by": list(header.started_by),
         "folder": str(package.folder),
         "version": package.version,
         "files": list(package.files),
@@ -91,23 +96,27 @@ async def show_skill(output: Output, name: str, json: bool) -> None:
 async def check_skills(output: Output, folders: list[Path] | None, json: bool) -> int | None:
     """Check packages by the rules of the Agent Skills format.
 
-    It prints all problems with file and line, and the exit code is then 2.
+    It prints all problems with file and line. If one keeps a package from being used, the exit code is 2; a warning is
+    about something that is not used as it is written.
 
     [bold]Example[/bold]
 
       worldagent skills check ./skills/tea
     """
-    from ...skills.package import skill_problems
+    from ...skills.package import judge_package
 
     if not folders:
         _note_untrusted(output)
     chosen = _packages(folders) if folders else [entry.folder for entry in open_skills().entries]
-    checked = [(folder, skill_problems(folder)) for folder in chosen]
-    if output.form == "text":
-        for problem in (each for _, problems in checked for each in problems):
-            output.note(f"error: {problem.problem}\nremedy: {problem.remedy}")
-    fine = [str(folder) for folder, problems in checked if not problems]
-    value = [{"folder": str(folder), "problems": [_problem(each) for each in problems]} for folder, problems in checked]
+    checked = [(folder, *judge_package(folder)) for folder in chosen]
+    value, fine = [], []
+    for folder, header, problems in checked:
+        warnings = () if header is None else header.warnings
+        if output.form == "text":
+            for kind, each in (*(("error", each) for each in problems), *(("warning", each) for each in warnings)):
+                output.note(f"{kind}: {each.problem}\nremedy: {each.remedy}")
+        fine += [str(folder)] if header is not None else []
+        value.append({"folder": str(folder), "problems": _listed(problems), "warnings": _listed(warnings)})
     output.result({"checked": value}, "\n".join(fine) or (None if checked else "there are no skills"))
     return USAGE if len(fine) < len(checked) else None
 
@@ -194,7 +203,8 @@ def _object(entry: SkillEntry) -> dict[str, Any]:
         "folder": str(entry.folder),
         "used": entry.used,
         "description": "" if entry.header is None else entry.header.description,
-        "problems": [_problem(problem) for problem in entry.problems],
+        "problems": _listed(entry.problems),
+        "warnings": _listed(() if entry.header is None else entry.header.warnings),
     }
 
 
@@ -215,5 +225,5 @@ def _line(value: object) -> str:
             return " ".join(str(value).split())
 
 
-def _problem(problem: SkillInvalid) -> dict[str, str]:
-    return {"code": problem.code, "message": problem.problem, "remedy": problem.remedy}
+def _listed(problems: Sequence[SkillInvalid]) -> list[dict[str, str]]:
+    return [{"code": each.code, "message": each.problem, "remedy": each.remedy} for each in problems]

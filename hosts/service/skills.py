@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from pydantic import Field
 
@@ -10,6 +11,7 @@ from ...agent import WorldAgent
 from ...core.errors import UnknownSkill
 from ...harness.yaml import near
 from ...skills import SkillEntry, SkillHeader
+from ...skills.package import Starter
 from .arguments import WorkspaceArguments
 from .call import Call
 from .records import Answer
@@ -35,6 +37,10 @@ class SkillRecord(Wire):
     level: str = Field(
         description="where it is from: `given` in code, the folder of the `user`, a `project`, or an MCP `host`"
     )
+    argument_hint: str | None = Field(description="what to write in a request, for people")
+    started_by: list[Starter] = Field(
+        description="who can start it: `run_skill` needs `people`, a conversation `models`"
+    )
 
 
 class SkillDetails(SkillRecord):
@@ -46,6 +52,7 @@ class SkillDetails(SkillRecord):
     allowed_tools: list[str] = Field(
         description="the tools that it can call, as its package writes them; empty is all that the agent can call"
     )
+    disallowed_tools: list[str] = Field(description="tools that it cannot call")
     scripts: bool = Field(description="whether its scripts can run")
     files: list[str] = Field(description="its files besides SKILL.md")
     version: str = Field(description="a digest of its files")
@@ -95,6 +102,7 @@ async def skill_show(call: Call[SkillShowArguments], agent: WorldAgent) -> Skill
         compatibility=header.compatibility,
         metadata=dict(header.metadata),
         allowed_tools=list(header.allowed_tools),
+        disallowed_tools=list(header.disallowed_tools),
         scripts=package.scripts,
         files=list(package.files),
         version=package.version,
@@ -107,8 +115,14 @@ def _usable(agent: WorldAgent) -> list[tuple[SkillEntry, SkillHeader]]:
     return [(entry, entry.header) for entry in agent.skills.entries if entry.used and entry.header is not None]
 
 
-def _listed(entry: SkillEntry, header: SkillHeader) -> dict[str, str]:
-    return {"name": header.name, "description": header.description, "level": entry.level}
+def _listed(entry: SkillEntry, header: SkillHeader) -> dict[str, Any]:
+    return {
+        "name": header.name,
+        "description": header.description,
+        "level": entry.level,
+        "argument_hint": header.argument_hint,
+        "started_by": list(header.started_by),
+    }
 
 
 __all__ = ["SkillShowArguments", "skill_list", "skill_show"]

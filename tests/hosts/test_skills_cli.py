@@ -38,6 +38,17 @@ async def test_skills_are_listed_shown_and_checked_once_trusted(run: Run, skills
     assert [(Path(each["folder"]).name, len(each["problems"])) for each in checked] == [("bad", 1), ("tea", 0)]
     assert (await run("skills", "check", str(skills / "tea"))).exit_code == 0
     assert (await as_json(run, "skills", "check", str(skills), code=2))["checked"] == checked
+    (skills / "milk").mkdir()
+    (skills / "milk" / "SKILL.md").write_text(
+        "---\nname: cream\ndescription: Makes cream.\nmodel: best\n---\nBeat it.\n"
+    )
+    [cream] = (await as_json(run, "skills", "check", str(skills / "milk")))["checked"]
+    assert [each["message"].partition("SKILL.md:")[2] for each in cream["warnings"]] == [
+        "4: the key 'model' has no effect here",
+        "2: the name 'cream' is not that of its folder 'milk'",
+    ]
+    said = await run("skills", "check", str(skills / "milk"))
+    assert (said.exit_code, said.stderr.count("warning: "), said.stdout) == (0, 2, f"{skills / 'milk'}\n")
     (skills / "tea" / "notes.md").write_text("x")
     assert "changed after you trusted it, so its skills have no effect" in (await run("skills", "list")).stderr
 

@@ -66,6 +66,19 @@ memory:
     }
 
 
+def test_a_text_with_a_colon_needs_no_quotes(tmp_path: Path) -> None:
+    text = "description: For work like this: research\nsystem_prompt: You search: the web\n  and: books.\ntools: [a]\n"
+    profile = load(tmp_path, text)
+    assert (profile.description, profile.system_prompt) == (
+        "For work like this: research",
+        "You search: the web and: books.",
+    )
+    assert profile.tools == ("a",)
+    assert profile.sources["tools"] == f"{tmp_path / 'mine.yaml'}:4"
+    error = refusal(tmp_path, "tools: read: all\n")
+    assert "'tools' is not a list" in error.problem
+
+
 @pytest.mark.parametrize(
     ("text", "line", "problem", "remedy"),
     [

@@ -1,15 +1,17 @@
 """What a skill package must be, as the public Agent Skills format says, and how packages are found (T6)."""
 
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from worldagent.core.errors import InvalidArgument, SkillInvalid
 from worldagent.harness.trust import MAX_TREE_FILE_BYTES, ProjectTrust
 from worldagent.skills import EXAMPLES, SkillCatalogue, allowed_tools, judge_header, read_package
-from worldagent.skills.package import skill_problems
+from worldagent.skills.package import judge_package
 
 pytestmark = pytest.mark.requirement("T6")
 
@@ -52,39 +54,95 @@ def test_only_files_of_the_package_are_read(tmp_path: Path, path: str) -> None:
         read_package(package(tmp_path, TEA)).read(path)
 
 
+PUBLISHED: list[dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parents[1] / "fixtures" / "skills" / "published.toml").read_text()
+)["skill"]
+
+
+@pytest.mark.parametrize("skill", PUBLISHED, ids=lambda skill: skill["name"])
+def test_a_published_skill_is_used_and_its_keys_mean_what_they_mean_elsewhere(
+    tmp_path: Path, skill: dict[str, Any]
+) -> None:
+    package(tmp_path, f"---\n{skill['front']}---\nDo it.\n", skill.get("folder", skill["name"]))
+    catalogue = SkillCatalogue.of([tmp_path])
+    [header] = catalogue.usable
+    assert header.name == catalogue.load(skill["name"]).name == skill["name"]
+    assert header.description
+    assert header.argument_hint == skill.get("argument_hint")
+    assert header.allowed_tools == tuple(skill.get("allowed_tools", ()))
+    assert header.disallowed_tools == tuple(skill.get("disallowed_tools", ()))
+    assert header.started_by == tuple(skill.get("started_by", ("people", "models")))
+    warnings = [each.problem.partition("SKILL.md:")[2].partition(": ")[2] for each in header.warnings]
+    assert warnings == skill.get("warnings", [])
+    assert all(each.remedy for each in header.warnings)
+
+
 @pytest.mark.parametrize(
     ("front", "problem"),
     [
-        ("description: x\n", "needs a text `name`"),
         ("name: tea\n", "needs a text `description`"),
         ("name: tea\ndescription: ' '\n", "needs a text `description`"),
-        ("name: Tea\ndescription: x\n", "'Tea' is not valid; use lower-case"),
-        ("name: green tea\ndescription: x\n", "'green tea' is not valid; use lower-case"),
-        ("name: -tea\ndescription: x\n", "'-tea' is not valid; put each '-'"),
-        ("name: tea-\ndescription: x\n", "'tea-' is not valid; put each '-'"),
-        ("name: [tea]\ndescription: x\n", "needs a text `name`"),
-        ("name: te--a\ndescription: x\n", "'te--a' is not valid; put each '-'"),
-        ("name: coffee\ndescription: x\n", "'coffee' is not that of its folder 'tea'"),
-        (f"name: {'t' * 65}\ndescription: x\n", "`name` has 65 characters; keep it to 64"),
-        (f"name: tea\ndescription: {'x' * 1025}\n", "`description` has 1025 characters; keep it to 1024"),
-        (f"name: tea\ndescription: x\ncompatibility: {'x' * 501}\n", "`compatibility` has 501 characters"),
-        ("name: tea\ndescription: x\nlicense: [a]\n", "`license` must be a text"),
-        ("name: tea\ndescription: x\ncompatibility: [a]\n", "`compatibility` must be a text"),
-        ("name: tea\ndescription: x\nmetadata: [a]\n", "`metadata` must be a mapping"),
-        ("name: tea\ndescription: x\nmetadata: x\n", "`metadata` must be a mapping"),
-        ("name: tea\ndescription: x\nallowed-tools: [Read]\n", "`allowed-tools` must be a text"),
-        ("name: tea\ndescription: x\ntools: Read\n", "has no key 'tools'"),
+        ("name: tea\ndescription: x\nallowed-tools: {Read: 1}\n", "`allowed-tools` is neither a text nor a list"),
+        ("name: tea\ndescription: x\nallowed-tools: [[Read]]\n", "`allowed-tools` is neither a text nor a list"),
+        ("name: tea\ndescription: x\ndisable-model-invocation: maybe\n", "is neither true nor false"),
+        ("name: tea\ndescription: x\nuser-invocable: [no]\n", "is neither true nor false"),
         ("name: tea\nname: tea\ndescription: x\n", "cannot be read"),
+        ("name: tea\ndescription: &a x\n", "anchors and aliases are not allowed"),
         ("- tea\n", "must be a mapping"),
     ],
 )
-def test_each_rule_of_the_format(tmp_path: Path, front: str, problem: str) -> None:
+def test_a_package_whose_meaning_is_unclear_is_not_used(tmp_path: Path, front: str, problem: str) -> None:
     folder = package(tmp_path, f"---\n{front}---\nBoil water.\n")
     header, problems = judge_header(folder)
     assert header is None
     assert any(problem in str(each) for each in problems), [str(each) for each in problems]
     with pytest.raises(SkillInvalid, match=r"SKILL\.md:[1-9]"):
         read_package(folder)
+
+
+def test_a_package_needs_a_name_of_its_own_or_of_its_folder(tmp_path: Path) -> None:
+    folder = package(tmp_path, TEA.replace("name: tea", "name: Green Tea"), "Green Tea")
+    header, [problem] = judge_header(folder)
+    assert header is None
+    assert "SKILL.md:2: the name 'Green Tea' is not valid; write 1 to 64 lower-case" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("front", "warning"),
+    [
+        ("description: x\n", "the front matter has no text `name`, so the skill has the name of its folder: 'tea'"),
+        ("name: Tea\ndescription: x\n", "the name 'Tea' is not valid, so the skill has the name of its folder"),
+        ("name: green tea\ndescription: x\n", "the name 'green tea' is not valid, so"),
+        ("name: -tea\ndescription: x\n", "the name '-tea' is not valid, so"),
+        ("name: te--a\ndescription: x\n", "the name 'te--a' is not valid, so"),
+        ("name: [tea]\ndescription: x\n", "the front matter has no text `name`, so"),
+        (f"name: {'t' * 65}\ndescription: x\n", "is not valid, so the skill has the name of its folder"),
+        (f"name: tea\ndescription: {'x' * 1025}\n", "`description` has 1025 characters, of which 1024 are used"),
+        (
+            f"name: tea\ndescription: x\ncompatibility: {'x' * 501}\n",
+            "`compatibility` has 501 characters, of which 500",
+        ),
+        ("name: tea\ndescription: x\nlicense: [a]\n", "`license` is not a text and has no effect"),
+        ("name: tea\ndescription: x\nmetadata: [a]\n", "`metadata` is not a mapping and has no effect"),
+        ("name: tea\ndescription: x\nmetadata: x\n", "`metadata` is not a mapping and has no effect"),
+        ("name: tea\ndescription: x\nallowed-tool: Read\n", "the key 'allowed-tool' has no effect here; did you mean"),
+    ],
+)
+def test_what_is_not_used_as_it_is_written_is_a_warning(tmp_path: Path, front: str, warning: str) -> None:
+    folder = package(tmp_path, f"---\n{front}---\nBoil water.\n")
+    header, problems = judge_header(folder)
+    assert problems == ()
+    assert header is not None
+    assert (header.name, header.description[:1]) == ("tea", "x")
+    [found] = header.warnings
+    assert warning in str(found)
+    assert f"{folder}/SKILL.md:" in str(found)
+
+
+def test_keys_are_known_in_other_spellings(tmp_path: Path) -> None:
+    folder = package(tmp_path, TEA.replace("---\nBoil", "allowed_tools: Read\nUser-Invocable: No\n---\nBoil"))
+    header = read_package(folder).header
+    assert (header.allowed_tools, header.started_by, header.warnings) == (("Read",), ("models",), ())
 
 
 @pytest.mark.parametrize(
@@ -133,7 +191,7 @@ def test_a_package_whose_files_cannot_be_read_is_listed_with_the_reason_and_not_
         assert catalogue.usable == ()
         [entry] = catalogue.entries
         assert [problem in each.problem for each in entry.problems] == [True]
-        assert skill_problems(folder)[0].problem == entry.problems[0].problem
+        assert judge_package(folder)[1][0].problem == entry.problems[0].problem
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -187,6 +245,16 @@ def test_later_folders_override_earlier_ones(tmp_path: Path) -> None:
         found.load("broken")
     with pytest.raises(InvalidArgument, match="is not a folder of skills"):
         SkillCatalogue.open([tmp_path / "none"])
+
+
+def test_the_name_in_the_front_matter_counts_and_a_later_folder_overrides_it(tmp_path: Path) -> None:
+    package(tmp_path / "a", TEA)
+    given = package(tmp_path / "b", TEA, "green")
+    found = SkillCatalogue.of([tmp_path / "a", tmp_path / "b"])
+    assert [(each.name, each.used) for each in found.entries] == [("tea", False), ("tea", True)]
+    assert found.load("tea").folder == given
+    with pytest.raises(SkillInvalid, match="there is no skill 'green'"):
+        found.load("green")
 
 
 def test_only_a_trusted_project_has_skills(tmp_path: Path) -> None:
@@ -251,6 +319,22 @@ def test_allowed_tools_narrow(
         unknown,
     )
     assert found.allows("edit_file") == (names is None)
+
+
+@pytest.mark.parametrize(
+    ("entries", "disallowed", "names"),
+    [
+        ((), ("Write",), None),
+        ((), ("notes__*", "Bash(git push:*)"), {"read_file", "edit_file", "web_search"}),
+        (("Read", "Bash"), ("Read",), {"shell"}),
+        (("Read",), ("Read",), set()),
+    ],
+)
+def test_disallowed_tools_are_taken_away(
+    entries: tuple[str, ...], disallowed: tuple[str, ...], names: set[str] | None
+) -> None:
+    found = allowed_tools(entries, TOOLS, disallowed)
+    assert (None if found.names is None else set(found.names)) == names
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from support.skill_turns import (
 from worldagent import Policy
 from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, UnknownSkill, WorldAgentError
 from worldagent.core.pauses import Approve
-from worldagent.harness import Worker, tool
+from worldagent.harness import CallContext, Worker, flow, tool
 from worldagent.profiles import Profile, Skills
 from worldagent.skills.package import read_package
 from worldagent.testing import ScriptedLM, assert_no_role_leak
@@ -148,6 +148,52 @@ async def test_the_host_runs_a_skill_by_name(tmp_path: Path) -> None:
         async with thread.stream_skill("tea", {"request": "Two cups."}) as stream:
             kinds = [event.type async for event in stream]
         assert kinds.count("task_started") == 1
+
+
+async def test_a_skill_says_who_can_start_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    package(tmp_path, front="disable-model-invocation: true\neffort: low\n")
+    package(tmp_path, name="milk", front="user-invocable: false\n")
+    lm, seen = chosen(lambda _: {"reply": "Done."})
+    async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"]) as agent:
+        thread = agent.thread("t1")
+        assert (await thread.converse("Tea, please.")).text == "Served."
+        assert [name_of(call) for call in seen] == ["Converse", "Converse"]
+        assert "- milk: Makes milk." in seen[0].text
+        assert "Makes tea." not in seen[0].text
+        assert "the skill 'tea' is started by people only" in seen[1].steps[0]
+        assert (await thread.run_skill("tea", {"request": "Two."})).result.reply == "Done."
+        for refused in (
+            thread.run_skill("milk", {"request": "x"}),
+            thread.task("skill", {"name": "milk", "request": "x"}),
+        ):
+            with pytest.raises(ParamsInvalid, match="'milk' is not for people to start"):
+                await refused
+    assert [each.getMessage() for each in caplog.records if each.name == "worldagent.skills"] == [
+        "not all that the SKILL.md of these skills says is used: 'tea'; `worldagent skills check FOLDER` has the lines"
+    ]
+
+
+async def test_an_agent_whose_skills_are_for_people_offers_none(tmp_path: Path) -> None:
+    package(tmp_path, front="disable-model-invocation: true\n")
+    lm = ScriptedLM([{"reply": "Hello."}, {"reply": "Tea."}], form="native")
+    async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"]) as agent:
+        await agent.thread("t1").converse("Hello.")
+        assert "skill" not in lm.calls[0].tools
+        assert (await agent.thread("t1").run_skill("tea", {"request": "Two."})).result.reply == "Tea."
+
+
+async def test_a_function_that_a_model_calls_does_not_start_a_skill_for_people(tmp_path: Path) -> None:
+    package(tmp_path, front="disable-model-invocation: true\n")
+
+    @flow
+    async def brew(ctx: CallContext) -> str:
+        """Make tea."""
+        return str(await ctx.call("skill", {"name": "tea", "request": "Two."}))
+
+    lm = ScriptedLM(lambda call: {"reply": "Done."} if call.steps else {"reply": "", **calls(("brew", {}))})
+    async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"], tools=[brew]) as agent:
+        await agent.thread("t1").converse("Tea, please.")
+    assert "the skill 'tea' is started by people only" in lm.calls[-1].steps[0]
 
 
 async def test_a_skill_that_declares_schemas_is_typed(tmp_path: Path) -> None:

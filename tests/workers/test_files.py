@@ -140,6 +140,12 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
+def test_a_text_with_a_colon_needs_no_quotes(tmp_path: Path) -> None:
+    (tmp_path / "critic.worker.md").write_text("---\ndescription: Use it so: to judge\nmax_steps: 3\n---\nYou judge.\n")
+    [worker] = load_workers(tmp_path)
+    assert (worker.description, worker.max_steps) == ("Use it so: to judge", 3)
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_invalid_file_is_named_with_its_line_and_a_remedy(tmp_path: Path, what: str) -> None:
     text, says = BAD[what]

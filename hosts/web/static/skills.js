@@ -3,12 +3,14 @@
 import { get } from "./api.js";
 import { badge, empty, h } from "./dom.js";
 
+const STARTERS = { people: "only people start it", models: "only the conversation starts it" };
 const LEVELS = { given: "given in code", user: "of the user", project: "of a project", host: "of an MCP server" };
 
 /** What a package says of itself. Its instructions come to operators only. */
 function details(skill) {
   const facts = [
     ["may call", skill.allowed_tools.join(", ") || "whatever the agent can call"],
+    ["may not call", skill.disallowed_tools.join(", ")],
     ["scripts", skill.scripts ? "can run, if the agent has a shell" : "never run"],
     ["needs", skill.compatibility], ["license", skill.license], ["files", skill.files.join(", ")], ["version", skill.version.slice(0, 12)],
     ...Object.entries(skill.metadata),
@@ -31,8 +33,9 @@ export async function show(view) {
       button.setAttribute("aria-expanded", String(!into.hidden));
     }
     return h("li", { class: "card" },
-      h("div", { class: "row" }, h("h2", {}, skill.name), badge(LEVELS[skill.level] ?? skill.level), button),
-      h("p", {}, skill.description), into);
+      h("div", { class: "row" }, h("h2", {}, skill.name), badge(LEVELS[skill.level] ?? skill.level),
+        skill.started_by.length === 1 && badge(STARTERS[skill.started_by[0]]), button),
+      h("p", {}, skill.description), skill.argument_hint && h("p", {}, `Asks for: ${skill.argument_hint}`), into);
   }
 
   const { skills } = await get("skills");

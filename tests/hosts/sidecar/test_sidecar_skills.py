@@ -17,7 +17,7 @@ KNOWN = tokens(ana=Grant(("novel",), ("ana",)), operator=Grant(("novel",), ("*",
 
 async def test_skills_are_listed_and_shown_with_their_text_for_operators_alone(tmp_path: Path) -> None:
     package(tmp_path, front="license: MIT\nallowed-tools: Read Bash(git log:*)\n", references__leaves_dot_md="Assam.")
-    package(tmp_path, name="coffee")
+    package(tmp_path, name="coffee", front="disable-model-invocation: true\nargument-hint: how many\n")
     (tmp_path / "skills" / "broken").mkdir()
     (tmp_path / "skills" / "broken" / "SKILL.md").write_text("x")
     version = SkillCatalogue.of([tmp_path / "skills"]).load("tea").version
@@ -27,8 +27,12 @@ async def test_skills_are_listed_and_shown_with_their_text_for_operators_alone(t
         caller_of(url, "auto", "ana") as ana,
         caller_of(url, "auto", "operator") as operator,
     ):
-        tea = {"name": "tea", "description": "Makes tea.", "level": "given"}
-        coffee = {"name": "coffee", "description": "Makes coffee.", "level": "given"}
+        more = {"level": "given", "argument_hint": None, "started_by": ["people", "models"]}
+        tea = {"name": "tea", "description": "Makes tea.", **more}
+        coffee = {"name": "coffee", "description": "Makes coffee.", **more} | {
+            "argument_hint": "how many",
+            "started_by": ["people"],
+        }
         assert (await ana("skill_list"))["skills"] == [coffee, tea]
         shown = (await ana("skill_show", skill="tea"))["skill"]
         assert shown == {
@@ -37,6 +41,7 @@ async def test_skills_are_listed_and_shown_with_their_text_for_operators_alone(t
             "compatibility": None,
             "metadata": {},
             "allowed_tools": ["Read", "Bash(git log:*)"],
+            "disallowed_tools": [],
             "scripts": True,
             "files": ["references/leaves.md"],
             "version": version,

@@ -224,13 +224,15 @@ async def test_roles_that_do_not_count_are_shown_with_the_reason(tmp_path: Path,
 
 async def test_skills_are_listed_with_what_they_may_call(tmp_path: Path, page: Page, browser: Browser) -> None:
     text = '<img src=x onerror="document.title=1"> makes tea.'
-    package(tmp_path, front=f"allowed-tools: Read Bash(git log:*)\nlicense: '{text}'\n", references__leaves_dot_md="x")
+    front = f"allowed-tools: Read Bash(git log:*)\ndisable-model-invocation: true\nargument-hint: '{text}'\n"
+    package(tmp_path, front=f"{front}license: '{text}'\n", references__leaves_dot_md="x")
     async with console(tmp_path / "home", browser, skills=[tmp_path / "skills"]) as (url, _):
         await page.goto(f"{url}#/threads")
         await page.keyboard.press("6")
         await expect(page.get_by_role("heading", name="Skills")).to_be_visible()
         card = page.locator(".rows .card")
-        await expect(card).to_contain_text("Makes tea.")
+        for shown in ("Makes tea.", f"Asks for: {text}", "only people start it"):
+            await expect(card).to_contain_text(shown)
         await card.get_by_role("button", name="Details of tea").click()
         for shown in ("Read, Bash(git log:*)", "references/leaves.md", text):
             await expect(card).to_contain_text(shown)
