@@ -44,7 +44,9 @@ class NewSchedule(AgentOptions):
     """The options of `schedule add`."""
 
     id: str = argument("ID", "Its id: letters, digits, '_', '.' and '-'.")
-    cron: str | None = option("LINE", "The five fields of a cron line, by the clock of --zone.", _WHEN)
+    cron: str | None = option(
+        "LINE", "The five fields of a cron line, or @daily and its kin, by the clock of --zone.", _WHEN
+    )
     every: int | None = option("SECONDS", "An interval.", _WHEN)
     at: str | None = option("TIME", "One time, such as 2030-01-01T09:00, by the clock of --zone.", _WHEN)
     zone: str = option("NAME", "The time zone, such as Europe/Berlin.", _WHEN, default="UTC")

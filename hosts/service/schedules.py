@@ -76,7 +76,9 @@ class WhenArgument(Wire):
     """When a schedule fires: exactly one of `cron`, `every` and `at`."""
 
     cron: Annotated[str, _accepted(Cron)] | None = Field(
-        default=None, description="the five fields of a cron line, by the clock of `zone`", examples=["30 7 * * *"]
+        default=None,
+        description="the five fields of a cron line, or `@daily` and its kin, by the clock of `zone`",
+        examples=["30 7 * * *"],
     )
     every: int | None = Field(
         default=None, ge=1, le=MAX_EVERY_SECONDS, description="an interval in seconds", examples=[3600]

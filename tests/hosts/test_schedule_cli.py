@@ -45,11 +45,14 @@ async def test_a_schedule_is_added_listed_run_and_removed(run: Run, home: Path) 
     assert (await as_json(run, "schedule", "add", "report", *ADD, *APP))["schedule"][
         "workspace"
     ] == "shop"  # the workspace of the app's agent
+    added = await as_json(run, "schedule", "add", "daily", "--cron", "@daily", "--message", "What is new?")
+    assert (added["schedule"]["when"], added["next"][-10:]) == ({"cron": "@daily"}, "T00:00:00Z")
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (("--cron", "@reboot", "--message", "x"), "'@reboot' cannot be read: a schedule has no start of a machine"),
         (("--at", "soon", "--message", "x"), "--at is not a time"),
         (("--at", "2020-01-01T00:00", "--message", "x"), "never fires from now on"),
         (("--message", "x"), "a schedule needs one of --cron, --every, --at, got none"),

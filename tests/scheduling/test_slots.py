@@ -265,6 +265,38 @@ def test_a_cron_line_that_fires_rarely_is_not_refused(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "plain"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@Daily", "0 0 * * *"),
+        (" @midnight ", "0 0 * * *"),
+        ("@weekly", "0 0 * * SUN"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 JAN *"),
+        ("@annually", "0 0 1 1 *"),
+        ("0 0 ? * MON", "0 0 * * MON"),
+        ("0 0 1 * ?", "0 0 1 * *"),
+        ("30 7 * jan mon-fri", "30 7 * JAN MON-FRI"),
+        ("0 0 * * FRI-MON", "0 0 * * FRI,SAT,SUN,MON"),
+        ("0 0 * * fri-sun,wed", "0 0 * * 3,5,6,0"),
+        ("0 0 * * 5-1", "0 0 * * 0,1,5,6"),
+        ("0 0 * * 7-2", "0 0 * * 0-2"),
+        ("0 0 * * 5-7", "0 0 * * 5,6,0"),
+        ("0 0 * * THU-TUE/2", "0 0 * * THU,SAT,MON"),
+        ("0 0 1 NOV-FEB *", "0 0 1 1,2,11,12 *"),
+        ("0 22-2 * * *", "0 22,23,0,1,2 * * *"),
+        ("50-10/10 * * * *", "50,0,10 * * * *"),
+    ],
+)
+def test_other_notations_mean_what_they_mean_elsewhere(line: str, plain: str) -> None:
+    after = datetime(2026, 3, 1, tzinfo=UTC)
+    given, meant = (list(islice(slots_after(Cron(each), UTC, after), 60)) for each in (line, plain))
+    assert given == meant
+    assert Cron(line).counts_real_time == Cron(plain).counts_real_time
+    assert Cron(line).cron == line
+
+
+@pytest.mark.parametrize(
     ("line", "problem"),
     [
         ("60 * * * *", "the minute of the cron line"),
@@ -275,7 +307,13 @@ def test_a_cron_line_that_fires_rarely_is_not_refused(line: str) -> None:
         ("*/0 * * * *", "the minute of"),
         ("* * * *", "has 4 fields; give five"),
         ("0 * * * * *", "has 6 fields; give five"),
-        ("@daily", "has 1 fields; give five"),
+        ("@reboot", "'@reboot' cannot be read: a schedule has no start of a machine; start the turn"),
+        ("@every 5m", "an interval is no cron line; give whole seconds as `every`"),
+        ("@dayly", "'@dayly' cannot be read: there is no such name; give five fields, or one of @hourly"),
+        ("? * * * *", "the minute of"),
+        ("* * 28-3 * *", "the day-of-month of"),
+        ("* * * * FRI-MUN", "the day-of-week of"),
+        ("* * * * FRI-MON/0", "the day-of-week of"),
         ("", "has 0 fields"),
         ("* * * * *" * 100, "at most 200 ASCII characters"),
         ("٣ * * * *", "at most 200 ASCII characters"),
@@ -287,7 +325,7 @@ def test_a_cron_line_that_cannot_be_read_is_refused(line: str, problem: str) -> 
         Cron(line)
 
 
-@given(fields=st.lists(st.text("*/-,#?LWMONJAFEB0123579", min_size=1, max_size=6), min_size=5, max_size=5))
+@given(fields=st.lists(st.text("*/-,#?@LWMONJAFEBRI0123579", min_size=1, max_size=6), min_size=5, max_size=5))
 def test_any_other_text_is_refused_or_has_slots(fields: list[str]) -> None:
     try:
         cron = Cron(" ".join(fields))

@@ -29,6 +29,7 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({"when": {"cron": "0 0 31 2 *"}}, "invalid_argument", "when.cron: It cannot be used: give a day that exists"),
     ({"when": {"cron": SECRET}}, "invalid_argument", "when.cron: It cannot be used: give five, separated by blanks"),
+    ({"when": {"cron": "@reboot"}}, "invalid_argument", "when.cron: It cannot be used: start the turn from your own"),
     ({"when": {}}, "invalid_argument", "when: It must have exactly one of cron, every, at"),
     ({"when": {"every": 0}}, "invalid_argument", "when.every: Input should be greater than or equal to 1"),
     ({"when": {"at": SECRET}}, "invalid_argument", "when.at: It must be a time"),
@@ -75,6 +76,9 @@ async def test_a_client_over_stdio_keeps_schedules(tmp_path: Path) -> None:
             "next_slot": None,
         }
         assert (await client.ask("schedule_list"))["schedules"] == [kept]
+        weekend = {**TIDE, "schedule": "weekend", "when": {"cron": "0 8 ? * fri-mon"}}
+        assert (await client.ask("schedule_add", **weekend))["schedule"]["when"] == weekend["when"]
+        await client.ask("schedule_remove", schedule="weekend")
         assert (await client.ask("schedule_show", schedule="tide"))["schedule"] == kept
         assert (await client.ask("schedule_pause", schedule="tide"))["schedule"]["paused"] is True
         begun = await client.ask("schedule_run", schedule="tide")
