@@ -200,9 +200,9 @@ class Checker:
 def _validator_of(schema: dict[str, Any]) -> Any:
     from referencing import Registry
 
-    from .schema_keywords import draft_of
+    from .schema_keywords import draft_of, without_flags
 
-    draft = draft_of(schema)
+    draft = draft_of(without_flags(schema))
     # The library would check a part that names its draft with its own class, which has no bounds.
     schema.pop("$schema", None)
     # An empty registry keeps the library from fetching what a schema refers to.
@@ -229,9 +229,9 @@ def _problem_of(text: str) -> str:
     # Imported here, because it takes half a second.
     from jsonschema import FormatChecker, SchemaError  # type: ignore[import-untyped]  # it has no types
 
-    from .schema_keywords import draft_of
+    from .schema_keywords import draft_of, without_flags
 
-    schema = json.loads(text)
+    schema = without_flags(json.loads(text))
     if _count(schema) > _PARTS:
         return f"holds more than {_PARTS} values"
     try:

@@ -1,4 +1,4 @@
-"""Keeps `jsonschema` within bounds: it counts steps and matches patterns in linear time.
+"""Keeps `jsonschema` within bounds: it counts steps and matches patterns in linear time. It also reads OpenAPI's words.
 
 This module loads `jsonschema`, which takes half a second, so `schema` imports it only when a schema is used.
 """
@@ -43,6 +43,25 @@ def draft_of(schema: Mapping[str, Any]) -> Any:
     return _kept_in_bounds(validator_for({"$schema": str(schema.get("$schema"))}, default=Draft202012Validator))
 
 
+def without_flags(schema: Any) -> Any:
+    """Return a schema with OpenAPI 3.0's `exclusiveMinimum: true` as JSON Schema writes it, changed in place.
+
+    Args:
+        schema: The schema. One that names its draft is not changed, because an old draft writes it in this way, too.
+    """
+    left = [] if isinstance(schema, dict) and "$schema" in schema else [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+                if isinstance(part.get(exclusive), bool) and part.pop(exclusive) and bound in part:
+                    part[exclusive] = part.pop(bound)
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return schema
+
+
 @lru_cache(maxsize=16)
 def _kept_in_bounds(draft: Any) -> Any:
     own: Mapping[str, Keyword] = {
@@ -70,6 +89,8 @@ def _counted(keyword: Keyword, steps: int) -> Keyword:
             left[0] -= steps
             if left[0] < 0:
                 raise TooMuch
+        if instance is None and schema.get("nullable") is True:  # OpenAPI 3.0, in which servers declare tools
+            return ()
         return keyword(validator, rule, instance, schema) or ()
 
     return check

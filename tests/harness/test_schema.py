@@ -50,6 +50,42 @@ def test_what_a_schema_allows_comes_out_as_it_went_in() -> None:
         assert taken.model_dump(mode="json") == json_of(taken, what="params", error=ParamsInvalid) == GIVEN
 
 
+@pytest.mark.requirement("H2")
+@pytest.mark.parametrize(
+    ("part", "fits", "refused"),
+    [
+        ({"type": "string", "nullable": True}, [None, "a"], [1]),
+        ({"type": "string", "nullable": False}, ["a"], [None]),
+        ({"type": "string", "enum": ["a"], "nullable": True}, [None, "a"], ["b"]),
+        ({"$ref": "#/components/schemas/Cup", "nullable": True}, [None, {"n": 1}, {"n": None}], [{"n": "1"}, 1]),
+        ({"allOf": [{"$ref": "#/components/schemas/Cup"}], "nullable": True}, [None, {}], [[]]),
+        ({"type": "array", "items": {"type": "integer", "nullable": True}}, [[1, None]], [None, ["a"]]),
+        ({"minimum": 1, "exclusiveMinimum": True}, [1.5, 2], [1, 0]),
+        ({"maximum": 1, "exclusiveMaximum": False}, [1], [2]),
+        ({"exclusiveMaximum": 3}, [2], [3]),
+    ],
+)
+def test_openapi_words_of_a_schema_are_read(part: Any, fits: list[Any], refused: list[Any]) -> None:
+    cup = {"type": "object", "properties": {"n": {"type": "integer", "nullable": True}}}
+    schema = {"type": "object", "properties": {"x": part}, "components": {"schemas": {"Cup": cup}}}
+    model = params_of("drink", schema)
+    assert model.model_json_schema() == schema
+    for value in fits:
+        assert validate_model(model, {"x": value}, what="params", error=ParamsInvalid).model_extra == {"x": value}
+    for value in refused:
+        with pytest.raises(ParamsInvalid):
+            validate_model(model, {"x": value}, what="params", error=ParamsInvalid)
+
+
+@pytest.mark.requirement("H2")
+def test_a_bound_of_an_old_draft_is_read_as_that_draft_writes_it() -> None:
+    draft = {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}
+    adapter = result_of("count", draft)
+    assert validate_value(adapter, 2, what="result", error=ResultInvalid) == 2
+    with pytest.raises(ResultInvalid):
+        validate_value(adapter, 1, what="result", error=ResultInvalid)
+
+
 def test_another_schema_is_another_declaration() -> None:
     changed = SCHEMA | {"required": []}
     one = declaration(params_of("list", SCHEMA), result_of("list", SCHEMA))
