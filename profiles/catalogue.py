@@ -216,6 +216,13 @@ class Profiles:
         own = (level.folder.path for level in self._levels if level.name == "user")
         return "".join(f"; add your own as NAME.yaml in the folder {str(path)!r}" for path in own)
 
+    def _meant(self, name: str) -> str:
+        """The begin of a remedy for a name that no profile has: the file of this name, or a similar name."""
+        for file in (file for level in reversed(self._levels) for file in level.all()):
+            if file.path.stem == name != file.name:
+                return f"{str(file.path)!r} calls itself {file.name!r}: use this name, or change its `name`; "
+        return near(name, set(self.names) - {name})
+
     def __contains__(self, name: object) -> bool:
         return name == GENERAL or (isinstance(name, str) and any(level.named(name) for level in self._levels))
 
@@ -251,7 +258,7 @@ class Profiles:
                 f"there is no profile {name[:MAX_SHOWN_CHARACTERS]!r}",
                 remedy="a name is not a path; load a file with Profiles.open().load(path), or with --profile"
                 if os.path.basename(name) != name or name.endswith((".yaml", ".yml"))
-                else f"{near(name, self.names)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
+                else f"{self._meant(name)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
             )
         return effective(self._chain(*found, trusting=False))
 
@@ -427,8 +434,7 @@ class Profiles:
             which = "no other profile of this name below it" if name == file.name else f"no profile {name!r} for it"
             raise ProfileInvalid(
                 f"{file.extends_at}: {file.name!r} extends {name!r}, but there is {which}",
-                remedy=f"{near(name, set(self.names) - {name})}the profiles are: {', '.join(self.names)}"
-                f"{self._own_profiles_hint}",
+                remedy=f"{self._meant(name)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
             )
         return found
 

@@ -123,6 +123,13 @@ class SkillCatalogue:
         """The names and descriptions of all skills that can be used, by name."""
         return tuple(each.header for each in self.entries if each.used and each.header is not None)
 
+    def meant(self, name: str) -> str:
+        """The begin of a remedy for a name that no skill has: the folder of this name, or a similar name."""
+        for entry in self.entries:
+            if entry.folder.name == name != entry.name:
+                return f"the skill in the folder {name!r} is called {entry.name!r}; "
+        return near(name, [header.name for header in self.usable])
+
     def load(self, name: str) -> SkillPackage:
         """Read a skill's package.
 
@@ -139,7 +146,7 @@ class SkillCatalogue:
             names = [each.name for each in self.entries if each.used]
             raise SkillInvalid(
                 f"there is no skill {str(name)[:100]!r}",
-                remedy=f"{near(name, names)}the skills are: {', '.join(names) or 'none'}",
+                remedy=f"{self.meant(name)}the skills are: {', '.join(names) or 'none'}",
             )
         package = read_package(entry.folder, scripts=entry.level != "host")
         if self._versions.get(entry.folder, package.version) != package.version:

@@ -31,7 +31,6 @@ from ..graphs.tasks import TaskContext
 from ..harness import Function, Registry, Worker, tool
 from ..harness.gate import Policy
 from ..harness.worker import WorkerRequest, inputs_of
-from ..harness.yaml import near
 from ..role_resolution.keys import RoleKey
 from ..signatures import RUN_SKILL, Signature, skill_signature
 from ..tools.shell import ShellResult, run_command
@@ -151,7 +150,7 @@ class SkillComposer(ComposedTasks):
         if name not in names:
             raise UnknownSkill(
                 f"there is no skill {name[:100]!r}",
-                remedy=f"{near(name, names)}the skills are: {', '.join(names)}",
+                remedy=f"{self.catalogue.meant(name)}the skills are: {', '.join(names)}",
             )
         try:
             package = self.catalogue.load(name)

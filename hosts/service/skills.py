@@ -9,7 +9,6 @@ from pydantic import Field
 
 from ...agent import WorldAgent
 from ...core.errors import UnknownSkill
-from ...harness.yaml import near
 from ...skills import SkillEntry, SkillHeader
 from ...skills.package import Starter
 from .arguments import WorkspaceArguments
@@ -92,7 +91,7 @@ async def skill_show(call: Call[SkillShowArguments], agent: WorldAgent) -> Skill
         names = [entry.name for entry, _ in usable]
         raise UnknownSkill(
             f"there is no skill {wanted[:100]!r}",
-            remedy=f"{near(wanted, names)}the skills are: {', '.join(names) or 'none'}",
+            remedy=f"{agent.skills.meant(wanted)}the skills are: {', '.join(names) or 'none'}",
         )
     package = await asyncio.to_thread(agent.skills.load, wanted)  # it reads all files of the package
     header = package.header

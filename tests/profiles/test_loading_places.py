@@ -122,6 +122,15 @@ def test_a_profile_is_called_as_its_file_says_and_else_as_the_file(places: Place
     assert "are both called 'mine'" in failure(places.open(), "mine").problem
 
 
+def test_the_name_of_a_file_that_calls_itself_otherwise_is_explained(places: Places) -> None:
+    file = places.write(**{"user_ouro-finder": "name: finder\n"}).at("user_ouro-finder")
+    meant = f"{str(file)!r} calls itself 'finder': use this name, or change its `name`; the profiles are: coder"
+    error = failure(places.open(), "ouro-finder")
+    assert error.problem == "there is no profile 'ouro-finder'"
+    assert error.remedy.startswith(meant)
+    assert failure(places.write(user_a="extends: ouro-finder\n").open(), "a").remedy.startswith(f"{meant[:-5]}a, coder")
+
+
 def test_an_unknown_name_is_named_with_those_that_exist(places: Places) -> None:
     error = failure(places.open(), "sercher")
     assert error.problem == "there is no profile 'sercher'"

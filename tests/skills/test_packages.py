@@ -253,7 +253,9 @@ def test_the_name_in_the_front_matter_counts_and_a_later_folder_overrides_it(tmp
     found = SkillCatalogue.of([tmp_path / "a", tmp_path / "b"])
     assert [(each.name, each.used) for each in found.entries] == [("tea", False), ("tea", True)]
     assert found.load("tea").folder == given
-    with pytest.raises(SkillInvalid, match="there is no skill 'green'"):
+    with pytest.raises(
+        SkillInvalid, match="there is no skill 'green'; the skill in the folder 'green' is called 'tea'"
+    ):
         found.load("green")
 
 
