@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
-from typing import Any, Final, Generic, TypeVar, cast
+from io import StringIO
+from typing import Any, Final, Generic, TypeGuard, TypeVar, cast
 
 from ..core.errors import FunctionInvalid, MissingExtra, PolicyInvalid, WorldAgentError
 
@@ -202,6 +203,22 @@ def _read(text: str, name: str, error: type[E], first_line: int, texts: bool) ->
         problem, line = _unreadable(text, reached[0])
     remedy = "put the text behind the key in quotes" if problem.startswith("mapping values") else "write plain YAML"
     raise error(f"{name}:{line + first_line} cannot be read: {problem}", remedy=remedy)
+
+
+def written_yaml(data: Mapping[str, Any]) -> str:
+    """Write a mapping as YAML that `read_yaml` reads. Texts of several lines are blocks."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scalarstring import LiteralScalarString
+
+    blocks = {key: LiteralScalarString(f"{each.strip()}\n") if _has_lines(each) else each for key, each in data.items()}
+    writer, stream = YAML(typ="rt", pure=True), StringIO()
+    writer.width = 1 << 20  # it breaks no line
+    writer.dump(blocks, stream)
+    return stream.getvalue()
+
+
+def _has_lines(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and "\n" in value.strip()
 
 
 def _is_installed() -> bool:

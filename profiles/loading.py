@@ -300,13 +300,33 @@ def _problem(
         known = keys_of(above)
         owner = f"{_dotted(above)!r}" if above else "a profile"
         listed = f"the keys are: {', '.join(known)}" if known else "leave it out"
-        return document.invalid(f"{owner} has no key {key!r}", near(key, known) + listed, *path)
+        program = program_of(document.data, path)
+        meant = near(key, known)
+        if program is not None:
+            meant = f"{program} has it; `worldagent import {document.name}` writes a profile of the file; "
+        return document.invalid(f"{owner} has no key {key!r}", meant + listed, *path)
     if path == ("profile",):
         remedy = f"write 'profile: {VERSION}', or use a newer version of worldagent"
         return document.invalid("this version of worldagent cannot read the file's version", remedy, *path)
     words = wanted(path)
     quotes = ", in quotes where it looks like a number" if words == "a text" else ""
     return document.invalid(f"{called!r} is not {words}", f"give {words}{quotes}", *path)
+
+
+_CREW_KEYS: Final = ({"role", "goal"}, {"description", "expected_output"})  # of an agent and of a task
+
+
+def program_of(data: Any, path: tuple[str | int, ...] = ()) -> str | None:
+    """The other program whose file this is, of those that `importing` knows; None if it is none of theirs.
+
+    Args:
+        data: The content of a file.
+        path: The path of a key in it; empty for the file.
+    """
+    first = data.get(path[0]) if path else next(iter(data.values()), None)
+    if isinstance(first, dict) and any(first.keys() >= keys for keys in _CREW_KEYS):
+        return "CrewAI"
+    return "ouro" if path in (("guidelines",), ("skills", "allowed")) else None
 
 
 def _server_problems(keys: ProfileKeys, document: YamlDocument[ProfileInvalid]) -> Iterator[ProfileInvalid]:

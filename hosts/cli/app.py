@@ -14,6 +14,7 @@ from . import (
     drafts,
     evals,
     evaluate,
+    importing,
     memory,
     models,
     optimise,
@@ -103,7 +104,7 @@ app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")
 app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
-for part in (models.app, optimise.app, evaluate.app):
+for part in (importing.app, models.app, optimise.app, evaluate.app):
     app.add_typer(part)
 app.add_typer(evals.app, name="evals", rich_help_panel="Configuration")
 for part in (doctor.app, serve.app, acp.app, worker.app, ps.app, upkeep.app):

@@ -151,7 +151,7 @@ def workers(given: Iterable[str] | None) -> tuple[Worker, ...]:
         InvalidArgument: One has no `=`, or its file cannot be read.
         FunctionInvalid: A name or its instructions are not valid.
     """
-    pairs = (_pair("--worker", item) for item in given or ())
+    pairs = (pair("--worker", item) for item in given or ())
     return tuple(Worker(name, text("--worker", instructions)) for name, instructions in pairs)
 
 
@@ -163,7 +163,7 @@ def modes(given: Iterable[str] | None) -> dict[str, Role]:
         RoleInvalid: A role is empty, or its name cannot be shown.
     """
     found: dict[str, Role] = {}
-    for name, content in (_pair("--mode", item) for item in given or ()):
+    for name, content in (pair("--mode", item) for item in given or ()):
         if name in found:
             raise InvalidArgument(f"--mode {name[:40]!r} is given twice", remedy="give each mode a name of its own")
         found[name] = Role(name, text("--mode", content))
@@ -231,7 +231,7 @@ def task_params(document: str | None, pairs: Iterable[str] | None) -> dict[str, 
         InvalidArgument: `--params` is not a JSON object, or a pair has no `=`.
     """
     given: dict[str, Any] = {} if document is None else json_object("--params", text("--params", document))
-    return given | dict(_pair("--param", item) for item in pairs or ())
+    return given | dict(pair("--param", item) for item in pairs or ())
 
 
 def _file(option: str, path: Path) -> str:
@@ -278,7 +278,12 @@ def _encodable(option: str, text: str) -> str:
     raise InvalidArgument(f"{option} is not UTF-8 at character {at}", remedy="use a terminal with UTF-8, or a file")
 
 
-def _pair(option: str, given: str) -> tuple[str, str]:
+def pair(option: str, given: str) -> tuple[str, str]:
+    """The name and the text of `NAME=TEXT`.
+
+    Raises:
+        InvalidArgument: It has no `=`.
+    """
     key, equals, value = given.partition("=")
     if not equals or not key.strip():
         raise InvalidArgument(f"{option} {key[:40]!r} has no '='", remedy=f"write {option} NAME=TEXT")

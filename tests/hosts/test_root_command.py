@@ -49,6 +49,7 @@ def test_help_shows_the_commands_in_groups() -> None:
             "trust",
             "policy",
             "roles",
+            "import",
             "models",
             "optimise",
             "eval",
