@@ -277,6 +277,14 @@ def test_unreadable_file_is_named_with_its_line(tmp_path: Path, text: str, where
     assert caught.value.remedy
 
 
+def test_a_text_with_a_colon_needs_quotes_in_a_policy(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("rules:\n  - name: as it is: now\n")
+    with pytest.raises(
+        PolicyInvalid, match="mapping values are not allowed here; put the text behind the key in quotes"
+    ):
+        load_policy(tmp_path / "policy.yaml")
+
+
 def test_missing_or_binary_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(PolicyInvalid, match="No such file"):
         load_policy(tmp_path / "none.yaml")
