@@ -22,7 +22,7 @@ from ..graphs.shape import shape_call
 from ..harness import Function, GenerationOptions, Registry, Worker, load_workers, tool
 from ..harness.limits import DEFAULT_CHOSEN_CALLS, Limits, Usage
 from ..harness.schema import result_of
-from ..mcp_client.tools import McpServer, check_prefixes
+from ..mcp_client.tools import McpEntry, McpServer, check_prefixes
 from ..profiles import Profile, Profiles, check_tools, compose
 from ..profiles.catalogue import GENERAL_PROFILE
 from ..signatures import check_named
@@ -172,12 +172,28 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
 
     Raises:
         InvalidArgument: `given` is not a mapping of servers.
+        ProfileInvalid: A variable of a server of the profile has no value.
         NameTaken: Tools of two servers could get the same name.
     """
-    own = {name: replace(entry.server(), approval=True) for name, entry in profile.mcp_servers.items()}
-    servers = own | {name: entry.server() for name, entry in settings.mcp_servers.items()} | mcp_servers(given)
+    own = {
+        name: _server_of_profile(profile, name, entry, settings)
+        for name, entry in profile.mcp_servers.items()
+        if name not in settings.mcp_servers
+    }
+    servers = own | settings.servers() | mcp_servers(given)
     check_prefixes(servers)
     return servers
+
+
+def _server_of_profile(profile: Profile, name: str, entry: McpEntry, settings: Settings) -> McpServer:
+    try:
+        return replace(entry.server(settings.mcp_variable), approval=True)
+    except InvalidArgument as error:
+        problem, remedy = error.problem, error.remedy
+    key = f"mcp_servers.{name}"
+    raise ProfileInvalid(
+        f"{profile.sources.get(key, f'the profile {profile.name!r}')}: {key!r}: {problem}", remedy=remedy
+    )
 
 
 def prompt_of(profile: Profile, registry: Registry, allowed: BuiltinTools) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -17,7 +18,7 @@ from ..harness import GenerationOptions, Policy
 from ..harness.gate import load_policy
 from ..harness.limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Stored
 from ..mcp_client import HttpHost
-from ..mcp_client.tools import McpEntry
+from ..mcp_client.tools import McpEntry, McpServer
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT, Echo
 from ..signatures import ADDRESS_REMEDY, address_problem
@@ -129,7 +130,13 @@ class Settings(BaseSettings):
         default={}, description="the role host's own names for the tools of the contract, as a table or JSON"
     )
     mcp_servers: dict[str, McpEntry] = Field(
-        default={}, description="MCP servers whose tools can be called, by name, as tables or JSON"
+        default={},
+        description="MCP servers whose tools can be called, by name, as tables or JSON",
+    )
+    mcp_variables: dict[str, SecretStr] = Field(
+        default={},
+        description="values of `${NAME}` in MCP servers, as a table or JSON; a list of names takes them from the "
+        "environment",
     )
     sidecar_token: SecretStr | None = Field(
         default=None, description="the token that callers of worldagent serve --http must send"
@@ -309,6 +316,13 @@ class Settings(BaseSettings):
                 remedy=f"correct the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
             )
 
+    @field_validator("mcp_variables", mode="before")
+    @classmethod
+    def _from_environment(cls, given: Any) -> Any:
+        if isinstance(given, list) and all(isinstance(name, str) for name in given):
+            return {name: os.environ[name] for name in given if name in os.environ}
+        return given
+
     @field_validator("api_base")
     @classmethod
     def _address(cls, given: str | None) -> str | None:
@@ -325,7 +339,10 @@ class Settings(BaseSettings):
             "database_url": lambda: None if url is None else PostgresAddress(url.get_secret_value()),
             "attachments_url": lambda: None if objects is None else check_attachments_url(objects.get_secret_value()),
             "nats_url": lambda: None if broker is None else check_nats_url(broker.get_secret_value()),
-            **{f"mcp_servers.{name}": entry.server for name, entry in self.mcp_servers.items()},
+            **{
+                f"mcp_servers.{name}": partial(entry.server, self.mcp_variable)
+                for name, entry in self.mcp_servers.items()
+            },
             "account_limits": lambda: limits_of(self.account_limits),
             "workspace_limits": lambda: limits_of(self.workspace_limits),
         }
@@ -369,6 +386,15 @@ class Settings(BaseSettings):
         if self.role_host is None or self.role_host == _EMBEDDED:
             return None
         return HttpHost(self.role_host, token, timeout=self.role_host_timeout, tools=self.role_host_tools)
+
+    def mcp_variable(self, name: str) -> str | None:
+        """Return the value of a variable of MCP servers; None if `mcp_variables` has none."""
+        value = self.mcp_variables.get(name)
+        return None if value is None else value.get_secret_value()
+
+    def servers(self) -> dict[str, McpServer]:
+        """Return the MCP servers, with the values of their variables."""
+        return {name: entry.server(self.mcp_variable) for name, entry in self.mcp_servers.items()}
 
     @classmethod
     def settings_customise_sources(

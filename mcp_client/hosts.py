@@ -71,6 +71,9 @@ class HttpHost:
         object.__setattr__(self, "tools", _checked(self.mode, self.timeout, self.connect_timeout, self.tools))
         object.__setattr__(self, "headers", _headers(self.headers))
 
+    def __repr__(self) -> str:  # a path or a query can have a token in it
+        return f"HttpHost({urlsplit(self.url).netloc!r})"
+
     @property
     def label(self) -> str:
         """The name of the host in errors: the address without its query."""
@@ -124,6 +127,9 @@ class StdioHost:
         object.__setattr__(self, "argv", argv)
         object.__setattr__(self, "env", env)
         object.__setattr__(self, "tools", _checked(self.mode, self.timeout, self.connect_timeout, self.tools))
+
+    def __repr__(self) -> str:
+        return f"StdioHost({self.label!r})"
 
     @property
     def label(self) -> str:

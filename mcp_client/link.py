@@ -93,7 +93,7 @@ class Link(ABC):
         self._garbled = False
         self._silent_since: float | None = None
         self._context = quiet_context()
-        self.task = loop.create_task(self._own(delay), name=f"role host {host.label}", context=self._context)
+        self.task = loop.create_task(self._own(delay), name=failures.name, context=self._context)
 
     @property
     def over(self) -> bool:

@@ -135,7 +135,7 @@ def check_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str] 
 def unknown_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str] = ()) -> Sequence[ProfileInvalid]:
     """The errors of `check_tools` for all unknown tools."""
     names = tuple(known)
-    beginnings = (*prefixes, *(entry.server().prefix_as(name) for name, entry in profile.mcp_servers.items()))
+    beginnings = (*prefixes, *(entry.prefix_as(name) for name, entry in profile.mcp_servers.items()))
     found = (
         ProfileInvalid(
             f"{profile.sources.get(f'tools.{place}', f'the profile {profile.name!r}')}: there is no tool "

@@ -171,7 +171,7 @@ class ProfileKeys(Part):
 # Rules that the constructors of a server check, but not its model.
 _ENTRY: Final[Mapping[str, Mapping[str, Any]]] = {
     "command": {"minLength": 1},
-    "url": {"pattern": r"^https?://[^\s/?#@]+([/?#]\S*)?$"},
+    "url": {"pattern": r"^(https?://[^\s/?#@]+([/?#]\S*)?|\$\{[^\s{}]+\}\S*)$"},
     "prefix": {"pattern": r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$"},
 }
 
@@ -198,6 +198,9 @@ def _without_noise(schema: Any) -> Any:
     noise = {"title"} | ({"default"} if schema.get("default") in (None, "") else set())
     return {key: _without_noise(each) for key, each in schema.items() if key not in noise}
 
+
+_ANY: Final = "https://any.example"
+"""Stands for the value of each variable, which the settings have; it makes a valid address of `${BASE}/mcp` too."""
 
 MAX_PROBLEMS: Final = 20  # the most problems that are reported per file
 _HEAD: Final = ("profile", "name", "extends")  # keys that are not settings of the agent
@@ -341,7 +344,7 @@ def _server_problems(keys: ProfileKeys, document: YamlDocument[ProfileInvalid]) 
             problem = f"'cwd' in {_dotted(path)!r} is not a valid path"
             yield document.invalid(problem, "give a path without '\\0'", *path, "cwd")
         try:
-            entry.server()
+            entry.server(lambda _: _ANY)
         except InvalidArgument as error:
             yield document.invalid(f"{_dotted(path)!r}: {error.problem}", error.remedy, *path)
 

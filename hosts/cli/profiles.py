@@ -192,7 +192,7 @@ def _settings(profile: Profile) -> dict[str, Any]:
     found["options.headers"] = None if options.headers is None else sorted(options.headers)
     for tool, settings in profile.tool_settings.items():
         found |= {f"tool_settings.{tool}.{key}": value for key, value in settings.items()}
-    return found | {f"mcp_servers.{name}": each.server().host.label for name, each in profile.mcp_servers.items()}
+    return found | {f"mcp_servers.{name}": each.label for name, each in profile.mcp_servers.items()}
 
 
 def _lines(key: str, value: object, where: str) -> list[str]:
@@ -231,8 +231,8 @@ async def _tools(app: str | None, output: Output) -> tuple[list[str], list[str]]
             known += [function.name for function in agent.functions]
     elif settings.workers is not None:
         known += [worker.name for worker in load_workers(settings.workers.expanduser())]
-    servers = {name: entry.server() for name, entry in settings.mcp_servers.items()}
-    return list(dict.fromkeys(known)), [server.prefix_as(name) for name, server in servers.items()]
+    prefixes = [server.prefix_as(name) for name, server in settings.servers().items()]
+    return list(dict.fromkeys(known)), prefixes
 
 
 def _problem(problem: UsageError) -> dict[str, str]:

@@ -175,16 +175,16 @@ def _skill(name: str, folder: Path, header: SkillHeader | None) -> str:
 
 def _server(name: str, entry: McpEntry) -> Iterator[str]:
     """What a server is and what it can do. Only the names of variables and headers are shown."""
-    from ...mcp_client import StdioHost
-
-    host = entry.server().host
-    shown = f"starts {shlex.join(host.argv)}" if isinstance(host, StdioHost) else f"connects to {host.label}"
+    command = entry.command
+    shown = f"connects to {entry.label}" if command is None else f"starts {shlex.join([command, *entry.args])}"
     yield f"    MCP server {_quoted(name)}: {shown}"
     if entry.cwd is not None:
         yield f"      in the folder: {_quoted(str(entry.cwd))}"
     for what, names in (("variables", entry.env), ("headers", entry.headers)):
         if names:
             yield f"      with {what}: {', '.join(map(_quoted, names))}"
+    if entry.variables:
+        yield f"      gets these values of the setting mcp_variables: {', '.join(map(_quoted, entry.variables))}"
     for glob, risk in entry.risk.items():
         classes = (risk,) if isinstance(risk, str) else risk
         yield f"      says that the risk of {_quoted(glob)} is: {', '.join(classes) or 'none'}"

@@ -78,7 +78,7 @@ async def role_host(site: Site) -> str | None:
 async def mcp_servers(site: Site) -> str | None:
     """Each server can be reached, and all of its tools can be used."""
     assert site.settings is not None, "the settings fit"
-    servers = {name: entry.server() for name, entry in site.settings.mcp_servers.items()}
+    servers = site.settings.servers()
     if not servers:
         return "none"
     sources = McpSources(servers, registry=Registry(), clock=SystemClock())

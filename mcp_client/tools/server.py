@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -89,7 +90,7 @@ class McpServer:
 
     def prefix_as(self, name: str) -> str:
         """The beginning of the names of its Functions if the server is called `name`."""
-        return name_of(f"{name}_", "") if self.prefix is None else self.prefix
+        return _prefix(name, self.prefix)
 
     def allows(self, tool: str) -> bool:
         """Whether a tool of this name is allowed."""
@@ -106,6 +107,10 @@ def name_of(prefix: str, tool: str) -> str:
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"[:_LONGEST]
 
 
+def _prefix(name: str, prefix: str | None) -> str:
+    return name_of(f"{name}_", "") if prefix is None else prefix
+
+
 def _risks(glob: str, given: object) -> tuple[Risk, ...]:
     problem = ""
     try:
@@ -115,8 +120,18 @@ def _risks(glob: str, given: object) -> tuple[Risk, ...]:
     raise InvalidArgument(problem, remedy=remedy)
 
 
+Values = Callable[[str], str | None]
+"""The value of a variable of an entry; None if it has none."""
+
+_VARIABLE: Final = re.compile(r"\$\{([^}]*)(\}?)")
+_WORD: Final = re.compile(_VARIABLE.pattern + r"|(?<!\S)\$([A-Z_][A-Z0-9_]*)(?!\S)")  # in `env` and `headers`
+
+
 class McpEntry(BaseModel):
     """One server of the setting `mcp_servers`: a program by `command`, or an address by `url`.
+
+    `${NAME}`, `${env:NAME}`, `${input:NAME}` and `${NAME:-DEFAULT}` in `command`, `args`, `env`, `cwd`, `url`,
+    `headers` and `token` are variables. `$NAME` is one too where it is a word of a value of `env` or `headers`.
 
     Attributes:
         type: Required by other clients; `stdio` and `http` are supported.
@@ -151,24 +166,83 @@ class McpEntry(BaseModel):
     connect_timeout: float = Field(default=20.0, gt=0)
     result_limit: int = Field(default=RESULT_LIMIT, ge=1)
 
-    def server(self) -> McpServer:
-        """The server.
+    def server(self, values: Values = lambda _: None) -> McpServer:
+        """The server, with the value of each variable.
 
         Raises:
-            InvalidArgument: It does not have exactly one of `command` and `url`, or one of its values is invalid.
+            InvalidArgument: A variable has no value, it does not have exactly one of `command` and `url`, or one of its
+                values is invalid.
         """
         shared = type(self).model_fields.keys() & {each.name for each in fields(McpServer)}
-        return McpServer(self._host(), **{name: getattr(self, name) for name in shared})
+        return McpServer(self._host(values), **{name: getattr(self, name) for name in shared})
 
-    def _host(self) -> HttpHost | StdioHost:
+    def _host(self, values: Values) -> HttpHost | StdioHost:
+        texts = {place: _filled(place, text, values) for place, text in self._texts()}
         if self.command is not None and self.url is None:
-            env = {name: value.get_secret_value() for name, value in self.env.items()}
-            return StdioHost([self.command, *self.args], env, cwd=self.cwd, connect_timeout=self.connect_timeout)
+            argv = [texts[place] for place in ("command", *(f"args.{index}" for index in range(len(self.args))))]
+            env = {name: texts[f"env.{name}"] for name in self.env}
+            cwd = None if self.cwd is None else Path(texts["cwd"])
+            return StdioHost(argv, env, cwd=cwd, connect_timeout=self.connect_timeout)
         if self.url is not None and self.command is None:
-            headers = {name: value.get_secret_value() for name, value in self.headers.items()}
-            token = None if self.token is None else self.token.get_secret_value()
-            return HttpHost(self.url, token, headers=headers, connect_timeout=self.connect_timeout)
+            headers = {name: texts[f"headers.{name}"] for name in self.headers}
+            return HttpHost(texts["url"], texts.get("token"), headers=headers, connect_timeout=self.connect_timeout)
         raise InvalidArgument("a server must have either command or url", remedy="set one of them")
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """The values that can have variables, by their places."""
+        for place, text in (("command", self.command), ("cwd", self.cwd), ("url", self.url), ("token", self.token)):
+            if text is not None:
+                yield place, text.get_secret_value() if isinstance(text, SecretStr) else str(text)
+        yield from ((f"args.{index}", word) for index, word in enumerate(self.args))
+        for place, secrets in (("env", self.env), ("headers", self.headers)):
+            yield from ((f"{place}.{name}", secret.get_secret_value()) for name, secret in secrets.items())
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of its variables."""
+        found: list[str] = []
+
+        def value(name: str) -> str:
+            found.append(name)
+            return ""
+
+        for place, text in self._texts():
+            _filled(place, text, value)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def label(self) -> str:
+        """Its program, or its address without the query, as it is written: variables are not filled in."""
+        command = self.command or ""
+        return (os.path.basename(command) or command) if self.url is None else re.split("[?#]", self.url)[0]
+
+    def prefix_as(self, name: str) -> str:
+        """The beginning of the names of its Functions if the server is called `name`."""
+        return _prefix(name, self.prefix)
+
+
+def _filled(place: str, text: str, values: Values) -> str:
+    """A text with the values of its variables. They are not searched for variables."""
+
+    def value(found: re.Match[str]) -> str:
+        body = found[3] if found[1] is None else found[1]
+        name, is_default, default = body.partition(":-")
+        name = name.removeprefix("env:").removeprefix("input:")
+        if not name or found[2] == "" or "${" in body:
+            raise InvalidArgument(
+                f"`{place}` has a '${{' that begins no variable", remedy="write ${NAME} or ${NAME:-DEFAULT}"
+            )
+        given = values(name)
+        if is_default:
+            return given or default
+        if given is None:
+            raise InvalidArgument(
+                f"`{place}` needs the variable {name[:80]!r}, which has no value",
+                remedy="name it in the setting mcp_variables, and set it",
+            )
+        return given
+
+    return (_WORD if place.startswith(("env.", "headers.")) else _VARIABLE).sub(value, text)
 
 
 # --- what it offers and answers ---------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ mcp_servers:
   "a\\n  b":
     command: "true"
     cwd: evil
-    env: {LD_PRELOAD: value-of-it}
+    env: {LD_PRELOAD: value-of-it, KEY: "${SHOP_KEY:-none}"}
     risk: {"*": read_only}
     trust_annotations: true
     elicitation: true
@@ -167,7 +167,8 @@ mcp_servers:
         r"    tools: 'read_file\n    tools: none'",
         r"    MCP server 'a\n  b': starts true",
         "      in the folder: evil",
-        "      with variables: LD_PRELOAD",
+        "      with variables: LD_PRELOAD, KEY",
+        "      gets these values of the setting mcp_variables: SHOP_KEY",
         "      says that the risk of * is: read_only",
         "      its tools' own statements of their risk are trusted (trust_annotations)",
         "      it can ask you questions (elicitation)",

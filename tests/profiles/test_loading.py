@@ -197,6 +197,8 @@ FITTING: list[tuple[str, Any]] = [
         "mcp_servers",
         {"b.c": {"url": "https://shop.example/mcp", "risk": {"a*": ["write", "destructive"]}, "type": None}},
     ),
+    ("mcp_servers", {"a": {"url": "${BASE:-https://shop.example}/mcp", "token": "${TOKEN}"}}),
+    ("mcp_servers", {"a": {"url": "https://${HOST}:80/mcp"}}),
 ]
 ODD: list[tuple[str, Any]] = [
     ("profile", True),
@@ -216,6 +218,7 @@ ODD: list[tuple[str, Any]] = [
     ("mcp_servers", {"a": {"url": "ftp://shop.example"}}),
     ("mcp_servers", {"a": {"url": "http://a:b@c/"}}),
     ("mcp_servers", {"a": {**SERVER, "type": "sse"}}),
+    ("mcp_servers", {"a": {"url": "${BASE"}}),
     ("zzz", 1),
 ]
 
