@@ -178,7 +178,7 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
     own = {
         name: _server_of_profile(profile, name, entry, settings)
         for name, entry in profile.mcp_servers.items()
-        if name not in settings.mcp_servers
+        if not entry.disabled and name not in settings.mcp_servers
     }
     servers = own | settings.servers() | mcp_servers(given)
     check_prefixes(servers)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -19,6 +20,7 @@ from ..harness.gate import load_policy
 from ..harness.limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Stored
 from ..mcp_client import HttpHost
 from ..mcp_client.tools import McpEntry, McpServer
+from ..mcp_client.tools.clients import read_servers
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT, Echo
 from ..signatures import ADDRESS_REMEDY, address_problem
@@ -132,6 +134,11 @@ class Settings(BaseSettings):
     mcp_servers: dict[str, McpEntry] = Field(
         default={},
         description="MCP servers whose tools can be called, by name, as tables or JSON",
+    )
+    mcp_files: list[Path] = Field(
+        default=[],
+        description="files of other programs, such as .mcp.json, whose MCP servers can be called too; mcp_servers "
+        "overrides them",
     )
     mcp_variables: dict[str, SecretStr] = Field(
         default={},
@@ -316,10 +323,22 @@ class Settings(BaseSettings):
                 remedy=f"correct the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
             )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_servers_of_files(cls, given: Any) -> Any:
+        files, servers, problem = given.get("mcp_files", ()), given.get("mcp_servers", {}), ""
+        if not isinstance(files, list | tuple) or not all(isinstance(file, str | PathLike) for file in files):
+            raise ValueError("mcp_files must be a list of paths")
+        try:
+            return {**given, "mcp_servers": read_servers(servers, files)}
+        except UsageError as error:
+            problem = f"{error.problem}; {error.remedy}"
+        raise ValueError(problem)
+
     @field_validator("mcp_variables", mode="before")
     @classmethod
     def _from_environment(cls, given: Any) -> Any:
-        if isinstance(given, list) and all(isinstance(name, str) for name in given):
+        if isinstance(given, list | tuple | set) and all(isinstance(name, str) for name in given):
             return {name: os.environ[name] for name in given if name in os.environ}
         return given
 
@@ -342,6 +361,7 @@ class Settings(BaseSettings):
             **{
                 f"mcp_servers.{name}": partial(entry.server, self.mcp_variable)
                 for name, entry in self.mcp_servers.items()
+                if not entry.disabled
             },
             "account_limits": lambda: limits_of(self.account_limits),
             "workspace_limits": lambda: limits_of(self.workspace_limits),
@@ -393,8 +413,9 @@ class Settings(BaseSettings):
         return None if value is None else value.get_secret_value()
 
     def servers(self) -> dict[str, McpServer]:
-        """Return the MCP servers, with the values of their variables."""
-        return {name: entry.server(self.mcp_variable) for name, entry in self.mcp_servers.items()}
+        """Return the MCP servers that are not disabled, with the values of their variables."""
+        found = self.mcp_servers.items()
+        return {name: entry.server(self.mcp_variable) for name, entry in found if not entry.disabled}
 
     @classmethod
     def settings_customise_sources(

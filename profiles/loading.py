@@ -18,6 +18,7 @@ from ..core.errors import InvalidArgument, ProfileInvalid
 from ..core.generation import GenerationOptions
 from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from ..mcp_client.tools import McpEntry
+from ..mcp_client.tools.clients import is_of_another_program
 from .profile import Key, MemoryOverrides, Part, ProfileFile, Sections, Setting, Skills, Verification
 
 _TEXTS: Mapping[str, str] = {"boolean": "true or false", "object": "a mapping of keys and values", "null": "null"}
@@ -303,6 +304,8 @@ def _problem(
         known = keys_of(above)
         owner = f"{_dotted(above)!r}" if above else "a profile"
         listed = f"the keys are: {', '.join(known)}" if known else "leave it out"
+        if above[:1] == ("mcp_servers",) and is_of_another_program(key):
+            listed = "it is a key of another program: use its file in the setting mcp_files"
         program = program_of(document.data, path)
         meant = near(key, known)
         if program is not None:

@@ -35,6 +35,7 @@ class McpServer:
         host: Its address, or its program.
         prefix: The beginning of the names of its Functions; None is the server's own name and `_`.
         allow: Globs for the names that it gives its tools; only tools that match one exist.
+        deny: Globs for tools that do not exist, even if `allow` matches them.
         risk: The risk of its tools, by globs for the names that it gives them; the first match counts. A tool that
             matches none counts as `write` and `network`.
         trust_annotations: Whether the server's hints about a tool's risk count, if `risk` does not match.
@@ -52,6 +53,7 @@ class McpServer:
     host: HttpHost | StdioHost
     prefix: str | None = field(default=None, kw_only=True)
     allow: Sequence[str] = field(default=("*",), kw_only=True)
+    deny: Sequence[str] = field(default=(), kw_only=True)
     risk: Mapping[str, Risk | Iterable[Risk]] = field(default_factory=dict, kw_only=True)
     trust_annotations: bool = field(default=False, kw_only=True)
     elicitation: bool = field(default=False, kw_only=True)
@@ -72,9 +74,12 @@ class McpServer:
                 f"`prefix` must be a valid beginning of a name, got {str(self.prefix)[:64]!r}",
                 remedy="use up to 32 letters, digits, '_', '.' or '-', no digit first",
             )
-        allow = () if isinstance(self.allow, str) else tuple(self.allow)
-        if isinstance(self.allow, str) or not all(isinstance(glob, str) and glob for glob in allow):
-            raise InvalidArgument("`allow` must be a list of globs", remedy="pass one such as ['read_*']")
+        for key in ("allow", "deny"):
+            given = getattr(self, key)
+            globs = () if isinstance(given, str) else tuple(given)
+            if isinstance(given, str) or not all(isinstance(glob, str) and glob for glob in globs):
+                raise InvalidArgument(f"`{key}` must be a list of globs", remedy="pass one such as ['read_*']")
+            object.__setattr__(self, key, globs)
         if isinstance(self.timeout, bool) or not 0 < self.timeout < float("inf"):
             raise InvalidArgument(
                 f"`timeout` must be a positive number of seconds, got {self.timeout!r}",
@@ -85,7 +90,6 @@ class McpServer:
                 f"`result_limit` must be a positive number of characters, got {self.result_limit!r}",
                 remedy="pass 1 or more",
             )
-        object.__setattr__(self, "allow", allow)
         object.__setattr__(self, "risk", {glob: _risks(glob, given) for glob, given in dict(self.risk).items()})
 
     def prefix_as(self, name: str) -> str:
@@ -94,7 +98,8 @@ class McpServer:
 
     def allows(self, tool: str) -> bool:
         """Whether a tool of this name is allowed."""
-        return any(fnmatchcase(tool, glob) for glob in self.allow)
+        allowed, denied = (any(fnmatchcase(tool, glob) for glob in globs) for globs in (self.allow, self.deny))
+        return allowed and not denied
 
     def risk_of(self, tool: str) -> tuple[Risk, ...] | None:
         """The configured risk of a tool of this name, or None."""
@@ -143,6 +148,7 @@ class McpEntry(BaseModel):
         headers: Headers of every request.
         token: A bearer token, sent with every request.
         connect_timeout: Seconds until calls can be made.
+        disabled: Whether it is left out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -157,6 +163,7 @@ class McpEntry(BaseModel):
     token: SecretStr | None = None
     prefix: str | None = None
     allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
     risk: dict[str, Risk | tuple[Risk, ...]] = {}
     trust_annotations: bool = False
     elicitation: bool = False
@@ -165,6 +172,7 @@ class McpEntry(BaseModel):
     timeout: float = Field(default=60.0, gt=0)
     connect_timeout: float = Field(default=20.0, gt=0)
     result_limit: int = Field(default=RESULT_LIMIT, ge=1)
+    disabled: bool = False
 
     def server(self, values: Values = lambda _: None) -> McpServer:
         """The server, with the value of each variable.

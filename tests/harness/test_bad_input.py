@@ -188,6 +188,9 @@ REFUSED: dict[type[Exception], list[Row]] = {
             (Settings, {"api_base": given}, "and have a host, got '.*write it as http://localhost:8000/v1")
             for given in ("localhost:8902", "http://", "http://host:port/v1", "ftp://user:s3cret@x/v1?a=b")
         ),
+        (Settings, {"mcp_servers": "s3cret"}, r"mcp_servers must be a table"),
+        (Settings, {"mcp_files": "s3cret"}, r"mcp_files must be a list of paths"),
+        (Settings, {"mcp_variables": {"a": ["s3cret"]}}, r"mcp_variables\.a"),
         (Settings, {"mcp_servers": {"x": {}}}, r"mcp_servers\.x: a server must have either command or url"),
         (Settings, {"mcp_servers": {"x": {"command": "a", "colour": "s3cret"}}}, r"mcp_servers\.x\.colour"),
         (Settings, {"mcp_servers": {"x": {"type": "sse", "url": URL}}}, r"mcp_servers\.x\.type"),

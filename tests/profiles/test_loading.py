@@ -90,6 +90,7 @@ def test_a_text_with_a_colon_needs_no_quotes(tmp_path: Path) -> None:
         ("memory:\n  strategy: best\n", 2, "is not one of sliding_window, summary, selective", "give one of"),
         ("mcp_servers:\n  a: {}\n", 2, "'mcp_servers.a': a server must have either command or url", "set one of them"),
         ("mcp_servers:\n  a:\n    comand: x\n", 3, "'mcp_servers.a' has no key 'comand'", "did you mean 'command'?"),
+        ("mcp_servers:\n  a:\n    httpUrl: x\n", 3, "'mcp_servers.a' has no key 'httpUrl'", "in the setting mcp_files"),
         ("profile: 2\n", 1, "this version of worldagent cannot read the file's version", "write 'profile: 1'"),
         ("", 1, "is empty", "write 'key: value' lines"),
         ("- a\n", 1, "must be a mapping", "write 'key: value' lines"),
@@ -197,8 +198,8 @@ FITTING: list[tuple[str, Any]] = [
         "mcp_servers",
         {"b.c": {"url": "https://shop.example/mcp", "risk": {"a*": ["write", "destructive"]}, "type": None}},
     ),
-    ("mcp_servers", {"a": {"url": "${BASE:-https://shop.example}/mcp", "token": "${TOKEN}"}}),
-    ("mcp_servers", {"a": {"url": "https://${HOST}:80/mcp"}}),
+    ("mcp_servers", {"a": {"url": "${BASE:-https://shop.example}/mcp", "token": "${TOKEN}", "disabled": True}}),
+    ("mcp_servers", {"a": {"url": "https://${HOST}:80/mcp", "deny": ["burn_*"]}}),
 ]
 ODD: list[tuple[str, Any]] = [
     ("profile", True),
@@ -218,6 +219,7 @@ ODD: list[tuple[str, Any]] = [
     ("mcp_servers", {"a": {"url": "ftp://shop.example"}}),
     ("mcp_servers", {"a": {"url": "http://a:b@c/"}}),
     ("mcp_servers", {"a": {**SERVER, "type": "sse"}}),
+    ("mcp_servers", {"a": {**SERVER, "autoApprove": []}}),
     ("mcp_servers", {"a": {"url": "${BASE"}}),
     ("zzz", 1),
 ]
