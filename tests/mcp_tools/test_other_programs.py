@@ -2,8 +2,10 @@
 
 import json
 import logging
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,9 +13,20 @@ from support.agents import answering, scripted_agent
 from support.mcp_tool_server import command
 from worldagent import Settings
 from worldagent.core.errors import SettingsInvalid
-from worldagent.mcp_client import StdioHost
+from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import McpEntry, McpServer
 from worldagent.profiles import Profile
+
+DOCUMENTED: Final = tomllib.loads((Path(__file__).parent / "documented_servers.toml").read_text())["documented"]
+VARIABLES: Final = {
+    "API_KEY": "key-of-api",
+    "API_TOKEN": "token-of-api",
+    "CLAUDE_PLUGIN_ROOT": "/srv/plugin",
+    "DB_CONNECTION_STRING": "postgres://db.example",
+    "PWD": "/srv/shop",
+    "search-key": "key-of-search",
+    "workspaceFolder": "/srv/shop",
+}
 
 
 def written(folder: Path, name: str, text: str) -> Path:
@@ -21,6 +34,42 @@ def written(folder: Path, name: str, text: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return file
+
+
+def expected(server: Mapping[str, Any]) -> McpServer:
+    seconds = server.get("connect_timeout", 20.0)
+    more = {key: server[key] for key in ("allow", "deny", "timeout") if key in server}
+    if "url" in server:
+        token, headers = server.get("token"), server.get("headers", {})
+        return McpServer(HttpHost(server["url"], token, headers=headers, connect_timeout=seconds), **more)
+    cwd = Path(server["cwd"]) if "cwd" in server else None
+    return McpServer(StdioHost(server["argv"], server.get("env", {}), cwd=cwd, connect_timeout=seconds), **more)
+
+
+@pytest.mark.requirement("H2")
+def test_documented_entries_of_other_programs_are_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    taken, refused = 0, []
+    for at, each in enumerate(DOCUMENTED):
+        file = written(tmp_path / str(at), each["file"], each["text"])
+        caplog.clear()
+        if "refused" in each:
+            with pytest.raises(SettingsInvalid, match=each["refused"]):
+                Settings(mcp_files=[file], mcp_variables=VARIABLES)
+            refused.append(f"{each['program']}: {each['refused']}")
+            continue
+        settings = Settings(mcp_files=[file], mcp_variables=VARIABLES)
+        assert settings.servers() == {name: expected(server) for name, server in each["servers"].items()}, each
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == bool(each.get("unused")), each
+        assert all(key in told[0] for key in each.get("unused", ())), each
+        taken += len(each["servers"])
+    assert taken == 36
+    assert len({each["program"] for each in DOCUMENTED}) == 15
+    assert refused == [
+        "Claude Code: the transport 'sse' is not supported",
+        "VS Code: its sandbox cannot be applied",
+        "Roo Code: the transport 'sse' is not supported",
+    ]
 
 
 @pytest.mark.requirement("H2")
@@ -44,10 +93,14 @@ def test_the_setting_takes_the_object_of_another_program_and_overrides_files(
     mine = {"command": "y", "timeout": 90_000}  # an entry of ours beside theirs is in seconds
     also = {**whole, "off": {"command": "y", "enabled": False}, "servers": mine}
     monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps(also))
-    assert Settings().servers() == {
-        "ours": McpServer(StdioHost(["z"], {}), timeout=90),
-        "servers": McpServer(StdioHost(["y"], {}), timeout=90_000),
-    }
+    assert (
+        Settings().servers()
+        == Settings(mcp_files=(file,)).servers()
+        == {
+            "ours": McpServer(StdioHost(["z"], {}), timeout=90),
+            "servers": McpServer(StdioHost(["y"], {}), timeout=90_000),
+        }
+    )
 
 
 @pytest.mark.requirement("H2")
