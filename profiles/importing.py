@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -127,7 +127,7 @@ class _Import:
         self._check_name(name)
         header: dict[str, Any] = {"name": name, "description": " ".join(about.split())[:_MAX_DESCRIPTION]}
         if self._fields.get("tools") is not None:
-            header["allowed-tools"] = " ".join(self._tools())
+            header["allowed-tools"] = [re.sub(r"[^\w-]+", "-", each) for each in self._tools(unknown=True)]
         if agent := self._fields.get("agent"):
             self._taken.add("agent")
             self._notes.append(f"its agent is {str(agent)!r}: run it with the --profile of that name")
@@ -185,18 +185,18 @@ class _Import:
         self._taken.add(key)
         return _PLACE.sub(lambda found: self._values.get(found[1], found[0]), value.strip())
 
-    def _tools(self) -> list[str]:
-        """Our tools for those that it names. An unknown one is left out, so that it can call no more than before."""
-        self._taken.add("tools")
-        return list(dict.fromkeys(self._known_tools()))
+    def _tools(self, *, unknown: bool = False) -> list[str]:
+        """Our tools for those that it names, so that it can call no more than before.
 
-    def _known_tools(self) -> Iterator[str]:
+        Args:
+            unknown: Whether unknown tools stay: a skill without any tool would have all, and one that is unknown gives
+                it nothing. A profile must not name any.
+        """
+        self._taken.add("tools")
         given = self._fields["tools"]
         if not isinstance(given, list):
             raise self._document.invalid("`tools` is not a list", "write a list of names", *self._path, "tools")
-        for each in given:
-            name = _TOOLS.get(str(each), str(each))
-            if name in BUILTIN:
-                yield name
-            else:
-                self._notes.append(f"the tool {name[:80]!r} is left out: add yours to `tools` or `allowed-tools`")
+        names = list(dict.fromkeys(_TOOLS.get(str(each), str(each)) for each in given))
+        left = [] if unknown else [name for name in names if name not in BUILTIN]
+        self._notes += [f"the tool {name[:80]!r} is left out: add yours to `tools`" for name in left]
+        return [name for name in names if name not in left]

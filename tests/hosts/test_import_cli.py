@@ -45,7 +45,7 @@ research_task:
 reporting_task:
   description: Write the report.
   expected_output: A report as Markdown
-  tools: [FileWriterTool]
+  tools: [FileWriterTool, remote shell]
   context: [research_task]
   output_file: report.md
 """
@@ -98,7 +98,7 @@ async def test_agents_of_crewai_become_profiles(run: Run, files: Path, user: Pat
     assert result.stderr.splitlines() == [
         "note: agents.yaml:1: it names no tools, so it can call all that the agent has: list them in `tools`",
         "note: agents.yaml:1: keys without a counterpart are left out: llm, max_iter",
-        "note: agents.yaml:11: the tool 'our_own_tool' is left out: add yours to `tools` or `allowed-tools`",
+        "note: agents.yaml:11: the tool 'our_own_tool' is left out: add yours to `tools`",
     ]
     researcher, writer = (Profiles.open(user).get(name) for name in ("researcher", "writer"))
     assert researcher.description == "tea Researcher"
@@ -123,7 +123,8 @@ async def test_tasks_of_crewai_become_skills_whose_placeholders_are_inputs(
     ]
     skills = tmp_path / "mine" / "skills"
     reporting, research = SkillCatalogue.of([skills]).usable
-    assert (reporting.allowed_tools, reporting.warnings, research.warnings) == (("write_file",), (), ())
+    assert (reporting.allowed_tools, reporting.warnings) == (("write_file", "remote-shell"), ())
+    assert (research.allowed_tools, research.warnings) == ((), ())
     assert research.description == "Look for news about {topic}. It is 2026."
     lm = ScriptedLM([{"reply": "Ten points."}])
     async with scripted_agent(tmp_path / "home", lm, skills=[skills]) as agent:
@@ -143,7 +144,7 @@ async def test_a_role_of_ouro_becomes_a_profile_of_another_name(run: Run, files:
     told = await as_json(run, "import", "coder.yaml", "--prefix", "ouro-")
     assert told["imported"][0]["notes"] == [
         "`skills.allowed` has no counterpart and is left out",
-        "the tool 'shell_task_status' is left out: add yours to `tools` or `allowed-tools`",
+        "the tool 'shell_task_status' is left out: add yours to `tools`",
         "keys without a counterpart are left out: mcp_servers",
     ]
     profile = Profiles.open(user).get("ouro-coder")
