@@ -26,6 +26,7 @@ MAX_NAME: Final = 64  # characters
 MAX_DESCRIPTION: Final = 1024  # characters
 MAX_COMPATIBILITY: Final = 500  # characters
 MAX_SKILL_BYTES: Final = 1 << 20  # bytes in SKILL.md
+MAX_FRONT_BYTES: Final = 1 << 16  # bytes before its instructions
 
 SKILL_FILE: Final = "SKILL.md"
 _FILE_NAMES: Final = (SKILL_FILE, "skill.md")
@@ -207,6 +208,10 @@ def _read(folder: Path) -> tuple[SkillHeader, list[SkillInvalid], str]:
     if end is None:
         raise SkillInvalid(f"{file}:1: the front matter does not end", remedy=f"end it with a line {_FENCE}")
     front = "".join(lines[1:end]).encode()
+    if len(front) > MAX_FRONT_BYTES:  # a megabyte takes a minute, and a package can come from an MCP server
+        raise SkillInvalid(
+            f"{file}:1: the front matter has {len(front)} bytes", remedy=f"keep it to {MAX_FRONT_BYTES} bytes"
+        )
     document = read_yaml(front, name=str(file), error=SkillInvalid, first_line=2, texts=True, colons=True)
     if not isinstance(document.data, dict):
         raise document.invalid("the front matter must be a mapping", "write `name: NAME` and `description: TEXT`")

@@ -152,6 +152,7 @@ def test_keys_are_known_in_other_spellings(tmp_path: Path) -> None:
         (b"---\nname: tea\n", "the front matter does not end"),
         (b"---\nname: \xff\n---\n", "SKILL.md:2 is not UTF-8"),
         (b"", "has no front matter"),
+        (b"---\n" + b"a: b: c\n" * 10_000 + b"---\n", "the front matter has 80000 bytes; keep it to 65536"),
     ],
 )
 def test_a_file_without_front_matter(tmp_path: Path, content: bytes, problem: str) -> None:
