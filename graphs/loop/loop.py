@@ -21,6 +21,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
+from ...core import canonical_json
 from ...core.errors import (
     FunctionInvalid,
     HostError,
@@ -53,6 +54,7 @@ CONTEXT: Final = "context"
 """The name of passages of the host in the gate, next to the names of untrusted functions."""
 
 _NEVER_BEGUN: Final = "model"  # the kind of a record of a call that failed before it began, and had no effects
+_MOST_SHOWN: Final = 2000  # characters of an answer that was rejected
 _UNREAD: Final = "it could not be read; give the fields that are asked for, in the form that is asked for"
 
 
@@ -99,7 +101,7 @@ class Loop:
         self.steps: list[CallingStep] = []
         self.round = 0
         self.step = 0  # as events of text number them; rejected steps and answers count too
-        self._fault = ""
+        self._fault = self._unused = ""  # the second one is the answer itself, for as long as the turn runs here
         self._recalled: Sequence[Entry] | None = None  # None until it is looked up
         self._own: tuple[str, Any] | None = None  # belongs to the last model call
         self._asked: tuple[Mapping[str, Any], Sequence[PastStep], Mapping[str, Any]] | None = None  # the last call
@@ -121,8 +123,11 @@ class Loop:
         try:
             thought = await self.asked(final)
         except OutputInvalid as error:
+            self._unused = ""
             return {"fault": error.fault or _UNREAD}
-        return self.tools.checked(thought)
+        said = self.tools.checked(thought)
+        self._unused = _shown(thought) if "fault" in said else ""
+        return said
 
     async def asked(self, final: bool) -> Thought:
         """Ask its models."""
@@ -198,7 +203,10 @@ class Loop:
 
     def fault_notes(self) -> list[str]:
         """The texts for the model about an answer that could not be used."""
-        return [f"Your last answer could not be used: {self._fault}. Correct it, or answer now."] if self._fault else []
+        if not self._fault:
+            return []
+        said = f" It was: {self._unused}" if self._unused else ""
+        return [f"Your last answer could not be used: {self._fault}. Correct it, or answer now.{said}"]
 
     def limit_reached(self) -> bool:
         """Whether one of the last calls was refused by a limit that no further call can pass."""
@@ -555,3 +563,9 @@ def run_of(runtime: Runtime[Any]) -> Run:
             remedy="run agent.graph(), or begin a turn with agent.thread(...).converse(...)",
         )
     return run
+
+
+def _shown(thought: Thought) -> str:
+    """An answer that was rejected, as far as the model needs it to see what was wrong."""
+    calls = [{"tool": name, "arguments": arguments} for name, arguments in thought.calls]
+    return (canonical_json(calls) if calls else str(thought.answer or ""))[:_MOST_SHOWN]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -27,6 +28,8 @@ MAX_CALLS: Final = 16
 WARN_ABOVE_TOOLS: Final = 100  # from this number of tools on, a warning states their cost
 CHARACTERS_PER_TOKEN: Final = 4  # characters of a token, an estimate
 _SHOWN: Final = 80
+_NAMESPACE: Final = re.compile(r"^(functions?|default_api|tools?)[.:/_]", re.IGNORECASE)
+"""What models write before names because their services describe tools so to them."""
 _LOG = logging.getLogger("worldagent.tools")
 
 
@@ -111,6 +114,7 @@ class Tools:
 
     def checked(self, thought: Thought) -> dict[str, Any]:
         """The answer of a model in stored form: its calls with any text, its result and outputs, or a fault."""
+        thought = replace(thought, calls=tuple((self._known(name), given) for name, given in thought.calls))
         if not thought.calls:
             result = self._result(thought.answer)
             return self._with_outputs(result, thought.outputs) if self.outputs and "fault" not in result else result
@@ -121,6 +125,14 @@ class Tools:
         if isinstance(thought.answer, str) and thought.answer.strip():
             said["text"] = thought.answer.strip()
         return said
+
+    def _known(self, name: str) -> str:
+        """The tool that a model means by a name with a known namespace before it, or in other case."""
+        if name in self.functions:
+            return name
+        own = _NAMESPACE.sub("", name.strip()).casefold()
+        alike = [each for each in self.functions if each.casefold() == own]
+        return alike[0] if len(alike) == 1 else name
 
     def _with_outputs(self, said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         try:

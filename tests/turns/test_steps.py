@@ -138,6 +138,27 @@ async def test_native_call_with_truncated_arguments_does_not_run(tmp_path: Path)
     assert "could not be used" in lm.calls[1].text
 
 
+@FORMS
+async def test_an_answer_that_could_not_be_used_is_shown_to_the_model_again(tmp_path: Path, form: Any) -> None:
+    wrong = {"reply": None, "calls": [{"tool": "price", "arguments": {"thing": "a hat"}}]}
+    lm = ScriptedLM([wrong, {"reply": "No price."}], form=form)
+    async with scripted_agent(tmp_path, lm, tools=[price]) as agent:
+        await agent.thread("t").converse("What does a hat cost?")
+    assert "a hat" in lm.calls[1].text.partition("could not be used")[2]
+
+
+@FORMS
+@pytest.mark.parametrize("name", ["functions.price", "default_api.price", "Price", "tools:price"])
+async def test_a_tool_is_found_under_the_names_that_models_give_it(tmp_path: Path, form: Any, name: str) -> None:
+    lm = ScriptedLM(
+        [{"reply": None, "calls": [{"tool": name, "arguments": {"item": "hat"}}]}, {"reply": "20"}], form=form
+    )
+    async with scripted_agent(tmp_path, lm, tools=[price]) as agent:
+        turn = await agent.thread("t").converse("What does a hat cost?")
+    assert (turn.text, len(lm.calls)) == ("20", 2)
+    assert "could not be used" not in lm.calls[1].text
+
+
 @pytest.mark.parametrize("ended", ["stop", "length"])
 async def test_only_complete_answers_are_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str) -> None:
     REMOVED.clear()
