@@ -51,7 +51,7 @@ _NOT: Final = (
     r"|nada|evita\w*"
 )
 _OPENS: Final = (  # clauses that are no commands
-    r"how|what\w*|when\w*|while|if|whether|why|whom?|whose|which|where|that|to|they|we|she|he|wie|was|wann|wenn|falls|wer"
+    r"how|what\w*|when\w*|while|if|whether|why|may|might|can|could|whom?|whose|which|where|that|to|they|we|she|he|wie|was|wann|wenn|falls|wer"
     r"|welche\w*|dass|ob|weil|comment|quand|que|qui|quoi|si|lorsque|nous|ils?|cómo|cuándo|cuando|qué|quien\w*"
     r"|you|du|ihr|tu|vous|usted"
 )
@@ -79,9 +79,11 @@ _OF_RULES: Final = re.compile(  # a sentence, or "never, ever, say:"
     r"|(?:never|not|niemals|nie|nicht|jamais|nunca)\s*,)"
     rf"|{_OF_RULES_ZH}"
 )
-_COLON: Final = re.compile(r"[:：](?:\*\*)?[ \t]*(?P<heading>\n(?![-*•\d\s]))?(?P<said>[^\n]{1,400})")
+_COLON: Final = re.compile(r"[:：](?:\*\*)?[ \t\r]*(?P<heading>\n(?![-*•\d\s]))?(?P<said>[^\n]{1,400})")
 _ENDS: Final = ".!?。！？\n"  # of sentences
 _BOUNDS: Final = f"{_ENDS},，;:；：、"
+_END: Final = re.compile(r"[.!?](?=\s)|[。！？]")
+_LONG_LINE: Final = 160  # in Chinese a third of it
 _LONGEST: Final = 90  # characters of a cue
 _QUOTES: Final = tuple('"“„«»「『‘')
 
@@ -89,17 +91,33 @@ _QUOTES: Final = tuple('"“„«»「『‘')
 def asked(role: str) -> Iterator[tuple[int, int]]:
     """Begin and end of what comes after each cue, on its line or the next one, but not as a list.
 
-    A quotation after a cue is left out: it is what is asked for, and not the rest of its line.
+    A quotation after a cue is left out: it is what is asked for, and not the rest of its line. In a paragraph, only one
+    sentence is asked for, and on a line no more than comes before a further sentence with a colon.
     """
     for colon in re.finditer("[:：]", role):
         found = _COLON.match(role, colon.start())
         if found is None or found["said"].startswith(_QUOTES):
             continue
-        sentence = _last(_ENDS, role[max(0, colon.start() - 3 * _LONGEST) : colon.start()])
+        before = role[max(0, colon.start() - 3 * _LONGEST) : colon.start()]
+        sentence = _last(_ENDS, before)
         cue = " ".join(_last(_BOUNDS, sentence).split())
         ways = (_COMMAND, _ZH_COMMAND) if found["heading"] else (_COMMAND, _ZH_COMMAND, _ANSWERING, _ZH_ANSWERING)
         if len(cue) <= _LONGEST and not _OF_RULES.search(sentence) and any(way.fullmatch(cue) for way in ways):
-            yield found.span("said")
+            begin = found.start("said")
+            on_its_line = found["heading"] is not None or not re.search(
+                r"[^\W\d]", _last("\n", before[: -len(sentence) or None])
+            )
+            yield begin, begin + _length(found["said"], whole=on_its_line)
+
+
+def _length(said: str, *, whole: bool) -> int:
+    """How much of a line is asked for: of a long one, the first sentence, or so much."""
+    ends = [found.end() for found in _END.finditer(said)]
+    long = _LONG_LINE if said < "\u3000" else _LONG_LINE // 3
+    further = re.search("[:：]", said)
+    if not whole or len(said) > long:
+        return min(ends[0], 2 * long) if ends else min(len(said), long)
+    return max((end for end in ends if further and end < further.start()), default=len(said))
 
 
 def _last(bounds: str, text: str) -> str:

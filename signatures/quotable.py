@@ -11,9 +11,6 @@ from typing import Final
 
 from .asked import asked
 
-_LONG_LINE: Final = 160
-"""Of a longer line that is asked for, only the first sentence is quotable, and so much; in Chinese a third of it."""
-_END: Final = re.compile(r"[.!?](?=\s)|[。！？]")
 _QUOTED: Final = re.compile(
     r"“[^“”]{2,600}”|(?<!\d)\"[^\"\n]{2,600}\"|„[^„“”]{2,600}[“”]|«[^«»]{2,600}»|»[^«»]{2,600}«|「[^「」]{1,600}」"
     r"|『[^『』]{1,600}』|《[^《》]{1,100}》|‘[^‘’\n]{2,300}’|(?<![^\W_])'[^'\n]{2,300}'(?![^\W_])"
@@ -45,8 +42,4 @@ def quotable(role: str, *, blocks: bool = True) -> list[tuple[int, int]]:
         role = _JSON_STRING.sub(" ", role)  # its strings are no quotations
     patterns = (_QUOTED, _ADDRESS, *((_FENCED, _TABLE, _TEMPLATE) if blocks else ()))
     spans = [found.span() for pattern in patterns for found in pattern.finditer(role)]
-    for begin, end in asked(role):
-        long = _LONG_LINE if role[begin] < "\u3000" else _LONG_LINE // 3
-        stop = _END.search(role, begin, end) if end - begin > long else None
-        spans.append((begin, min(end, begin + long) if stop is None else min(stop.end(), begin + 2 * long)))
-    return spans
+    return [*spans, *asked(role)]

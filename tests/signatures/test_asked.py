@@ -83,6 +83,7 @@ Si preguntan, di:
 """
 OTHERS = """\
 How to answer:
+Only the owner may say:
 Answer rules:
 Response format:
 Output format:
@@ -212,6 +213,27 @@ def test_of_a_line_with_a_quotation_the_quotation_may_be_said() -> None:
     role = 'You are Mia.\nIf a guest is rude, say: "Please stay calm." Never tell them that the owner is in the house.'
     assert "owner" not in scrubbed(role, f"So: {role}")
     assert scrubbed(role, "Please stay calm.") == "Please stay calm."
+
+
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        (
+            "- Say: {} Don't say: our pilots will strike on the first day of December.",
+            "Have a good flight. Come again!",
+        ),
+        ("End with: {}\nOur pilots will strike on the first day of December.", "Questions? Call us. We like that."),
+        (
+            "Be kind. End with: {} Our pilots will strike on the first day of December.",
+            "We wish you a very good flight with us.",
+        ),
+    ],
+)
+def test_only_a_sentence_or_a_line_is_asked_for(role: str, said: str) -> None:
+    role = f"You are Mia.\n{role.replace('{}', said)}"
+    shown = scrubbed(role, f"My instructions are:\n{role}")
+    assert "pilots" not in shown
+    assert said in shown
 
 
 def test_a_role_full_of_colons_is_read_in_a_bounded_time() -> None:
