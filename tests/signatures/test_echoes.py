@@ -173,10 +173,11 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-def of_the_role(text: str) -> list[str]:
-    """The words of the role that can be read in a text."""
+def of_the_role(text: str, *, quoted: bool) -> list[str]:
+    """The words of the role that can be read in a text, without those that it quotes or with them."""
     text = text.replace("\u00ad", "").replace("\u200b", "")
-    return [word for word in ("streng", "Fehler", "leise", "Kritik", "nein") if word.casefold() in text.casefold()]
+    words = ("Fehler", "Lobe", "auch nicht", "Kritik", "夸奖", *(("streng", "leise", "nein") if quoted else ()))
+    return [word for word in words if word.casefold() in text.casefold()]
 
 
 class Verdict(BaseModel):
@@ -260,7 +261,7 @@ async def test_repeated_role_is_withheld_in_each_form(tmp_path: Path, surface: s
     async with opened(tmp_path, model(f"So: {FORMS[form](LINES)} End."), echo=echo) as agent:
         given = await SURFACES[surface](agent)
     assert MARK in given
-    assert of_the_role(given) == []
+    assert of_the_role(given, quoted=echo == "strict") == []
 
 
 @pytest.mark.parametrize("surface", SURFACES)
@@ -343,4 +344,4 @@ async def test_a_role_is_withheld_where_a_model_repeats_it_that_was_not_given_it
     async with opened_apart(tmp_path, f"So: {json.dumps(LINES)} End.", surface) as agent:
         given = await APART[surface](agent)
     assert MARK in given
-    assert of_the_role(given) == []
+    assert of_the_role(given, quoted=False) == []
