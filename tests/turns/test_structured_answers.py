@@ -87,7 +87,7 @@ async def test_the_values_of_a_schema_go_with_its_turn(tmp_path: Path) -> None:
             lm.calls.clear()
             counts.append(kept())
         [asked, _] = await agent.thread("t").history(limit=2)
-        assert json.loads(asked.body["output"])["properties"].keys() == fields.keys()  # a text, which is one object
+        assert "k499-7" in json.loads(asked.body["output"])["properties"]  # a text, which is one object
     assert counts[-1] - counts[3] < 4 * 500  # a schema has 1,000 lists and dicts
 
 
