@@ -278,10 +278,12 @@ def _by_status(model: str, error: BaseException) -> WorldAgentError:
 
 
 _OVERFLOW: Final = re.compile(
-    r"(maximum|max|available|model'?s?) (prompt|input|sequence) (length|size|window)|context (length|window|size)"
-    r"|(prompt|input|request|context) (is|was) too (long|large)|too many (input )?tokens|reduce the (length|number) of"
-    r"|exceed\w* (the )?(model'?s? )?(token limit|max(imum)? (number of )?(input )?tokens)|exceed_context_size"
-    r"|input token count|inputs? tokens .{0,40}must be|prompt contains at least \d+|model token limit",
+    r"(maximum|max|available|allowed|model'?s?) (prompt|input|sequence) (length|size|window)"
+    r"|context (length|window|size)"
+    r"|(prompt|input|request|context|messages) ((is|was|are) )?too (long|large)|too many (input )?tokens"
+    r"|reduce the (length|number) of|exceed_context_size|input token count|inputs?\W+tokens .{0,40}must be"
+    r"|exceed\w* (the )?(model'?s? )?(token limit|max(imum)? (number of )?(input )?tokens)|model token limit"
+    r"|prompt contains at least \d+|longer than the (maximum )?model|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
 """How services say that a prompt is too long. Their text is only compared with these words, and goes nowhere (D5)."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
 import ssl
 import types
@@ -52,7 +53,16 @@ from ..media import MediaKind
 from .classification import AnswerTooLong, EngineClosed, Unreachable
 from .costs import note_cost
 from .providers import ADDRESS_REMEDY, HEADERS, address_problem, advice, declared, engine_string, setup
-from .reading import ChatReader, GeminiReader, MessagesReader, Reader, ResponsesReader, read_answer
+from .reading import (
+    ChatReader,
+    GeminiReader,
+    MessagesReader,
+    Reader,
+    Reported,
+    ResponsesReader,
+    json_or_text,
+    read_answer,
+)
 from .sending import amending, fitted, marked, open_to_amends, put_back
 
 T = TypeVar("T")
@@ -63,7 +73,7 @@ _BASE: Any = import_module("dspy._vendor.lm15.providers.base")
 _RESULTS: Any = import_module("dspy._vendor.lm15.result")
 
 _MAX_CONNECTIONS = 1000
-_CLIENT_ERROR = 400  # the lowest HTTP status of an error
+_CLIENT_ERROR, _SERVER_ERROR, _END_OF_ERRORS = 400, 500, 600  # HTTP statuses of errors
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes
 _LONGEST_VECTORS = 1 << 24  # bytes of an answer with vectors: 64 with 8,192 numbers each
 _EMBEDDINGS: Final = "embeddings"
@@ -172,19 +182,73 @@ def _unreachable(failure: BaseException, url: str) -> Unreachable:
     return Unreachable(f"{parts.netloc.rpartition('@')[2]}: {why}")
 
 
-def _as_openai_has_it(body: str) -> str:
-    """The body of an error in the form that lm15 reads. Servers omit its envelope, or send a list or a text."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return body
+def _as_openai_has_it(found: Any) -> dict[str, Any]:
+    """The JSON of an error in the form that lm15 reads. Servers omit its envelope, or send a list or a text.
+
+    A service that passes on the error of another one has it in its metadata.
+    """
     found = found[0] if isinstance(found, list) and found else found
-    if not isinstance(found, dict):
-        return body
-    error = found.get("error", found)
-    if not isinstance(error, dict):
-        error = {"message": str(error)}
-    return json.dumps({**found, "error": {**error, "message": str(error.get("message") or error.get("detail") or "")}})
+    found = found if isinstance(found, Mapping) else {"message": str(found)}
+    error = found.get("error") or found
+    if not isinstance(error, Mapping):
+        error = {"message": str(error), "code": found.get("code"), "type": found.get("error_type")}
+    metadata = error.get("metadata")
+    behind = metadata.get("raw") if isinstance(metadata, Mapping) else None
+    said = [str(each) for each in (error.get("message") or error.get("detail"), behind) if each]
+    return {**found, "error": {**error, "message": " ".join(said)}}
+
+
+_STATUSES: Final[tuple[tuple[re.Pattern[str], int], ...]] = tuple(
+    (re.compile(words), status)
+    for words, status in (
+        (r"rate_?limit|throttl|too_many_requests|exhausted", 429),
+        (r"quota|balance|billing|credit", 402),
+        (r"authentic|api_key|unauthori", 401),
+        (r"permission|forbidden", 403),
+        (r"not_?found", 404),
+        (r"timeout|deadline", 504),
+        (r"too_large", 413),
+        (r"invalid|bad_?request|validation|context_length", 400),
+    )
+)
+"""The statuses that codes and types of errors stand for, by words in them."""
+
+
+def _status_in(body: Mapping[str, Any]) -> int | None:
+    """The status of HTTP that the JSON of an error has or stands for; None if it does not say."""
+    error = body["error"]
+    names = [error.get(name) for name in ("status_code", "code", "status", "type")]
+    for name in map(str, names):
+        if name.isdecimal() and _CLIENT_ERROR <= int(name) < _END_OF_ERRORS:
+            return int(name)
+    said = " ".join(str(name) for name in names if name).lower()
+    return next((status for words, status in _STATUSES if words.search(said)), None)
+
+
+def _reported(service: Any, body: Any, headers: Any, *, status: int | None = None) -> LM15Error:
+    """lm15's error for the JSON or the text of one, which a service sends with a status or inside an answer."""
+    error = body if isinstance(body, str) else _as_openai_has_it(body)
+    known = status if status is not None or isinstance(error, str) else _status_in(error)
+    text = error if isinstance(error, str) else json.dumps(error)
+    made: LM15Error = service.normalize_error(known or _SERVER_ERROR, text)
+    if known is None:
+        made.status = None
+    _BASE._attach_error_metadata(made, headers)
+    if made.retry_after is None:
+        made.retry_after = _wait_in(text)
+    return made
+
+
+_WAIT: Final = re.compile(r"(?:retry|try again)\D{1,20}((?:\d+(?:\.\d+)?(?:ms|[hms]))+)", re.IGNORECASE)
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def _wait_in(text: str) -> float | None:
+    """The seconds after which a service says that it can be asked again, if it says so in the text of an error."""
+    found = _WAIT.search(text)
+    if found is None:
+        return None
+    return sum(float(size) * _UNITS[unit] for size, unit in re.findall(r"([\d.]+)(ms|[hms])", found[1].lower()))
 
 
 def _reader_of(adapter: Any) -> type[Reader]:
@@ -371,20 +435,21 @@ class HttpEngine:
         request, kept = marked(replace(request, model=self._route.model), self._origin)
         with amending(lambda payload: fitted(put_back(payload, kept))):
             sent, adaptations = await service._build(inner._build, request, stream=stream, policy="silent")
-        reader = _reader_of(inner)(self._origin, inner._error_detail)
+        reader = _reader_of(inner)(self._origin)
         try:
             async with service.transport.stream(sent) as answer:
                 if answer.status >= _CLIENT_ERROR:
-                    body = _as_openai_has_it((await answer.read()).decode("utf-8", "replace"))
-                    error = inner.normalize_error(answer.status, body)
-                    _BASE._attach_error_metadata(error, answer.headers)
-                    raise error
+                    body = json_or_text((await answer.read()).decode("utf-8", "replace"))
+                    raise _reported(inner, body, answer.headers, status=answer.status)
                 events: Any = read_answer(answer, reader, longest=_LONGEST_BODY)
                 if _BASE._client_side_stop(adaptations):
                     events = _RESULTS.atruncate_stream_at_stop(events, request.config.stop)
                 async with contextlib.aclosing(events):
-                    async for event in events:
-                        yield _BASE._stream_error_metadata(event, answer.headers)
+                    try:
+                        async for event in events:
+                            yield event
+                    except Reported as error:
+                        raise _reported(inner, error.body, answer.headers) from None
         except _TRANSPORTS.TransportError as failure:
             raise _unreachable(failure, sent.url) from failure
 

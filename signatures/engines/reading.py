@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from dspy import lm15
 from dspy.lm15 import (
     ContinuationDelta,
-    ErrorDetail,
     StreamDeltaEvent,
     StreamEndEvent,
-    StreamErrorEvent,
     StreamStartEvent,
     TextDelta,
     ThinkingDelta,
@@ -36,7 +34,17 @@ from .classification import AnswerTooLong, Declined, Malformed, NoAnswer
 KEPT: Final = "worldagent"
 """The owner of the state of a message that holds it as it came."""
 
-_Finish = Literal["stop", "length", "tool_call", "content_filter", "error"]
+_Finish = Literal["stop", "length", "tool_call"]
+_FULL: Final = "model_context_window_exceeded"
+_FINISH: Final[Mapping[str, _Finish]] = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length", _FULL), "length"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "tool_call"),
+}
+_DECLINED: Final = re.compile(
+    r"filter|refus|safety|sensitive|moderat|guardrail|armor|escalation|prohibited|blocklist|recitation|spii|language"
+)
+_MALFORMED: Final = re.compile(r"malformed|unexpected_tool_call|too_many_tool_calls|missing_thought_signature")
+_FAILED: Final = re.compile(r"error|insufficient_system_resource")
 
 
 @dataclass(slots=True)
@@ -68,7 +76,16 @@ class _Call:
             return False
 
 
-Failure = Callable[[str, str], ErrorDetail]
+class Reported(Exception):
+    """A service reports an error inside its answer.
+
+    Attributes:
+        body: The error, as the service would send it with a status of HTTP.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.body = body
 
 
 class Reader:
@@ -76,16 +93,15 @@ class Reader:
 
     Args:
         origin: The model and its address, to which the message can go back.
-        failure: Gives lm15's error for the code and the text of one that the service reports.
 
     Attributes:
         ended: Whether the service has said that its answer is complete.
     """
 
-    def __init__(self, origin: str, failure: Failure) -> None:
+    def __init__(self, origin: str) -> None:
         self.ended = False
-        self._origin, self._failure = origin, failure
-        self._started = self._declined = self._said = False
+        self._origin = origin
+        self._started = self._declined = self._full = self._said = False
         self._finish: _Finish | None = None
         self._tokens: dict[str, Any] = {}
         self._report: dict[str, Any] = {}
@@ -93,7 +109,11 @@ class Reader:
         self._calls: list[_Call] = []
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
-        """Read an event or a whole answer, and yield lm15's events."""
+        """Read an event or a whole answer, and yield lm15's events.
+
+        Raises:
+            Reported: It reports an error.
+        """
         raise NotImplementedError
 
     def message(self) -> dict[str, Any]:
@@ -109,11 +129,14 @@ class Reader:
 
         Raises:
             Declined: There is nothing to show, because the model or a filter declined.
+            ContextLengthError: There is nothing to show, because the prompt has filled the context.
             StreamAssemblyError: The answer ended before it was complete.
         """
         yield from self._start(None, None)
         if self._declined:
             raise Declined
+        if self._full and not self._said and not self._calls:
+            raise lm15.ContextLengthError("the prompt has filled the context of the model")
         if not self.ended and self._finish is None:
             raise lm15.StreamAssemblyError("the answer ended before it was complete")
         for call in self._calls:
@@ -128,11 +151,26 @@ class Reader:
             provider_data={**self._report, "usage": self._tokens},
         )
 
-    def _failed(self, error: object, *codes: str) -> StreamErrorEvent:
-        """The event of an error that the service reports, with its code under the first of these names."""
-        given = _dict(error)
-        code = next((_text(given[name]) for name in codes if given.get(name)), "provider")
-        return StreamErrorEvent(error=self._failure(code, _text(given.get("message") or error)))
+    def _ends(self, *reasons: object) -> None:
+        """Note why the answer ends: the reason, and that of the service behind the one that answers.
+
+        Raises:
+            Malformed: The service could not read the call that the model made.
+            Reported: The service failed.
+        """
+        said = [_text(each).lower() for each in reasons]
+        if any(map(_MALFORMED.search, said)):
+            raise Malformed
+        if any(map(_FAILED.search, said)):
+            self._failed({"code": said[0]})
+        if said[0] and not said[0].endswith("unspecified"):
+            self._finish = _FINISH.get(said[0], "stop")
+            self._declined = bool(_DECLINED.search(said[0]))
+            self._full = said[0] == _FULL
+
+    @staticmethod
+    def _failed(body: Mapping[str, Any]) -> NoReturn:
+        raise Reported(body)
 
     def _start(self, answer_id: object, model: object) -> Iterator[Any]:
         if not self._started:
@@ -228,11 +266,6 @@ _OUTPUT_ONLY: Final = frozenset(
 _READ: Final = frozenset({"index", "id", "function", "name", "arguments"})
 """Fields of a call that are read here."""
 
-_CHAT_FINISH: Final[Mapping[str, _Finish]] = {
-    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
-    **dict.fromkeys(("tool_calls", "function_call"), "tool_call"),
-    **dict.fromkeys(("error", "insufficient_system_resource"), "error"),
-}
 _TWICE: Final = re.compile(r"\}\s*\{")
 _REASONING: Final = ("reasoning_content", "reasoning")
 
@@ -240,8 +273,8 @@ _REASONING: Final = ("reasoning_content", "reasoning")
 class ChatReader(Reader):
     """OpenAI's chat protocol, as its many servers speak it."""
 
-    def __init__(self, origin: str, failure: Failure) -> None:
-        super().__init__(origin, failure)
+    def __init__(self, origin: str) -> None:
+        super().__init__(origin)
         self._places: dict[int, _Call] = {}
         self._content: list[Any] = []
         self._further: dict[str, Any] = {}
@@ -249,12 +282,8 @@ class ChatReader(Reader):
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read a chunk, or a whole answer: its message is read as a chunk with everything."""
         choice = next(iter(_dicts(data.get("choices") or [])), {})
-        error = data.get("error") or choice.get("error")
-        if error:
-            yield self._failed(
-                _dict(error).get("code") or _dict(error).get("type"), _dict(error).get("message") or error
-            )
-            return
+        if data.get("error") or choice.get("error"):
+            self._failed(data if data.get("error") else choice)
         yield from self._start(data.get("id"), data.get("model"))
         for report in (data.get("usage"), choice.get("usage"), _dict(data.get("x_groq")).get("usage")):
             self._count(report)
@@ -262,10 +291,7 @@ class ChatReader(Reader):
             self._report["service_tier"] = data["service_tier"]
         for delta in _dicts(choice.get("delta") or choice.get("message") or []):
             yield from self._read(delta)
-        finish = choice.get("finish_reason")
-        if finish:
-            self._finish = _CHAT_FINISH.get(_text(finish).lower(), "stop")
-            self._declined = finish == "content_filter"
+        self._ends(choice.get("finish_reason"), choice.get("native_finish_reason"))
 
     def _read(self, delta: Mapping[str, Any]) -> Iterator[Any]:
         for name, value in delta.items():
@@ -301,6 +327,7 @@ class ChatReader(Reader):
         """Read a piece of a call. Servers omit the index, or give all calls the same one, or repeat names and ids."""
         function = _dict(given.get("function")) or given
         call_id, name, said = _text(given.get("id")), _text(function.get("name")), function.get("arguments")
+        name = "" if name == "null" else name
         arguments = said if isinstance(said, str) else "" if said is None else json.dumps(said)
         place = _number(given.get("index"))
         call = self._places.get(place) if place is not None else next(reversed(self._calls), None)
@@ -418,8 +445,8 @@ def _arguments_text(call: _Call) -> str:
 class ResponsesReader(Reader):
     """OpenAI's Responses: output items with numbers."""
 
-    def __init__(self, origin: str, failure: Failure) -> None:
-        super().__init__(origin, failure)
+    def __init__(self, origin: str) -> None:
+        super().__init__(origin)
         self._items: dict[int, Mapping[str, Any]] = {}
         self._places: dict[int, _Call] = {}
         self._seen: set[int] = set()  # the items whose text came in pieces
@@ -434,9 +461,9 @@ class ResponsesReader(Reader):
             case "response.output_item.added" | "response.output_item.done":
                 yield from self._item(place, _dict(data.get("item")), done=kind.endswith("done"))
             case "response.completed" | "response.incomplete" | "response.failed":
-                yield from self._whole(_dict(data.get("response")))
+                yield from self._whole({"status": kind.removeprefix("response."), **_dict(data.get("response"))})
             case "response.error" | "error":
-                yield self._failed(data.get("error") or data, "code", "type")
+                self._failed(data)
             case _ if kind.endswith(".delta"):
                 yield from self._piece(kind, place, _text(data.get("delta")))
             case _ if not kind and ("output" in data or "error" in data):
@@ -448,14 +475,12 @@ class ResponsesReader(Reader):
         yield from self._start(response.get("id"), response.get("model"))
         self._count(response.get("usage"))
         self._report = {name: response[name] for name in ("service_tier",) if response.get(name) is not None}
-        if error := response.get("error"):
-            yield self._failed(error, "code", "type")
-            return
+        if response.get("error") or response.get("status") == "failed":
+            self._failed(response)
         for place, item in enumerate(_dicts(response.get("output") or [])):
             yield from self._item(place, item, done=True)
-        reason = _text(_dict(response.get("incomplete_details")).get("reason"))
-        self._declined = reason == "content_filter"
-        self._finish = "length" if response.get("status") == "incomplete" else "tool_call" if self._calls else "stop"
+        incomplete = response.get("status") == "incomplete"
+        self._ends(_dict(response.get("incomplete_details")).get("reason") or ("length" if incomplete else "stop"))
 
     def _item(self, place: int, item: Mapping[str, Any], *, done: bool) -> Iterator[Any]:
         yield from self._start(None, None)
@@ -505,17 +530,12 @@ class ResponsesReader(Reader):
 
 # --- Anthropic --------------------------------------------------------------------------------------------------------
 
-_MESSAGES_FINISH: Final[Mapping[str, _Finish]] = {
-    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "length"),
-    "tool_use": "tool_call",
-}
-
 
 class MessagesReader(Reader):
     """Anthropic's messages."""
 
-    def __init__(self, origin: str, failure: Failure) -> None:
-        super().__init__(origin, failure)
+    def __init__(self, origin: str) -> None:
+        super().__init__(origin)
         self._blocks: dict[int, dict[str, Any]] = {}
         self._places: dict[int, _Call] = {}
 
@@ -541,7 +561,7 @@ class MessagesReader(Reader):
             case "message_stop":
                 self.ended = True
             case "error":
-                yield self._failed(data.get("error") or data, "type", "code")
+                self._failed(data)
             case _:
                 pass
 
@@ -551,10 +571,7 @@ class MessagesReader(Reader):
 
     def _close(self, data: Mapping[str, Any]) -> None:
         self._count(data.get("usage"))
-        reason = data.get("stop_reason")
-        if reason:
-            self._finish = _MESSAGES_FINISH.get(_text(reason), "stop")
-            self._declined = reason == "refusal"
+        self._ends(data.get("stop_reason"))
 
     def _open(self, place: int, block: Mapping[str, Any]) -> Iterator[Any]:
         yield from self._start(None, None)
@@ -621,36 +638,18 @@ class MessagesReader(Reader):
 
 # --- Gemini -----------------------------------------------------------------------------------------------------------
 
-_DECLINED: Final = frozenset(
-    {
-        "SAFETY",
-        "RECITATION",
-        "LANGUAGE",
-        "BLOCKLIST",
-        "PROHIBITED_CONTENT",
-        "SPII",
-        "IMAGE_SAFETY",
-        "IMAGE_PROHIBITED_CONTENT",
-    }
-)
-_MALFORMED: Final = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
-
 
 class GeminiReader(Reader):
     """Gemini's content parts. Each event is like a whole answer with some of the parts."""
 
-    def __init__(self, origin: str, failure: Failure) -> None:
-        super().__init__(origin, failure)
+    def __init__(self, origin: str) -> None:
+        super().__init__(origin)
         self._parts: list[dict[str, Any]] = []
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read an event or a whole answer."""
-        error = data.get("error")
-        if error:
-            yield self._failed(
-                _dict(error).get("status") or _dict(error).get("code"), _dict(error).get("message") or error
-            )
-            return
+        if data.get("error"):
+            self._failed(data)
         yield from self._start(data.get("responseId"), data.get("modelVersion"))
         self._count(data.get("usageMetadata"))
         if _dict(data.get("promptFeedback")).get("blockReason"):
@@ -658,12 +657,7 @@ class GeminiReader(Reader):
         for candidate in _dicts(data.get("candidates") or [])[:1]:
             for part in _dicts(_dict(candidate.get("content")).get("parts") or []):
                 yield from self._read(part)
-            reason = _text(candidate.get("finishReason"))
-            if reason in _MALFORMED:
-                raise Malformed
-            if reason and reason != "FINISH_REASON_UNSPECIFIED":
-                self._declined = reason in _DECLINED
-                self._finish = "length" if reason == "MAX_TOKENS" else "stop"
+            self._ends(candidate.get("finishReason"))
 
     def _read(self, part: Mapping[str, Any]) -> Iterator[Any]:
         last = self._parts[-1] if self._parts else {}
@@ -779,9 +773,14 @@ async def _all_of(begin: bytes, lines: AsyncIterator[bytes], longest: int) -> As
     yield _DONE
 
 
-def _objects(text: str) -> Sequence[Mapping[str, Any]]:
-    """The object in a text of JSON, or the objects of a list; numbers that JSON lacks are null."""
+def json_or_text(text: str) -> Any:
+    """The value in a text of JSON, in which numbers that JSON lacks are null; the text itself if it is no JSON."""
     try:
-        return _dicts(json.loads(text, parse_constant=lambda _: None))
+        return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
-        return ()
+        return text
+
+
+def _objects(text: str) -> Sequence[Mapping[str, Any]]:
+    """The object in a text of JSON, or the objects of a list."""
+    return _dicts(json_or_text(text))
