@@ -112,7 +112,7 @@ def classify(error: BaseException, *, model: str) -> WorldAgentError:
     if isinstance(error, WorldAgentError):
         return error
     make = next((make for kind, make in _TABLE if isinstance(error, kind)), _unknown)
-    made = _own(error, model) or (_too_long if _is_overflow(error) else make)(model, error)
+    made = _own(error, model) or (_said_of(error) or make)(model, error)
     if isinstance(made, HostError):
         made.status = _status(error)
         made.service_code = _form(_CODE, getattr(error, "provider_code", None))
@@ -190,6 +190,7 @@ def _said(kind: _Kind, problem: str, remedy: str) -> _Make:
     return lambda model, _: kind(f"the model {model!r} {problem}", remedy=remedy)
 
 
+_OTHER_MESSAGE: Final = "change the message or the role; asking again gives the same"
 _OWN: Final[tuple[tuple[type[BaseException], _Make], ...]] = (
     (EngineClosed, _closed),
     (Unfit, _unfit),
@@ -204,7 +205,7 @@ _OWN: Final[tuple[tuple[type[BaseException], _Make], ...]] = (
         _said(
             ModelRefused,
             "or a filter of its service declined to answer",
-            "change the message or the role; asking again gives the same",
+            _OTHER_MESSAGE,
         ),
     ),
     (
@@ -252,6 +253,8 @@ _not_found = _fixed(
     ModelNotConfigured, "was not found at its service", "check the model's name, and the service's address (api_base)"
 )
 _timeout = _fixed(ModelTimeout, "did not answer within the time limit", "try again, or allow more time")
+_billing = _fixed(ModelRefused, "refused for billing or quota", "check the account's balance")
+_declined = _fixed(ModelRefused, "or a filter of its service declined to answer", _OTHER_MESSAGE)
 _unavailable = _fixed(ModelUnavailable, "cannot be reached or failed", _RETRY)
 _unknown = _fixed(ModelUnavailable, "failed for an unknown reason", _RETRY)
 
@@ -283,12 +286,15 @@ _OVERFLOW: Final = re.compile(
     r"|(prompt|input|request|context|messages) ((is|was|are) )?too (long|large)|too many (input )?tokens"
     r"|reduce the (length|number) of|exceed_context_size|input token count|inputs?\W+tokens .{0,40}must be"
     r"|exceed\w* (the )?(model'?s? )?(token limit|max(imum)? (number of )?(input )?tokens)|model token limit"
+    r"|range of input length|request too large"
     r"|prompt contains at least \d+|longer than the (maximum )?model|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
 """How services say that a prompt is too long. Their text is only compared with these words, and goes nowhere (D5)."""
-_PER_TIME: Final = re.compile(r"per (minute|hour|day|second)|\b[TR]P[MD]\b", re.IGNORECASE)
-_TOO_LARGE: Final = 413
+_PER_TIME: Final = re.compile(r"per (minute|hour|day|second)|\b[TR]P[MD]\b|please wait|throttl", re.IGNORECASE)
+_PLAIN: Final = re.compile(r"request too large", re.IGNORECASE)
+"""What is too long whatever the time: OpenAI and Groq say so of a prompt that exceeds the limit of a minute."""
+_TOO_LARGE, _RATE_LIMITED = 413, 429
 
 
 def _is_overflow(error: BaseException) -> bool:
@@ -300,9 +306,34 @@ def _is_overflow(error: BaseException) -> bool:
     status, text = _status(error), str(error)
     if status is not None and status // 100 not in (_CLIENT_ERROR, _SERVER_ERROR):
         return False
-    if _PER_TIME.search(text):  # a limit of tokens in a time, which a shorter prompt can fit or not
-        return False
-    return status == _TOO_LARGE or bool(_OVERFLOW.search(text))
+    if status == _TOO_LARGE or _PLAIN.search(text):
+        return True
+    # Otherwise a limit of tokens in a time, which a shorter prompt can fit or not, is none of a prompt.
+    return bool(_OVERFLOW.search(text)) and not _PER_TIME.search(text)
+
+
+_REFUSALS: Final[tuple[tuple[re.Pattern[str], _Make], ...]] = tuple(
+    (re.compile(words, re.IGNORECASE), make)
+    for words, make in (
+        (r"content[ _](filter|management|policy)|ResponsibleAI|data_?inspection|inappropriate content", _declined),
+        (r"credit balance|usage limits?\b|insufficient[ _](balance|credit|quota|funds)|arrear|overdue", _billing),
+        (
+            r"no models? (is |are )?loaded|load (the )?model|model\b.{0,80}(not found|not exist|not a valid model)",
+            _not_found,
+        ),
+    )
+)
+"""What services say of a request that is not at fault, though its status says so: compared only, as above."""
+
+
+def _said_of(error: BaseException) -> _Make | None:
+    """How to make the error that the text of a service says more exactly than its status."""
+    if _is_overflow(error):
+        return _too_long
+    if not isinstance(error, dspy_errors.LMProviderError) or _status(error) == _RATE_LIMITED:
+        return None
+    said = f"{error} {getattr(error, 'provider_code', '')}"
+    return next((make for words, make in _REFUSALS if words.search(said)), None)
 
 
 _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
@@ -321,7 +352,7 @@ def refuses_form(error: BaseException) -> bool:
     Args:
         error: The exception of a model call.
     """
-    if _is_overflow(error) or _OTHERWISE.search(str(getattr(error, "provider_code", None))):
+    if _said_of(error) is not None or _OTHERWISE.search(str(getattr(error, "provider_code", None))):
         return False
     status = _status(error)
     if status is None:
@@ -336,7 +367,7 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
         _fixed(OutputInvalid, "did not answer with the requested fields", "try again, or use a larger model"),
     ),
     (dspy_errors.LMAuthError, _key_refused),
-    (dspy_errors.LMBillingError, _fixed(ModelRefused, "refused for billing or quota", "check the account's balance")),
+    (dspy_errors.LMBillingError, _billing),
     (dspy_errors.LMRateLimitError, _rate_limited),
     (
         dspy_errors.LMUnsupportedModelError,

@@ -35,6 +35,7 @@ KEPT: Final = "worldagent"
 """The owner of the state of a message that holds it as it came."""
 
 _Finish = Literal["stop", "length", "tool_call"]
+_CONTROL: Final = "<|"  # begins the tokens with which models divide their output
 _FULL: Final = "model_context_window_exceeded"
 _FINISH: Final[Mapping[str, _Finish]] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length", _FULL), "length"),
@@ -201,6 +202,9 @@ class Reader:
     def _call(self, call: _Call, *, call_id: str = "", name: str = "", arguments: str = "") -> Iterator[Any]:
         """Add a piece of a call. Arguments that do not begin as an object wait until they can be read."""
         known = (call.id, call.name)
+        name = name.partition(_CONTROL)[0]
+        if call.shown and arguments.startswith(call.arguments):  # some services send all of them again each time
+            arguments = arguments[len(call.arguments) :]
         call.id, call.name, call.arguments = call.id or call_id, call.name or name, call.arguments + arguments
         if len(call.arguments) > MAX_CHARACTERS or len(self._calls) > MAX_SECTIONS:
             raise AnswerTooLong
@@ -267,7 +271,7 @@ _READ: Final = frozenset({"index", "id", "function", "name", "arguments"})
 """Fields of a call that are read here."""
 
 _TWICE: Final = re.compile(r"\}\s*\{")
-_REASONING: Final = ("reasoning_content", "reasoning")
+_REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 
 
 class ChatReader(Reader):
@@ -278,20 +282,26 @@ class ChatReader(Reader):
         self._places: dict[int, _Call] = {}
         self._content: list[Any] = []
         self._further: dict[str, Any] = {}
+        self._in_pieces = False
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read a chunk, or a whole answer: its message is read as a chunk with everything."""
-        choice = next(iter(_dicts(data.get("choices") or [])), {})
-        if data.get("error") or choice.get("error"):
-            self._failed(data if data.get("error") else choice)
+        data = data if "choices" in data else _dict(data.get("data")) or data
+        choices = _dicts(data.get("choices") or [])
+        for each in (data, *choices):
+            if each.get("error"):
+                self._failed(each)
         yield from self._start(data.get("id"), data.get("model"))
-        for report in (data.get("usage"), choice.get("usage"), _dict(data.get("x_groq")).get("usage")):
-            self._count(report)
+        for report in (data, *choices, _dict(data.get("x_groq"))):
+            self._count(report.get("usage"))
         if data.get("service_tier") is not None:
             self._report["service_tier"] = data["service_tier"]
-        for delta in _dicts(choice.get("delta") or choice.get("message") or []):
-            yield from self._read(delta)
-        self._ends(choice.get("finish_reason"), choice.get("native_finish_reason"))
+        for choice in choices:  # one answer, even if its calls are in another choice than its text
+            delta = _dict(choice.get("delta"))
+            self._in_pieces = self._in_pieces or bool(delta)
+            # A message after pieces says them once more.
+            yield from self._read(delta if self._in_pieces else _dict(choice.get("message")))
+            self._ends(choice.get("finish_reason"), choice.get("native_finish_reason"))
 
     def _read(self, delta: Mapping[str, Any]) -> Iterator[Any]:
         for name, value in delta.items():
@@ -328,7 +338,7 @@ class ChatReader(Reader):
         function = _dict(given.get("function")) or given
         call_id, name, said = _text(given.get("id")), _text(function.get("name")), function.get("arguments")
         name = "" if name == "null" else name
-        arguments = said if isinstance(said, str) else "" if said is None else json.dumps(said)
+        arguments = said if isinstance(said, str) else json.dumps(said) if said else ""
         place = _number(given.get("index"))
         call = self._places.get(place) if place is not None else next(reversed(self._calls), None)
         if call is None or (name and self._begins(call, call_id, name)):
@@ -442,34 +452,61 @@ def _arguments_text(call: _Call) -> str:
 # --- OpenAI's Responses -----------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
+class _Item:
+    """One output item, as far as it has come.
+
+    Attributes:
+        kind: Its type.
+        place: Its number.
+        said: Its fields.
+        call: Its call.
+        in_pieces: Whether text of it came in pieces.
+        done: Whether it is complete.
+    """
+
+    kind: str
+    place: int | None
+    said: Mapping[str, Any] = field(default_factory=dict)
+    call: _Call | None = None
+    in_pieces: bool = False
+    done: bool = False
+
+
 class ResponsesReader(Reader):
-    """OpenAI's Responses: output items with numbers."""
+    """OpenAI's Responses: output items. Servers omit their numbers, or give two the same, or change their ids."""
 
     def __init__(self, origin: str) -> None:
         super().__init__(origin)
-        self._items: dict[int, Mapping[str, Any]] = {}
-        self._places: dict[int, _Call] = {}
-        self._seen: set[int] = set()  # the items whose text came in pieces
+        self._items: list[_Item] = []
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read an event, or a whole response: its items are read as events that have all of an item."""
-        kind, place = _text(data.get("type")), _number(data.get("output_index")) or 0
+        kind = _text(data.get("type"))
         match kind:
             case "response.created" | "response.in_progress":
                 response = _dict(data.get("response"))
                 yield from self._start(response.get("id"), response.get("model"))
-            case "response.output_item.added" | "response.output_item.done":
-                yield from self._item(place, _dict(data.get("item")), done=kind.endswith("done"))
+            case "response.output_item.added" | "response.output_item.done" if data.get("item"):
+                given, done = _dict(data.get("item")), kind.endswith("done")
+                yield from self._read(self._item(data, given, new=not done), given, done=done)
             case "response.completed" | "response.incomplete" | "response.failed":
                 yield from self._whole({"status": kind.removeprefix("response."), **_dict(data.get("response"))})
             case "response.error" | "error":
                 self._failed(data)
-            case _ if kind.endswith(".delta"):
-                yield from self._piece(kind, place, _text(data.get("delta")))
+            case _ if kind.endswith((".delta", "arguments.done")):
+                yield from self._piece(kind, data)
             case _ if not kind and ("output" in data or "error" in data):
                 yield from self._whole(data)
             case _:
                 pass
+
+    def end(self) -> Iterator[Any]:
+        """Yield the last events. Arguments that came only with the announcement of their call count."""
+        for item in self._items:
+            if item.call is not None and not item.call.arguments:
+                yield from self._call(item.call, arguments=_text(item.said.get("arguments")))
+        yield from super().end()
 
     def _whole(self, response: Mapping[str, Any]) -> Iterator[Any]:
         yield from self._start(response.get("id"), response.get("model"))
@@ -477,42 +514,78 @@ class ResponsesReader(Reader):
         self._report = {name: response[name] for name in ("service_tier",) if response.get(name) is not None}
         if response.get("error") or response.get("status") == "failed":
             self._failed(response)
-        for place, item in enumerate(_dicts(response.get("output") or [])):
-            yield from self._item(place, item, done=True)
+        left = list(self._items)
+        for given in _dicts(response.get("output") or []):
+            item = next((each for each in left if each.kind == given.get("type")), None)
+            if item is not None:
+                left.remove(item)
+            yield from self._read(item or self._new(given, None), given, done=True)
         incomplete = response.get("status") == "incomplete"
         self._ends(_dict(response.get("incomplete_details")).get("reason") or ("length" if incomplete else "stop"))
 
-    def _item(self, place: int, item: Mapping[str, Any], *, done: bool) -> Iterator[Any]:
-        yield from self._start(None, None)
-        self._items[place] = item
-        if item.get("type") == "function_call":
-            call = self._places.get(place) or self._places.setdefault(place, self._new_call())
-            arguments = "" if call.arguments else _text(item.get("arguments"))
-            named = {"call_id": _text(item.get("call_id") or item.get("id")), "name": _text(item.get("name"))}
-            yield from self._call(call, **named, arguments=arguments)
-        elif done and place not in self._seen:
-            self._seen.add(place)
-            for part in _dicts(item.get("summary") or []):
-                yield from self._think(_text(part.get("text")))
-            for part in _dicts(item.get("content") or []):
-                text = _text(part.get("text") or part.get("refusal"))
-                yield from (self._think(text) if item.get("type") == "reasoning" else self._say(text))
+    def _new(self, given: Mapping[str, Any], place: int | None) -> _Item:
+        item = _Item(_text(given.get("type")), place)
+        self._items.append(item)
+        if item.kind == "function_call":
+            item.call = self._new_call()
+        return item
 
-    def _piece(self, kind: str, place: int, text: str) -> Iterator[Any]:
+    def _item(self, data: Mapping[str, Any], given: Mapping[str, Any], *, new: bool = False) -> _Item:
+        """The item that an event is about: by its id, its number, or else the last one of its type."""
+        item_id, place = given.get("id") or data.get("item_id"), _number(data.get("output_index"))
+        mine = [each for each in reversed(self._items) if each.kind == given.get("type")]
+        known = next((each for each in mine if item_id and each.said.get("id") == item_id), None)
+        if known is not None or new:
+            return known or self._new(given, place)
+        open_ones = [each for each in mine if not each.done]
+        at_place = [each for each in open_ones if place is not None and each.place == place]
+        return next(iter(at_place or open_ones), None) or self._new(given, place)
+
+    def _read(self, item: _Item, given: Mapping[str, Any], *, done: bool) -> Iterator[Any]:
         yield from self._start(None, None)
-        if kind == "response.function_call_arguments.delta":
-            if call := self._places.get(place):
-                yield from self._call(call, arguments=text)
+        item.said, item.done = given, done
+        if item.call is not None:
+            arguments = _text(given.get("arguments"))
+            if item.call.arguments or (not done and _Call(0, arguments=arguments).is_complete):
+                arguments = ""  # they come, or came, in pieces
+            named = {"call_id": _text(given.get("call_id") or given.get("id")), "name": _text(given.get("name"))}
+            yield from self._call(item.call, **named, arguments=arguments)
+        elif done and not item.in_pieces:
+            item.in_pieces = True
+            for part in _dicts(given.get("summary") or []):
+                yield from self._think(_text(part.get("text")))
+            for part in _dicts(given.get("content") or []):
+                text = _text(part.get("text") or part.get("refusal"))
+                yield from (self._think(text) if item.kind == "reasoning" else self._say(text))
+
+    def _piece(self, kind: str, data: Mapping[str, Any]) -> Iterator[Any]:
+        yield from self._start(None, None)
+        types = {
+            "function_call": "function_call",
+            "reasoning": "reasoning",
+            "output_text": "message",
+            "refusal": "message",
+        }
+        found = next((each for name, each in types.items() if name in kind), None)
+        if found is None:
             return
-        self._seen.add(place)
-        if "reasoning" in kind:
-            yield from self._think(text)
-        elif kind in ("response.output_text.delta", "response.refusal.delta"):
-            yield from self._say(text)
+        item, text = self._item(data, {"type": found}), _text(data.get("delta"))
+        if item.call is not None:
+            given = _text(data.get("arguments"))  # of the event with all of them
+            yield from self._call(item.call, arguments=text or ("" if item.call.arguments else given))
+            return
+        item.in_pieces = True
+        yield from (self._think(text) if found == "reasoning" else self._say(text))
 
     def message(self) -> dict[str, Any]:
-        """The items as they came."""
-        return {"items": [dict(self._items[place]) for place in sorted(self._items)]}
+        """The items as they came. One that was only announced has nothing to give back, apart from a call."""
+        items = []
+        for item in self._items:
+            if item.call is not None:
+                items.append({**item.said, "arguments": item.said.get("arguments") or item.call.arguments})
+            elif item.done:
+                items.append(dict(item.said))
+        return {"items": items}
 
     def usage(self, given: Mapping[str, Any]) -> Usage:
         """The tokens."""
@@ -537,6 +610,7 @@ class MessagesReader(Reader):
     def __init__(self, origin: str) -> None:
         super().__init__(origin)
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._numbers: dict[int, int] = {}
         self._places: dict[int, _Call] = {}
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
@@ -553,9 +627,11 @@ class MessagesReader(Reader):
                     yield from self._open(at, block)
                 self._close(data)
             case "content_block_start":
-                yield from self._open(place, _dict(data.get("content_block")))
+                number = place if place not in self._blocks else len(self._blocks)  # some numbers come twice
+                self._numbers[place] = number
+                yield from self._open(number, _dict(data.get("content_block")))
             case "content_block_delta":
-                yield from self._continue(place, _dict(data.get("delta")))
+                yield from self._continue(self._numbers.get(place, place), _dict(data.get("delta")))
             case "message_delta":
                 self._close({**_dict(data.get("delta")), "usage": data.get("usage")})
             case "message_stop":
@@ -682,9 +758,10 @@ class GeminiReader(Reader):
         return {"role": "model", "parts": self._parts}
 
     def usage(self, given: Mapping[str, Any]) -> Usage:
-        """The tokens. Those of thoughts are not among those of candidates."""
+        """The tokens. Those of thoughts are not among those of candidates, nor those of tool results in the prompt."""
+        prompt, results = _first(given, "promptTokenCount"), _first(given, "toolUsePromptTokenCount") or 0
         return Usage(
-            input_tokens=_first(given, "promptTokenCount"),
+            input_tokens=None if prompt is None else prompt + results,
             output_tokens=_first(given, "candidatesTokenCount", "responseTokenCount"),
             total_tokens=_first(given, "totalTokenCount"),
             reasoning_tokens=_first(given, "thoughtsTokenCount"),
