@@ -157,7 +157,7 @@ def _own(error: Exception, model: str) -> WorldAgentError | None:
         for kind, make in _OWN:
             if isinstance(cause, kind):
                 return make(model, cause)
-    return None
+    return _malformed(model, error) if getattr(error, "provider_code", None) in _MALFORMED else None
 
 
 def _closed(model: str, _: BaseException) -> WorldAgentError:
@@ -191,6 +191,10 @@ def _said(kind: _Kind, problem: str, remedy: str) -> _Make:
 
 
 _OTHER_MESSAGE: Final = "change the message or the role; asking again gives the same"
+_malformed = _said(OutputInvalid, "made a call that its service could not read", "try again, or use a larger model")
+_MALFORMED: Final = frozenset({"tool_use_failed", "json_validate_failed", "output_parse_failed"})
+"""Codes with which Groq reports the same, with the status 400: the answer does not fit, and not the request."""
+
 _OWN: Final[tuple[tuple[type[BaseException], _Make], ...]] = (
     (EngineClosed, _closed),
     (Unfit, _unfit),
@@ -208,10 +212,7 @@ _OWN: Final[tuple[tuple[type[BaseException], _Make], ...]] = (
             _OTHER_MESSAGE,
         ),
     ),
-    (
-        Malformed,
-        _said(OutputInvalid, "made a call that its service could not read", "try again, or use a larger model"),
-    ),
+    (Malformed, _malformed),
     (
         NoAnswer,
         _said(
@@ -340,7 +341,7 @@ _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
 """Statuses with which servers refuse tools or the order of messages, among other causes."""
 _OTHERWISE: Final = re.compile(
     r"content_(filter|policy)|context_(length|window)|string_above_max|too_(long|large)|rate_limit|quota|billing|balance"
-    r"|api_key|auth|permission|model_not|safety|moderation",
+    r"|api_key|auth|permission|model_not|safety|moderation|(use|validate|parse)_failed",
     re.IGNORECASE,
 )
 """Codes that name another cause."""

@@ -623,8 +623,6 @@ class MessagesReader(Reader):
                 yield from self._begin(_dict(data.get("message")))
             case "message":
                 yield from self._begin(data)
-                for at, block in enumerate(_dicts(data.get("content") or [])):
-                    yield from self._open(at, block)
                 self._close(data)
             case "content_block_start":
                 number = place if place not in self._blocks else len(self._blocks)  # some numbers come twice
@@ -642,8 +640,11 @@ class MessagesReader(Reader):
                 pass
 
     def _begin(self, message: Mapping[str, Any]) -> Iterator[Any]:
+        """Read a message, whose blocks can be there from the beginning when it is streamed, too."""
         self._count(message.get("usage"))
         yield from self._start(message.get("id"), message.get("model"))
+        for place, block in enumerate(_dicts(message.get("content") or [])):
+            yield from self._open(place, block)
 
     def _close(self, data: Mapping[str, Any]) -> None:
         self._count(data.get("usage"))
