@@ -1,0 +1,125 @@
+"""Answers that other projects recorded are read as their tests expect, or differently for a reason that is given."""
+
+import contextlib
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.raw_service import Raw, RawService, raw_service
+from worldagent.core.errors import WorldAgentError
+from worldagent.core.generation import ModelUsage
+from worldagent.signatures import Listener, ModelCaller, ModelOptions, Offer, OfferedTools, Predictor, open_model
+from worldagent.signatures.converse import converse_signature
+
+RECORDED = Path(__file__).parent / "recorded"
+FORMS = {
+    "chat": ("openai/stub", "/v1"),
+    "responses": ("openai:stub", "/v1"),
+    "anthropic": ("anthropic/claude-stub", "/v1"),
+    "gemini": ("gemini/gemini-stub", "/v1beta"),
+}
+# Services that count or write something in another way than the others of their form.
+OWN = {("chat", name): (f"{name}/stub", "/v1") for name in ("deepseek", "groq", "mistral", "openrouter", "xai", "zai")}
+ANSWERS: dict[str, list[dict[str, Any]]] = {
+    path.name.partition(".")[0]: [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    for path in sorted(RECORDED.glob("*.jsonl.gz"))
+}
+SEARCH = Offer(name="search", description="Searches.", params={"type": "object", "properties": {}})
+TOOLS = OfferedTools.of([SEARCH]).inputs
+
+
+@pytest.mark.requirement("H3")
+def test_the_recorded_answers_are_of_many_projects_services_and_kinds() -> None:
+    answers = [answer for project in ANSWERS.values() for answer in project]
+    kinds = Counter(kind for answer in answers for kind in answer["kinds"])
+    assert len(answers) >= 150
+    assert len(ANSWERS) >= 3
+    assert len({answer["service"] for answer in answers}) >= 6
+    assert {answer["form"] for answer in answers} == FORMS.keys()
+    for kind in ("streamed", "tools", "parallel", "thinking", "images", "structured", "errors"):
+        assert kinds[kind] >= 5, kind
+    for answer in answers:
+        assert all((*answer.get("differs", {}).values(), answer.get("instead", {}).get("why", "none")))
+
+
+@pytest.mark.requirement("H3")
+@pytest.mark.parametrize("project", ANSWERS)
+async def test_recorded_answers_are_read_as_their_projects_read_them(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XAI_API_KEY", "key-of-a-test")
+    wrong: dict[str, Any] = {}
+    predictor = Predictor(converse_signature(None))
+    async with raw_service() as service:
+        for number, answer in enumerate(ANSWERS[project]):
+            model, path = OWN.get((answer["form"], answer["service"]), FORMS[answer["form"]])
+            caller = await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
+            async with contextlib.aclosing(caller):
+                found = await read(predictor, caller, service, answer)
+            if differences := dict(compared(answer, found)):
+                wrong[f"{number} {answer['cassette']}"] = differences
+    assert wrong == {}
+
+
+async def read(
+    predictor: Predictor, caller: ModelCaller, service: RawService, answer: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a model call makes of a recorded answer."""
+    # A refusal can be of the form of the request, which is asked again in another one.
+    service.answers[:] = [Raw(answer["body"].encode(), answer["status"], answer["kind"])] * 4
+    service.requests.clear()
+    usage: list[ModelUsage] = []
+    texts: list[str] = []
+    thoughts: list[str] = []
+    listens: dict[str, Any] = {"field": "reply", "emit": texts.append, "reason": thoughts.append}
+    streams = answer["stream"] or answer["expect"].get("reasoning")
+    listener = Listener(
+        usage=lambda used, **_: usage.append(used), withdraw=texts.clear, **(listens if streams else {})
+    )
+    try:
+        result = await predictor({"history": None, "message": "Go.", **TOOLS}, caller, listener=listener)
+    except WorldAgentError as error:
+        return {"error": type(error).__name__}
+    found: dict[str, Any] = {
+        "text": result.fields["reply"],
+        "has": result.fields["reply"],
+        "json": result.fields["reply"],
+        "calls": [[call.tool, call.arguments] for call in result.fields["calls"]],
+    }
+    if streams:
+        found["reasoning"] = "".join(thoughts)
+        if "".join(texts) != found["text"]:
+            found["streamed"] = "".join(texts)
+    return {**found, "usage": usage[-1]}
+
+
+def compared(answer: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What of an answer was read in another way than expected, or than explained."""
+    expected, differs = answer["expect"], answer.get("differs", {})
+    if "instead" in answer:
+        expected = {"error": answer["instead"]["error"]}
+    for name, value in expected.items():
+        if name == "usage" and "usage" in found:
+            for kind, tokens in value.items():
+                if (getattr(found["usage"], kind) == tokens) == (kind in differs):
+                    yield kind, (tokens, getattr(found["usage"], kind))
+        elif (fits(name, value, found.get(name))) == (name in differs):
+            yield name, (value, found.get(name, found))
+    if "streamed" in found:
+        yield "streamed", found["streamed"]
+
+
+def fits(name: str, expected: Any, found: Any) -> bool:
+    """Whether a value is as expected: a text with some words, or one that is JSON, or the value itself."""
+    match name:
+        case "has":
+            return all(word in str(found) for word in expected)
+        case "json":
+            return isinstance(found, str) and bool(json.loads(found) == expected)
+        case _:
+            return bool(found == expected or (isinstance(expected, str) and expected.strip() == str(found).strip()))
