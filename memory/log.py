@@ -373,12 +373,17 @@ def _parent_within(transaction: Transaction, head: str, before: str) -> str | No
 def _message(row: tuple[Any, ...], database: str) -> Message:
     found = checked_row(StoredMessage, row, what=f"the message {row[0]!r}", database=database)
     *named, text, at, _ = row
+    _check_id(found, text, database)
+    return _make_message(named, found.body, at)
+
+
+def _check_id(found: StoredMessage, text: str, database: str) -> None:
+    """Refuse a message that was edited in the database: its id does not match its content."""
     if found.id != _id_of(found.thread, found.parent, found.turn, found.author, found.kind, text):
-        raise StorageInvalid(  # it was edited in the database
+        raise StorageInvalid(
             f"the message {found.id!r} in {database!r} has changed since it was written",
             remedy="restore the database from a copy, or continue on another thread",
         )
-    return _make_message(named, found.body, at)
 
 
 def _make_message(columns: Sequence[Any], body: Mapping[str, Any], at: int) -> Message:
