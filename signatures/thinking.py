@@ -14,11 +14,14 @@ _NAMES: Final = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:
 _TAGS: Final = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[THINK]": "[/THINK]", "◁think▷": "◁/think▷"}
 # A closing tag that has a line to itself, or ends one.
 _CLOSING: Final = re.compile("(?:" + "|".join(map(re.escape, _TAGS.values())) + r")[ \t]*(?:\r?\n|\Z)")
+_BEGINNINGS: Final = frozenset(tag[0] for tag in _TAGS)
 _FENCE: Final = "```"
 
 
 def answer_in(text: str) -> str:
     """The text of an answer without the reasoning at its beginning."""
+    if "/" not in text and text.lstrip()[:1] not in _BEGINNINGS:  # the usual case
+        return text
     split = Thoughts()
     answer = split.feed(text)[0] + split.close()[0]
     if split.opened:

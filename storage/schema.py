@@ -52,8 +52,13 @@ class Row(BaseModel):
 
 def read_row(model: type[Row], row: Sequence[Any], *, what: str, database: str) -> dict[str, Any]:
     """Validate a row and return its columns by name, as they are stored; see `checked_row`."""
-    checked_row(model, row, what=what, database=database)
-    return dict(zip_longest(model.model_fields, row))
+    columns = dict(zip_longest(model.model_fields, row))
+    try:
+        model.model_validate(columns)
+        return columns
+    except ValidationError as failure:
+        problems = describe_failure(failure)
+    raise _unreadable(what, database, problems)
 
 
 def checked_row(model: type[R], row: Sequence[Any], *, what: str, database: str) -> R:
@@ -72,7 +77,11 @@ def checked_row(model: type[R], row: Sequence[Any], *, what: str, database: str)
         return model.model_validate(dict(zip_longest(model.model_fields, row)))
     except ValidationError as failure:
         problems = describe_failure(failure)
-    raise StorageInvalid(
+    raise _unreadable(what, database, problems)
+
+
+def _unreadable(what: str, database: str, problems: str) -> StorageInvalid:
+    return StorageInvalid(
         f"{what[:300]} in {database!r} cannot be read: {problems[:1000]}",
         remedy="restore the database from a copy, or continue on another thread",
     )

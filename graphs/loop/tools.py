@@ -114,10 +114,10 @@ class Tools:
 
     def checked(self, thought: Thought) -> dict[str, Any]:
         """The answer of a model in stored form: its calls with any text, its result and outputs, or a fault."""
-        thought = replace(thought, calls=tuple((self._known(name), given) for name, given in thought.calls))
         if not thought.calls:
             result = self._result(thought.answer)
             return self._with_outputs(result, thought.outputs) if self.outputs and "fault" not in result else result
+        thought = replace(thought, calls=tuple((self._known(name), given) for name, given in thought.calls))
         fault = self._fault(thought.calls)
         if fault:
             return {"fault": fault}

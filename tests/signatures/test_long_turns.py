@@ -161,17 +161,24 @@ def openrouter(body: Mapping[str, Any], step: int) -> Raw:
     return chat(body, step, reasoning="I look.", reasoning_details=details)
 
 
+_OPENED: dict[str, dict[str, Any]] = {
+    "thinking": {"signature": ""},
+    "tool_use": {"input": {}},
+    "text": {"text": ""},
+}
+
+
 def anthropic(body: Mapping[str, Any], step: int) -> Raw:
-    thinking = {"type": "thinking", "thinking": "", "signature": "SIG"}
-    call = {"type": "tool_use", "id": f"c{step}", "name": name_of(step), "input": {"place": step}}
-    blocks = [{"type": "text", "text": "Found."}] if step == STEPS else [thinking, call]
+    thinking: dict[str, Any] = {"type": "thinking", "thinking": "", "signature": "SIG"}
+    call: dict[str, Any] = {"type": "tool_use", "id": f"c{step}", "name": name_of(step), "input": {"place": step}}
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": "Found."}] if step == STEPS else [thinking, call]
     reason = "end_turn" if step == STEPS else "tool_use"
     if not body.get("stream"):
         return whole({"type": "message", "id": "m", "model": "m", "content": blocks, "stop_reason": reason})
     found: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m", "model": "m"}}]
     for index, block in enumerate(blocks):
         kind = str(block["type"])
-        opened = {"thinking": {"signature": ""}, "tool_use": {"input": {}}, "text": {"text": ""}}[kind]
+        opened = _OPENED[kind]
         delta = {
             "thinking": {"type": "signature_delta", "signature": "SIG"},
             "tool_use": {"type": "input_json_delta", "partial_json": json.dumps(block.get("input"))},
