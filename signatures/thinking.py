@@ -12,6 +12,7 @@ from typing import Final
 
 _NAMES: Final = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think")
 _TAGS: Final = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[THINK]": "[/THINK]", "◁think▷": "◁/think▷"}
+_TAGS["<|channel|>analysis<|message|>"] = "<|end|><|start|>assistant<|channel|>final<|message|>"
 # A closing tag that has a line to itself, or ends one.
 _CLOSING: Final = re.compile("(?:" + "|".join(map(re.escape, _TAGS.values())) + r")[ \t]*(?:\r?\n|\Z)")
 _BEGINNINGS: Final = frozenset(tag[0] for tag in _TAGS)

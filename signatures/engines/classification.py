@@ -74,6 +74,10 @@ class Malformed(lm15.InvalidRequestError):
         super().__init__("the model's answer is malformed")
 
 
+class WrittenCall(Malformed):
+    """A call stands in the model's text, in tags that its service should have read."""
+
+
 class NoAnswer(lm15.InvalidRequestError):
     """What came is no answer of a model, such as a web page."""
 
@@ -287,7 +291,7 @@ _OVERFLOW: Final = re.compile(
     r"|(prompt|input|request|context|messages) ((is|was|are) )?too (long|large)|too many (input )?tokens"
     r"|reduce the (length|number) of|exceed_context_size|input token count|inputs?\W+tokens .{0,40}must be"
     r"|exceed\w* (the )?(model'?s? )?(token limit|max(imum)? (number of )?(input )?tokens)|model token limit"
-    r"|range of input length|request too large"
+    r"|range of input length|request too large|exceeds? the model'?s max"
     r"|prompt contains at least \d+|longer than the (maximum )?model|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
@@ -318,8 +322,11 @@ _REFUSALS: Final[tuple[tuple[re.Pattern[str], _Make], ...]] = tuple(
     for words, make in (
         (r"content[ _](filter|management|policy)|ResponsibleAI|data_?inspection|inappropriate content", _declined),
         (r"credit balance|usage limits?\b|insufficient[ _](balance|credit|quota|funds)|arrear|overdue", _billing),
+        (r"api[_ ]key[_ ](is )?(not (valid|found)|invalid)|invalid api key", _key_refused),
+        (r"failed to parse (input|tool)|failed to call a function", _malformed),
         (
-            r"no models? (is |are )?loaded|load (the )?model|model\b.{0,80}(not found|not exist|not a valid model)",
+            r"no models? (is |are )?loaded|load (the )?model|(model|deployment)\b.{0,80}(not found|not exist)"
+            r"|not a valid model",
             _not_found,
         ),
     )
@@ -353,6 +360,8 @@ def refuses_form(error: BaseException) -> bool:
     Args:
         error: The exception of a model call.
     """
+    if isinstance(error, WrittenCall) or isinstance(error.__cause__, WrittenCall):
+        return True
     if _said_of(error) is not None or _OTHERWISE.search(str(getattr(error, "provider_code", None))):
         return False
     status = _status(error)

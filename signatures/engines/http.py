@@ -435,7 +435,7 @@ class HttpEngine:
         request, kept = marked(replace(request, model=self._route.model), self._origin)
         with amending(lambda payload: fitted(put_back(payload, kept))):
             sent, adaptations = await service._build(inner._build, request, stream=stream, policy="silent")
-        reader = _reader_of(inner)(self._origin)
+        reader = _reader_of(inner)(self._origin, tools=bool(request.tools))
         try:
             async with service.transport.stream(sent) as answer:
                 if answer.status >= _CLIENT_ERROR:

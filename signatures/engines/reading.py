@@ -29,7 +29,8 @@ from dspy.lm15 import (
 )
 
 from ..calling import MAX_CHARACTERS, MAX_SECTIONS, Unreadable, read_arguments
-from .classification import AnswerTooLong, Declined, Malformed, NoAnswer
+from ..thinking import answer_in
+from .classification import AnswerTooLong, Declined, Malformed, NoAnswer, WrittenCall
 
 KEPT: Final = "worldagent"
 """The owner of the state of a message that holds it as it came."""
@@ -44,6 +45,14 @@ _FINISH: Final[Mapping[str, _Finish]] = {
 _DECLINED: Final = re.compile(
     r"filter|refus|safety|sensitive|moderat|guardrail|armor|escalation|prohibited|blocklist|recitation|spii|language"
 )
+_WRITTEN: Final = re.compile(
+    r"\A\s*(<\|?(\w+:)?(tool_calls?|function_calls?|invoke|function|tools?)\b[^\n]*>|\[TOOL_CALLS\]"
+    r"|<[|\uff5c\u2016]+DSML|<\|(python_tag|tool_calls?_(section_)?begin)|(<\|channel\|>)?commentary to=)"
+    r"|</?((\w+:)?tool_calls?|function_calls)>\s*\Z|<[|\uff5c\u2016]+DSML[^\n<]*\Z",
+    re.IGNORECASE,
+)
+"""A call that a model writes as it learned to: it begins or ends the text."""
+_ENDS: Final = 2000
 _MALFORMED: Final = re.compile(r"malformed|unexpected_tool_call|too_many_tool_calls|missing_thought_signature")
 _FAILED: Final = re.compile(r"error|insufficient_system_resource")
 
@@ -94,15 +103,17 @@ class Reader:
 
     Args:
         origin: The model and its address, to which the message can go back.
+        tools: Whether tools were offered.
 
     Attributes:
         ended: Whether the service has said that its answer is complete.
     """
 
-    def __init__(self, origin: str) -> None:
+    def __init__(self, origin: str, *, tools: bool = False) -> None:
         self.ended = False
-        self._origin = origin
-        self._started = self._declined = self._full = self._said = False
+        self._origin, self._tools = origin, tools
+        self._texts: list[str] = []
+        self._started = self._declined = self._full = False
         self._finish: _Finish | None = None
         self._tokens: dict[str, Any] = {}
         self._report: dict[str, Any] = {}
@@ -130,13 +141,18 @@ class Reader:
 
         Raises:
             Declined: There is nothing to show, because the model or a filter declined.
+            WrittenCall: A call stands in the text, since its service does not read it.
             ContextLengthError: There is nothing to show, because the prompt has filled the context.
             StreamAssemblyError: The answer ended before it was complete.
         """
         yield from self._start(None, None)
         if self._declined:
             raise Declined
-        if self._full and not self._said and not self._calls:
+        if self._tools and not self._calls:
+            answer = answer_in("".join(self._texts))
+            if _WRITTEN.search(answer[:_ENDS] + answer[max(_ENDS, len(answer) - _ENDS) :]):
+                raise WrittenCall
+        if self._full and not self._texts and not self._calls:
             raise lm15.ContextLengthError("the prompt has filled the context of the model")
         if not self.ended and self._finish is None:
             raise lm15.StreamAssemblyError("the answer ended before it was complete")
@@ -186,7 +202,7 @@ class Reader:
 
     def _say(self, text: str) -> Iterator[Any]:
         if text:
-            self._said = True
+            self._texts.append(text)
             yield StreamDeltaEvent(delta=TextDelta(text=text, part_index=self._place("text")))
 
     def _think(self, text: str) -> Iterator[Any]:
@@ -277,8 +293,8 @@ _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinki
 class ChatReader(Reader):
     """OpenAI's chat protocol, as its many servers speak it."""
 
-    def __init__(self, origin: str) -> None:
-        super().__init__(origin)
+    def __init__(self, origin: str, *, tools: bool = False) -> None:
+        super().__init__(origin, tools=tools)
         self._places: dict[int, _Call] = {}
         self._content: list[Any] = []
         self._further: dict[str, Any] = {}
@@ -287,6 +303,9 @@ class ChatReader(Reader):
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read a chunk, or a whole answer: its message is read as a chunk with everything."""
         data = data if "choices" in data else _dict(data.get("data")) or data
+        report = _dict(data.get("base_resp"))
+        if report.get("status_code"):
+            self._failed({"message": report.get("status_msg")})
         choices = _dicts(data.get("choices") or [])
         for each in (data, *choices):
             if each.get("error"):
@@ -327,7 +346,7 @@ class ChatReader(Reader):
         self._content = _extended(self._content, part)
         kind = part.get("type")
         if kind in ("thinking", "reasoning"):
-            inner = part.get("thinking") or part.get("text") or []
+            inner = part.get("thinking") or part.get("text") or part.get("summary") or []
             texts = [inner] if isinstance(inner, str) else [_text(each.get("text")) for each in _dicts(inner)]
             yield from self._think("".join(texts))
         elif "text" in part:
@@ -345,7 +364,7 @@ class ChatReader(Reader):
             call = self._new_call()
             if place is not None:
                 self._places[place] = call
-        call.kept.update({key: value for key, value in given.items() if key not in _READ})
+        call.kept.update({key: value for key, value in given.items() if key not in _READ and value not in (None, "")})
         yield from self._call(call, call_id=call_id, name=name, arguments=arguments)
 
     @staticmethod
@@ -395,8 +414,10 @@ class ChatReader(Reader):
 def _reasoning(delta: Mapping[str, Any]) -> str:
     """The reasoning in a piece of a message. Some services say it twice, under two names."""
     for name in _REASONING:
-        if isinstance(delta.get(name), str) and delta[name]:
-            return str(delta[name])
+        found = delta.get(name)
+        found = found.get("text") if isinstance(found, Mapping) else found
+        if isinstance(found, str) and found:
+            return found
     details = _dicts(delta.get("reasoning_details") or [])
     return "".join(_text(each.get("text") or each.get("summary")) for each in details)
 
@@ -409,6 +430,8 @@ def _joined(before: Any, piece: Any) -> Any:
         for each in piece:
             before = _extended(before, each)
         return before
+    if isinstance(before, Mapping) and isinstance(piece, Mapping):
+        return {**before, **{name: _joined(before.get(name), value) for name, value in piece.items()}}
     if isinstance(piece, list):
         return _joined([], piece)
     return before if piece is None else piece
@@ -476,8 +499,8 @@ class _Item:
 class ResponsesReader(Reader):
     """OpenAI's Responses: output items. Servers omit their numbers, or give two the same, or change their ids."""
 
-    def __init__(self, origin: str) -> None:
-        super().__init__(origin)
+    def __init__(self, origin: str, *, tools: bool = False) -> None:
+        super().__init__(origin, tools=tools)
         self._items: list[_Item] = []
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
@@ -607,8 +630,8 @@ class ResponsesReader(Reader):
 class MessagesReader(Reader):
     """Anthropic's messages."""
 
-    def __init__(self, origin: str) -> None:
-        super().__init__(origin)
+    def __init__(self, origin: str, *, tools: bool = False) -> None:
+        super().__init__(origin, tools=tools)
         self._blocks: dict[int, dict[str, Any]] = {}
         self._numbers: dict[int, int] = {}
         self._places: dict[int, _Call] = {}
@@ -719,8 +742,8 @@ class MessagesReader(Reader):
 class GeminiReader(Reader):
     """Gemini's content parts. Each event is like a whole answer with some of the parts."""
 
-    def __init__(self, origin: str) -> None:
-        super().__init__(origin)
+    def __init__(self, origin: str, *, tools: bool = False) -> None:
+        super().__init__(origin, tools=tools)
         self._parts: list[dict[str, Any]] = []
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
