@@ -1,22 +1,20 @@
 """Answers that other projects recorded are read as their tests expect, or differently for a reason that is given."""
 
 import contextlib
-import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.raw_service import Raw, RawService, raw_service
+from support.recorded import recorded_answers
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.generation import ModelUsage
 from worldagent.signatures import Listener, ModelCaller, ModelOptions, Offer, OfferedTools, Predictor, open_model
 from worldagent.signatures.converse import converse_signature
 
-RECORDED = Path(__file__).parent / "recorded"
 FORMS = {
     "chat": ("openai/stub", "/v1"),
     "responses": ("openai:stub", "/v1"),
@@ -25,10 +23,7 @@ FORMS = {
 }
 # Services that count or write something in another way than the others of their form.
 OWN = {("chat", name): (f"{name}/stub", "/v1") for name in ("deepseek", "groq", "mistral", "openrouter", "xai", "zai")}
-ANSWERS: dict[str, list[dict[str, Any]]] = {
-    path.name.partition(".")[0]: [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    for path in sorted(RECORDED.glob("*.jsonl.gz"))
-}
+ANSWERS = recorded_answers()
 SEARCH = Offer(name="search", description="Searches.", params={"type": "object", "properties": {}})
 TOOLS = OfferedTools.of([SEARCH]).inputs
 

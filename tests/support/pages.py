@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from support.house import ROOT
+from support.recorded import recorded_rows
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.core import errors, events
 from worldagent.harness import Worker
@@ -243,6 +244,7 @@ def vendor_rows() -> list[str]:
 
 TABLES: Final[Mapping[tuple[str, str], Callable[[], list[str]]]] = {
     ("guides/vendors.md", "model string"): vendor_rows,
+    ("guides/vendors.md", "recorded service"): recorded_rows,
     ("reference/errors.md", "for the model"): lambda: error_rows(errors.ModelFacing),
     ("reference/errors.md", "for the host"): lambda: error_rows(errors.HostError),
     ("reference/errors.md", "for you"): lambda: error_rows(errors.UsageError),
