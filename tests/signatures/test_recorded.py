@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from support.raw_service import Raw, RawService, raw_service
+from support.raw_service import Raw, RawService, plain, raw_service
 from support.recorded import recorded_answers
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.generation import ModelUsage
-from worldagent.signatures import Listener, ModelCaller, ModelOptions, Offer, OfferedTools, Predictor, open_model
+from worldagent.signatures import (
+    CallMade,
+    Listener,
+    ModelCaller,
+    ModelOptions,
+    Offer,
+    OfferedTools,
+    Predictor,
+    StepMade,
+    open_model,
+)
 from worldagent.signatures.converse import converse_signature
 
 FORMS = {
@@ -25,7 +35,7 @@ FORMS = {
 OWN = {("chat", name): (f"{name}/stub", "/v1") for name in ("deepseek", "groq", "mistral", "openrouter", "xai", "zai")}
 ANSWERS = recorded_answers()
 SEARCH = Offer(name="search", description="Searches.", params={"type": "object", "properties": {}})
-TOOLS = OfferedTools.of([SEARCH]).inputs
+INPUTS = {"history": None, "message": "Go.", **OfferedTools.of([SEARCH]).inputs}
 
 
 @pytest.mark.requirement("H3")
@@ -52,13 +62,55 @@ async def test_recorded_answers_are_read_as_their_projects_read_them(
     predictor = Predictor(converse_signature(None))
     async with raw_service() as service:
         for number, answer in enumerate(ANSWERS[project]):
-            model, path = OWN.get((answer["form"], answer["service"]), FORMS[answer["form"]])
-            caller = await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
-            async with contextlib.aclosing(caller):
+            async with contextlib.aclosing(await opened(answer, service)) as caller:
                 found = await read(predictor, caller, service, answer)
             if differences := dict(compared(answer, found)):
                 wrong[f"{number} {answer['cassette']}"] = differences
     assert wrong == {}
+
+
+@pytest.mark.requirement("H3")
+async def test_recorded_calls_go_back_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XAI_API_KEY", "key-of-a-test")
+    answers = [each for project in ANSWERS.values() for each in project if each["expect"].get("calls")]
+    whole = [each for each in answers if not each["stream"] and each["body"].startswith("{") and "differs" not in each]
+    assert len(whole) >= 50
+    predictor = Predictor(converse_signature(None))
+    async with raw_service() as service:
+        for answer in whole:
+            service.answers[:] = [Raw(answer["body"].encode()), plain(answer["form"], "Then so.")]
+            async with contextlib.aclosing(await opened(answer, service)) as caller:
+                first = await predictor(INPUTS, caller)
+                calls = first.fields["calls"]
+                made = [CallMade(tool=each.tool, arguments=each.arguments, result="So.") for each in calls]
+                await predictor(INPUTS, caller, steps=[StepMade(calls=made, message=first.message)])
+            sent = service.requests[-1]
+            messages = sent.get("messages") or sent.get("contents") or sent["input"]
+            missing = [each for each in parts_of(answer["form"], json.loads(answer["body"])) if each not in messages]
+            assert missing == [], answer["cassette"]
+
+
+def parts_of(form: str, body: Mapping[str, Any]) -> list[Any]:
+    """What a request must have of an answer: its message, or its items."""
+    match form:
+        case "anthropic":
+            content = [each for each in body["content"] if each.get("type") != "text" or each["text"]]
+            return [{"role": "assistant", "content": content}]
+        case "gemini":
+            return [body["candidates"][0]["content"]]
+        case "responses":
+            return list(body["output"])
+        case _:
+            message = {name: value for name, value in body["choices"][0]["message"].items() if value not in (None, [])}
+            calls = [{"type": "function", **each} for each in message["tool_calls"]]
+            calls = [{name: value for name, value in each.items() if name != "index"} for each in calls]
+            return [{**message, "content": message.get("content") or None, "tool_calls": calls}]
+
+
+async def opened(answer: Mapping[str, Any], service: RawService) -> ModelCaller:
+    """The model of the service that gave an answer, at the address of another one."""
+    model, path = OWN.get((answer["form"], answer["service"]), FORMS[answer["form"]])
+    return await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
 
 
 async def read(
@@ -77,7 +129,7 @@ async def read(
         usage=lambda used, **_: usage.append(used), withdraw=texts.clear, **(listens if streams else {})
     )
     try:
-        result = await predictor({"history": None, "message": "Go.", **TOOLS}, caller, listener=listener)
+        result = await predictor(INPUTS, caller, listener=listener)
     except WorldAgentError as error:
         return {"error": type(error).__name__}
     found: dict[str, Any] = {
@@ -98,6 +150,9 @@ def compared(answer: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tu
     expected, differs = answer["expect"], answer.get("differs", {})
     if "instead" in answer:
         expected = {"error": answer["instead"]["error"]}
+    if found.get("error") != expected.get("error"):
+        yield "error", found.get("error")
+        return
     for name, value in expected.items():
         if name == "usage" and "usage" in found:
             for kind, tokens in value.items():
