@@ -894,9 +894,14 @@ class WorldAgent:
             return ()
         from ..skills.composer import SkillComposer
 
-        memory = self._memory is not None
         made = SkillComposer(
-            catalogue, self._registry, self._policy, self._identity, lambda: resolver.key, memory=memory
+            catalogue,
+            self._registry,
+            self._policy,
+            self._identity,
+            lambda: resolver.key,
+            memory=self._memory is not None,
+            find_tools_above=self.settings.find_tools_above,
         )
         return (made.shape(),)
 

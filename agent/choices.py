@@ -405,6 +405,7 @@ def graph_options(settings: Settings, profile: Profile) -> Callable[[ModelCaller
             history_characters=settings.history_characters or caller.history_characters,
             summaries=not caller.plain if settings.history_summaries is None else settings.history_summaries,
             attachment_fallback=settings.attachment_fallback,
+            find_tools_above=settings.find_tools_above,
         )
         return bounded(options, profile)
 

@@ -228,6 +228,11 @@ class Settings(BaseSettings):
         "GraphChanged ends",
     )
     max_rounds: int = Field(default=8, ge=0, description="steps with calls before the conversation must answer")
+    find_tools_above: int | None = Field(
+        default=100,
+        ge=1,
+        description="with more tools than this, the model is offered a search for them; none offers it all of them",
+    )
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the model sees")
     history_characters: int | None = Field(
         default=None,

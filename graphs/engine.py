@@ -64,12 +64,15 @@ from .examples import ExampleKeeper
 from .history import body_of, untrusted_in
 from .loop import (
     ACT,
+    FIND_TOOLS,
+    FINDING,
     Conversation,
     HostTask,
     LoopGraph,
     LoopState,
     Subagents,
     Tools,
+    ToolSearch,
     conversation_graph,
     first_state,
     node_of,
@@ -133,7 +136,10 @@ class TurnEngine:
         self.converse = converse = converse or ConverseClass()
         caller, registry = services.caller, services.registry
         memory = services.recall is not None
-        self._subagents = subagents = Subagents(registry, memory=memory)
+        limits = options(caller)
+        self._search = ToolSearch(limits.find_tools_above, registry.has_source)
+        registry.add_unlisted(FINDING)
+        self._subagents = subagents = Subagents(registry, memory=memory, search=self._search)
         all_shapes = subagents.with_subagent(shapes, operators=operators)
         registry.check_tools()
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
@@ -156,7 +162,7 @@ class TurnEngine:
             for signature in shape.all_signatures():
                 predictors.add(signature)
         predictors.use_programs(programs or {})
-        self.services = replace(services, shapes=all_shapes, predictors=predictors, options=options(caller))
+        self.services = replace(services, shapes=all_shapes, predictors=predictors, options=limits)
         self._tools = self._offered_tools(self._converse[caller.plain])
         self.heads = Heads(saver, branches)
         self._options = options
@@ -416,7 +422,7 @@ class TurnEngine:
 
     def _offered_tools(self, signature: Signature) -> Tools:
         services = self.services
-        tools = Tools.of_conversation(signature, services.registry, services.policy)
+        tools = Tools.of_conversation(signature, services.registry, services.policy, self._search)
         return replace(tools, outputs=self.converse.outputs)
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
@@ -575,6 +581,7 @@ class TurnEngine:
         services = self.services
         again = {record.id for record in records.values() if not record.over}
         own = {name: each for shape in services.shapes.shapes.values() for name, each in shape.own_functions.items()}
+        own[FIND_TOOLS] = FINDING
         for record in records.values():
             above = records.get(record.parent)
             runs = above is not None and above.name == SUBAGENT and not above.over
@@ -635,7 +642,7 @@ class TurnEngine:
             except (ModelFacing, UsageError) as error:
                 problem = error.problem
             else:
-                if function.offered or begun is None or begun.over:
+                if function.offered or function is FINDING or begun is None or begun.over:
                     continue
                 problem = f"{function.name!r} is not offered any more"
             raise GraphChanged(f"a call of the turn cannot be made as requested: {problem}", remedy=_AS_BEFORE)

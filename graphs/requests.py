@@ -41,6 +41,7 @@ class GraphOptions:
         verifications: How often a rejected answer can be given again; 0 turns the check off.
         attachment_fallback: Whether a message with an attachment that the model does not accept is refused, or the
             model gets only its name.
+        find_tools_above: With more tools than this, the model is offered a search; None offers it all of them.
     """
 
     max_rounds: int = 8
@@ -52,6 +53,7 @@ class GraphOptions:
     summary_part: float | None = None
     verifications: int = 0
     attachment_fallback: Literal["fail", "note"] = "fail"
+    find_tools_above: int | None = 100
 
 
 @dataclass(frozen=True, slots=True)

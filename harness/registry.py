@@ -45,6 +45,7 @@ class Registry:
     ) -> None:
         self._allow = None if allow is None else tuple(allow)
         self._barred: dict[str, Function] = {}
+        self._unlisted: dict[str, Function] = {}
         self._version = 0
         self._functions: dict[str, Function] = {}
         self._workers: dict[str, Worker] = {}
@@ -108,7 +109,8 @@ class Registry:
     @property
     def declared(self) -> tuple[Function, ...]:
         """Everything that was declared, including what `allow` excludes."""
-        return (*self._functions.values(), *self._tasks.values(), *self._barred.values())
+        listed = {**self._functions, **self._tasks, **self._barred}
+        return (*listed.values(), *(each for name, each in self._unlisted.items() if name not in listed))
 
     @property
     def untrusted(self) -> tuple[str, ...]:
@@ -127,6 +129,8 @@ class Registry:
         if found is not None:
             return found
         self.check_allowed(name)
+        if name in self._unlisted:
+            return self._unlisted[name]
         absent = self.absent(name)
         if absent is not None:
             raise absent
@@ -159,6 +163,14 @@ class Registry:
                 f"{str(name)[:MAX_NAME_CHARACTERS]!r} is not among the tools of this agent's profile",
                 remedy=f"the tools are: {', '.join(self._allow or ())}",
             )
+
+    def add_unlisted(self, function: Function) -> None:
+        """Add a function that rules can name and no list has. Any other function of its name comes before it."""
+        self._unlisted[function.name] = function
+
+    def has_source(self, name: str) -> bool:
+        """Whether the function of this name comes from a source, such as an MCP server."""
+        return any(name in names for names in self._sources.values())
 
     def add_shape(self, function: Function, *, always: bool = False) -> bool:
         """Add a shape as a function, or replace the shape of this name from an earlier run. Its key is its name.

@@ -54,8 +54,10 @@ from .calling import (
     TOOLS,
     JsonReader,
     ToolCall,
+    ToolsOfStep,
     Unfit,
     Unreadable,
+    found_in_words,
     in_words,
     read_arguments,
 )
@@ -333,6 +335,8 @@ class RoleAdapter(dspy.ChatAdapter):
             messages += self._format_step(place, step)
         if not alone:
             last += filter(None, [self.user_message_output_requirements(shown)])
+        if self._mode == "words" and isinstance(offered := inputs.get(TOOLS), ToolsOfStep):
+            last.append(found_in_words(offered))
         return [*messages, {"role": "user", "content": "\n\n".join(last)}] if last else messages
 
     def format_system_message(self, signature: Signature) -> str:
@@ -342,6 +346,7 @@ class RoleAdapter(dspy.ChatAdapter):
         kept = self._system.setdefault(shown, {})
         mode = self._mode or "bare"
         # The instructions are stored in __doc__ and can be changed in place.
+        tools = tools.always if isinstance(tools, ToolsOfStep) else tools
         if mode not in kept or kept[mode][0] is not shown.__doc__ or kept[mode][1] is not tools:
             kept[mode] = (shown.__doc__, tools, self._render_system_message(shown, tools))
         return kept[mode][2]

@@ -7,7 +7,7 @@ none is offered. `graphs` decides what can be called, and makes the calls.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, SupportsIndex
 
@@ -214,6 +214,26 @@ class Offer:
     params: Mapping[str, Any]
 
 
+class ToolsOfStep(tuple[Mapping[str, Any], ...]):
+    """The tools of one step: those that are always offered, and behind them those that were found.
+
+    A prompt in words has the found ones behind everything that stays the same. Services take native tools only in one
+    list, before the messages.
+
+    Args:
+        always: The tools that are always offered: one object, so that their text is made once.
+        found: Those that were found.
+    """
+
+    always: Sequence[Mapping[str, Any]]
+    found: Sequence[Mapping[str, Any]]
+
+    def __new__(cls, always: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> ToolsOfStep:
+        made = super().__new__(cls, (*always, *found))
+        made.always, made.found = always, found
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OfferedTools:
     """The tools of one conversation or worker, made once, so that their bytes are the same at every step.
@@ -221,14 +241,21 @@ class OfferedTools:
     Attributes:
         inputs: The input fields that offer them, in the format of model services; empty if there are no tools.
         names: The tools' names by those on the wire, which have no dots and at most 64 characters.
+        further: The tools that are offered only once they are found, by their names.
     """
 
     inputs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    further: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, offers: Sequence[Offer]) -> OfferedTools:
-        """Make the tools from offers, in their order."""
+    def of(cls, offers: Sequence[Offer], *, always: int | None = None) -> OfferedTools:
+        """Make the tools from offers, in their order.
+
+        Args:
+            offers: The offers.
+            always: How many of them, from the first on, are always offered; None is all of them.
+        """
         names: dict[str, str] = {}
         for offer in offers:
             plain = shown = offer.name.replace(".", "_")[:_LONGEST_NAME]
@@ -238,7 +265,15 @@ class OfferedTools:
                 shown = f"{plain[: _LONGEST_NAME - 4]}_{count}"
             names[shown] = offer.name
         tools = tuple(_as_services_take(name, offer) for name, offer in zip(names, offers, strict=True))
+        if always is not None:
+            further = {offer.name: tool for offer, tool in zip(offers[always:], tools[always:], strict=True)}
+            return cls(inputs={TOOLS: tools[:always]}, names=names, further=further)
         return cls(inputs={TOOLS: tools} if tools else {}, names=names)
+
+    def with_found(self, names: Iterable[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """The input fields with tools that were found, in the order in which they were."""
+        found = [self.further[name] for name in names]
+        return {TOOLS: ToolsOfStep(self.inputs[TOOLS], found)} if found else self.inputs
 
 
 def _as_services_take(name: str, offer: Offer) -> Mapping[str, Any]:
@@ -308,6 +343,14 @@ LAST_STEP: Final = "You can call no tools any more. Answer now."
 """The texts that tell a model in words that it can call tools, and that it can no longer."""
 
 
+FOUND: Final = "You have found these tools, and can call them too."
+
+
+def found_in_words(tools: ToolsOfStep) -> str:
+    """The text about the tools of a step that were found."""
+    return "\n".join([FOUND, *map(_line, tools.found)])
+
+
 def in_words(tools: Sequence[Mapping[str, Any]], outputs: Sequence[str]) -> str:
     """The text about the tools for a model without native tool calls.
 
@@ -315,14 +358,16 @@ def in_words(tools: Sequence[Mapping[str, Any]], outputs: Sequence[str]) -> str:
         tools: The tools in the format of model services.
         outputs: The output fields of an answer.
     """
-    lines = []
-    for each in tools:
-        function = each["function"]
-        schema = json.dumps(function["parameters"], ensure_ascii=False, sort_keys=True)
-        about = function["description"] or "no description"
-        lines.append(f"- {function['name']}: {about}; arguments: {schema}")  # their texts are already escaped
+    lines = map(_line, tools)
     answer = ", ".join(f"`{each}`" for each in outputs)
     return (
         f"{OFFERED} To call some, list them in `{CALLS}`; you get their results before you continue. Once "
         f"you know enough, leave `{CALLS}` empty and give {answer}.\n" + "\n".join(lines)
     )
+
+
+def _line(tool: Mapping[str, Any]) -> str:
+    function = tool["function"]
+    schema = json.dumps(function["parameters"], ensure_ascii=False, sort_keys=True)
+    about = function["description"] or "no description"
+    return f"- {function['name']}: {about}; arguments: {schema}"  # their texts are already escaped

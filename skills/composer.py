@@ -25,7 +25,7 @@ from pydantic import Field
 from ..core import canonical_json
 from ..core.errors import GraphChanged, ParamsInvalid, SkillInvalid, ToolFailed, ToolNotAllowed, UnknownSkill
 from ..core.validation import ClosedModel, same_declaration
-from ..graphs.loop import ComposedTasks, Tools, WorkerLoop, composer_graph
+from ..graphs.loop import ComposedTasks, Tools, ToolSearch, WorkerLoop, composer_graph
 from ..graphs.shape import SKILL, Shape
 from ..graphs.tasks import TaskContext
 from ..harness import Function, Registry, Worker, tool
@@ -104,6 +104,7 @@ class SkillComposer(ComposedTasks):
         identity: Who the agent is.
         key: Gives the key of digests that the journal stores.
         memory: Whether the agent has memory, so that skills are shown entries that fit their request.
+        find_tools_above: With more tools than this, a skill is offered a search; None offers it all of them.
     """
 
     LIMITS = Worker(RUN_SKILL, "A skill.", max_steps=MAX_STEPS)
@@ -117,7 +118,9 @@ class SkillComposer(ComposedTasks):
         key: Callable[[], RoleKey],
         *,
         memory: bool = False,
+        find_tools_above: int | None = None,
     ) -> None:
+        self._search = ToolSearch(find_tools_above, registry.has_source)
         self.catalogue, self.key = catalogue, key
         self._registry, self._policy, self._identity = registry, policy, identity
         self._memory = memory
@@ -213,7 +216,7 @@ class SkillComposer(ComposedTasks):
         return ReadySkill(
             package=package,
             worker=worker,
-            tools=replace(Tools.of_worker(worker, functions), signature=self._signature(worker)),
+            tools=replace(Tools.of_worker(worker, functions, search=self._search), signature=self._signature(worker)),
             allowed=allowed,
             prompt=_prompt(package),
         )

@@ -1,6 +1,7 @@
 """The loop of model steps and calls, for conversations and workers. The `subagent` shape runs a worker by name."""
 
 from .conversation import Conversation
+from .finding import FIND_TOOLS, FINDING, ToolSearch
 from .graph import (
     ACT,
     LoopGraph,
@@ -15,6 +16,8 @@ from .tools import Tools
 
 __all__ = [
     "ACT",
+    "FINDING",
+    "FIND_TOOLS",
     "ComposedTasks",
     "Conversation",
     "HostTask",
@@ -23,6 +26,7 @@ __all__ = [
     "SubagentParams",
     "SubagentResult",
     "Subagents",
+    "ToolSearch",
     "Tools",
     "WorkerLoop",
     "WorkerTasks",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
@@ -48,6 +48,7 @@ from ..history import result_text
 from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
+from .finding import FIND_TOOLS
 from .tools import Tools
 
 CONTEXT: Final = "context"
@@ -154,7 +155,10 @@ class Loop:
         self, caller: ModelCaller, *, inputs: Mapping[str, Any], final: bool, notes: Sequence[str], listener: Listener
     ) -> Thought:
         turn, tools, caller, predictor = self.turn, self.tools, self.tuned(caller), self.predictor(inputs)
-        given, past = {**inputs, **tools.offered.inputs}, self.past(caller)
+        offered = tools.offered.inputs
+        if tools.searched:
+            offered = tools.inputs(pair for step in self.steps for pair in zip(step.calls, step.outcomes, strict=True))
+        given, past = {**inputs, **offered}, self.past(caller)
         answer = await predictor(
             given,
             caller,
@@ -330,7 +334,8 @@ class Loop:
             # If its source is gone since the model requested the call, the registry reports that.
             function = self.tools.functions.get(name) or self.calls.registry.function(name)
             params = read_model(function.params, given, what=f"arguments of {name!r}", error=ParamsInvalid)
-            value = await run_call(Call(function=function, input=params, ctx=self.calls, id=call_id, waits=False))
+            ctx = replace(self.calls, tools=None) if name == FIND_TOOLS else self.calls  # no glob names it
+            value = await run_call(Call(function=function, input=params, ctx=ctx, id=call_id, waits=False))
             if value is SUSPENDED:
                 return SUSPENDED
             return {"value": _json(function, value), **self._changed(name, call_id)}

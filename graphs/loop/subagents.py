@@ -30,6 +30,7 @@ from ...signatures.models import Models
 from ..context import TurnContext
 from ..shape import OPERATOR, SUBAGENT, Shape, ShapeRegistry
 from ..tasks import TaskContext
+from .finding import ToolSearch
 from .graph import ACT, THINK, composer_graph, worker_graph
 from .loop import Loop, LoopState, run_graph
 from .tools import Tools, callable_by
@@ -262,10 +263,12 @@ class Subagents(WorkerTasks):
     Args:
         registry: The workers, and the functions that they can call.
         memory: Whether the agent has memory.
+        search: When a worker's tools are searched.
     """
 
-    def __init__(self, registry: Registry, *, memory: bool = False) -> None:
+    def __init__(self, registry: Registry, *, memory: bool = False, search: ToolSearch | None = None) -> None:
         self.registry = registry
+        self._search = search
         self._memory = memory
         self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
 
@@ -319,7 +322,7 @@ class Subagents(WorkerTasks):
         functions = callable_by(worker, self.registry)
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
-            tools = Tools.of_worker(worker, functions, memory=self._memory and worker.memory)
+            tools = Tools.of_worker(worker, functions, memory=self._memory and worker.memory, search=self._search)
             if found is not None and bool(found[0]) == bool(functions):  # its program is found by its Signature
                 tools = replace(tools, signature=found[1].signature)
             found = self._tools[worker.name] = (functions, tools)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -15,12 +15,14 @@ from ...core import canonical_json
 from ...core.errors import ParamsInvalid, ResultInvalid
 from ...core.validation import json_of_value, read_model, read_value
 from ...harness import CONVERSATION, Function, Registry, Worker
+from ...harness.function import READ_ONLY
 from ...harness.gate import Policy, is_like
 from ...harness.registry import GLOB
 from ...harness.worker import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
 from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
 from ...signatures.converse import checked_outputs
 from ..shape import SUBAGENT
+from .finding import FIND_TOOLS, FINDING, ToolSearch, finder_of
 
 MAX_CALLS: Final = 16
 """The limit of calls that a model can request in one step."""
@@ -41,6 +43,7 @@ class Tools:
         signature: The entry Signature.
         functions: The functions that can be called, by name.
         offered: The same functions as models see them.
+        searched: The names of those that are offered only once they are found.
         result: The type that the answer must have.
         as_said: Whether the answer is stored as the model gave it, because not every type reads its own JSON.
         outputs: The types of an answer's further outputs, by name.
@@ -49,6 +52,7 @@ class Tools:
     signature: Signature
     functions: Mapping[str, Function] = field(default_factory=dict)
     offered: OfferedTools = field(default_factory=OfferedTools)
+    searched: frozenset[str] = frozenset()
     result: TypeAdapter[Any] = field(default=TEXT)
     as_said: bool = False
     outputs: Mapping[str, TypeAdapter[Any]] = field(default_factory=dict)
@@ -59,34 +63,46 @@ class Tools:
         signature: Signature,
         registry: Registry,
         policy: Policy,
+        search: ToolSearch | None = None,
     ) -> Tools:
         """All offered functions, in a fixed order, without those that the policy always refuses.
 
-        A warning is logged if they are many.
+        A warning is logged if they are many and none of them are searched.
         """
         functions = sorted(
             (each for each in registry.offered.values() if policy.could_allow(each.name, each.risk, CONVERSATION)),
             key=lambda each: each.name,
         )
-        offered = _offered(functions)
-        if len(functions) > WARN_ABOVE_TOOLS:
+        if not policy.could_allow(FIND_TOOLS, READ_ONLY, CONVERSATION):
+            search = None
+        tools = cls(signature=signature)._with(functions, search)
+        if len(functions) > WARN_ABOVE_TOOLS and not tools.searched:
+            offered = tools.offered
             tokens = len(canonical_json(dict(offered.inputs))) // CHARACTERS_PER_TOKEN
             _LOG.warning(
                 "the conversation is offered %d tools, about %s tokens in every request; offer fewer with a profile's "
-                "tools or offered=False",
+                "tools or offered=False, or let the setting find_tools_above hide them",
                 len(functions),
                 f"{tokens:,}",
             )
-        return cls(signature=signature, functions={each.name: each for each in functions}, offered=offered)
+        return tools
 
     @classmethod
-    def of_worker(cls, worker: Worker, functions: Sequence[Function], *, memory: bool = False) -> Tools:
+    def of_worker(
+        cls,
+        worker: Worker,
+        functions: Sequence[Function],
+        *,
+        memory: bool = False,
+        search: ToolSearch | None = None,
+    ) -> Tools:
         """The tools of a worker.
 
         Args:
             worker: The worker.
             functions: What it can call.
             memory: Whether it is shown memory entries.
+            search: When tools are searched.
 
         Raises:
             FunctionInvalid: An input of the worker has the name of an output.
@@ -102,15 +118,43 @@ class Tools:
             about_role=worker.about_role,
             about_result=worker.about_result,
         )
-        described, own_texts = functions, worker.descriptions
-        if own_texts:
-            described = [replace(each, description=own_texts.get(each.name, each.description)) for each in functions]
-        return cls(
-            signature=signature,
-            functions={each.name: each for each in functions},
-            offered=_offered(described),
-            result=worker.result,
+        tools = cls(signature=signature, result=worker.result)
+        return tools._with(functions, search, descriptions=worker.descriptions)
+
+    def _with(
+        self, functions: Sequence[Function], search: ToolSearch | None, *, descriptions: Mapping[str, str] | None = None
+    ) -> Tools:
+        """These tools with functions, of which some are searched if they are many."""
+        described = functions
+        if descriptions:
+            described = [replace(each, description=descriptions.get(each.name, each.description)) for each in functions]
+        always, searched = (described, ()) if search is None else search.divided(described)
+        own = {each.name: each for each in functions}
+        offers = [*map(_offer, always), *map(_offer, searched)]
+        if not searched:
+            return replace(self, functions=own, offered=OfferedTools.of(offers))
+        wire = OfferedTools.of([_offer(FINDING), *offers]).names
+        finder = finder_of(searched, {name: shown for shown, name in wire.items()})
+        return replace(
+            self,
+            functions={FIND_TOOLS: finder, **own},
+            offered=OfferedTools.of([_offer(finder), *offers], always=1 + len(always)),
+            searched=frozenset(each.name for each in searched),
         )
+
+    def inputs(self, made: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Mapping[str, Any]:
+        """The input fields that offer them at the next step of a turn.
+
+        Args:
+            made: The calls of the steps before it, with their outcomes. A tool is offered once it was found or called.
+        """
+        found: dict[str, None] = {}
+        for call, outcome in made:
+            names = [call["tool"]]
+            if call["tool"] == FIND_TOOLS:
+                names = [self.offered.names.get(each["name"], "") for each in outcome.get("value", ())]
+            found |= dict.fromkeys(name for name in names if name in self.searched)
+        return self.offered.with_found(found)
 
     def checked(self, thought: Thought) -> dict[str, Any]:
         """The answer of a model in stored form: its calls with any text, its result and outputs, or a fault."""
@@ -147,6 +191,8 @@ class Tools:
             function = self.functions.get(name)
             if function is None:
                 there = f"the tools are: {', '.join(self.functions)}" if self.functions else "there are no tools"
+                if self.searched:
+                    there = f"look it up with {FIND_TOOLS!r}"
                 return f"there is no tool {name[:_SHOWN]!r}; {there}"
             try:
                 read_model(function.params, arguments, what=f"arguments of {name!r}", error=ParamsInvalid)
@@ -169,10 +215,8 @@ class Tools:
             return {"fault": error.problem}
 
 
-def _offered(functions: Sequence[Function]) -> OfferedTools:
-    return OfferedTools.of(
-        [Offer(name=each.name, description=each.description, params=_params(each)) for each in functions]
-    )
+def _offer(function: Function) -> Offer:
+    return Offer(name=function.name, description=function.description, params=_params(function))
 
 
 def _params(function: Function) -> Mapping[str, Any]:

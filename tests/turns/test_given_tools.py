@@ -191,7 +191,7 @@ async def test_tools_that_ship_are_offered_where_they_have_something_to_work_on(
 async def test_many_tools_are_warned_of_with_their_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     many = [tool(price, name=f"price_{number}", risk="read_only") for number in range(200)]
     with caplog.at_level(logging.WARNING, "worldagent.tools"):
-        await offered(tmp_path, tools=many)
+        await offered(tmp_path, tools=many, settings={"find_tools_above": None})
     [text] = {record.getMessage() for record in caplog.records if record.name == "worldagent.tools"}
     assert "200 tools" in text
     assert "tokens in every request" in text

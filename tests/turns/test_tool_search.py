@@ -1,0 +1,147 @@
+"""With many tools the model is offered a search; what it found stays offered in the turn, wherever that goes on."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from support.agents import open_pauses, scripted_agent
+from support.mcp_tools import agent_over, listing
+from worldagent.core.pauses import Approve
+from worldagent.harness import Function, Policy, Worker, tool
+from worldagent.harness.gate import Rule
+from worldagent.profiles import Profile, Verification
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("T11")
+
+Form = Literal["native", "chat"]
+FORMS: tuple[Form, ...] = ("native", "chat")
+FEW = {"find_tools_above": 5}
+THINGS = ("album", "booking", "coupon", "driver", "engine", "flight", "garden")
+FOUND = "You have found these tools"
+
+
+def many(done: list[str]) -> list[Function]:
+    def make(name: str, about: str, **more: Any) -> Function:
+        async def run(what: str) -> str:
+            done.append(f"{name} {what}")
+            return f"{name} of {what}"
+
+        return tool(run, name=name, description=about, **more)
+
+    lists = [make(f"list_{each}s", f"List every {each}.", risk="read_only") for each in THINGS]
+    return [*lists, make("refund_payment", "Refund a charge of a customer.", approval=True)]
+
+
+def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"reply": "", "calls": [{"tool": name, "arguments": arguments} for name, arguments in wanted]}
+
+
+def step_of(call: ScriptedCall) -> Any:
+    """Finds the tool, calls it, and answers."""
+    plan = [calls(("find_tools", {"query": "refund a payment"})), calls(("refund_payment", {"what": "7"}))]
+    return plan[len(call.steps)] if len(call.steps) < len(plan) else {"reply": "Refunded."}
+
+
+def offers(call: ScriptedCall, form: Form) -> tuple[str, ...]:
+    """The names of the tools of a request, in its order."""
+    if form == "native":
+        return call.tools
+    lines = call.text.splitlines()
+    return tuple(line[2:].partition(":")[0] for line in lines if line.startswith("- ") and "; arguments: {" in line)
+
+
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.parametrize("form", FORMS)
+async def test_found_tools_stay_offered_when_another_process_resumes_and_leave_the_prefix_as_it_was(
+    form: Form, tmp_path: Path
+) -> None:
+    done: list[str] = []
+    first, second = ScriptedLM(step_of, form=form), ScriptedLM(step_of, form=form)
+    async with scripted_agent(tmp_path, first, tools=many(done), settings=FEW) as agent:
+        turn = await agent.thread("t").converse("Give Ann her money back.")
+        assert turn.status == "paused"
+        [pause] = await open_pauses(agent.thread("t"))
+    async with scripted_agent(tmp_path, second, tools=many(done), settings=FEW) as agent:
+        turn = await agent.thread("t").resume({pause.id: Approve()})
+        assert (turn.text, done) == ("Refunded.", ["refund_payment 7"])
+        await agent.thread("t").converse("And Bob?")
+    asked = [*first.calls, *second.calls]
+    assert [offers(call, form) for call in asked[:4]] == [
+        ("find_tools",),
+        ("find_tools", "refund_payment"),
+        ("find_tools", "refund_payment"),
+        ("find_tools",),  # the next turn begins with the same prefix again
+    ]
+    assert len({call.system for call in asked}) == 1
+    if form == "chat":  # found tools are behind everything that stays the same
+        assert [FOUND in text for _, text in asked[2].messages] == [False] * (len(asked[2].messages) - 1) + [True]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_tool_that_is_called_by_its_name_counts_as_found_and_an_unknown_one_is_looked_up(
+    form: Form, tmp_path: Path
+) -> None:
+    plan = [calls(("list_engines", {"what": "x"})), calls(("list_motors", {"what": "x"})), {"reply": "Two."}]
+    lm = ScriptedLM(plan, form=form)
+    async with scripted_agent(tmp_path, lm, tools=many([]), settings=FEW) as agent:
+        assert (await agent.thread("t").converse("How many engines?")).text == "Two."
+    assert [offers(call, form) for call in lm.calls[:2]] == [("find_tools",), ("find_tools", "list_engines")]
+    assert "there is no tool 'list_motors'; look it up with 'find_tools'" in lm.calls[2].text
+
+
+async def test_search_finds_only_what_profile_and_policy_leave(tmp_path: Path) -> None:
+    async def found(home: Path, **more: Any) -> str:
+        lm = ScriptedLM(
+            [calls(("find_tools", {"query": "list a driver, an album"})), {"reply": "Fine."}], form="native"
+        )
+        async with scripted_agent(home, lm, tools=many([]), **{"settings": {"find_tools_above": 3}, **more}) as agent:
+            await agent.thread("t").converse("Hello")
+        return str(lm.calls[1].steps)
+
+    both = await found(tmp_path / "a")
+    assert "list_drivers" in both
+    assert "list_albums" in both
+    policy = Policy(
+        rules=(Rule(decision="refuse", function="list_albums"), Rule(decision="approve", function="find_tools"))
+    )
+    assert "list_albums" not in await found(tmp_path / "b", policy=policy)
+    named = tuple(f"list_{each}s" for each in THINGS[1:])
+    profile = Profile("p", tools=named, verification=Verification(enabled=False))
+    assert "list_albums" not in await found(tmp_path / "c", profile=profile)
+    refused = Policy(rules=(Rule(decision="refuse", function="find_tools"),))
+    lm = ScriptedLM([{"reply": "Fine."}], form="native")
+    async with scripted_agent(tmp_path / "d", lm, tools=many([]), settings=FEW, policy=refused) as agent:
+        await agent.thread("t").converse("Hello")
+    assert len(lm.calls[0].tools) == len(THINGS) + 1  # a search that can never run hides nothing
+
+
+async def test_a_worker_searches_its_own_tools(tmp_path: Path) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def reply(call: ScriptedCall) -> Any:
+        if "request" not in call.fields:
+            return {"reply": "Done."} if call.steps else calls(("clerk", {"request": "Which drivers?"}))
+        seen.append(call.tools)
+        plan = [calls(("find_tools", {"query": "drivers"})), calls(("list_drivers", {"what": "all"}))]
+        answer = plan[len(call.steps)] if len(call.steps) < len(plan) else {"result": "Some."}
+        return {"result": "", **answer} if "calls" in answer else answer
+
+    clerk = Worker("clerk", "You look things up.", "looks things up", tools=("list_*",))
+    lm = ScriptedLM(reply, form="native")
+    async with scripted_agent(tmp_path, lm, tools=many([]), workers=[clerk], settings=FEW) as agent:
+        await agent.thread("t").converse("Which drivers?")
+    assert seen == [("find_tools",), ("find_tools", "list_drivers"), ("find_tools", "list_drivers")]
+
+
+async def test_own_tools_stay_offered_and_those_of_servers_are_searched(tmp_path: Path) -> None:
+    server = listing(tmp_path, [{"name": f"list_{each}s", "inputSchema": {"type": "object"}} for each in THINGS])
+    lm = ScriptedLM([{"reply": "Fine."}], form="native")
+    own = many([])[-1]
+    async with agent_over(tmp_path, server, lm, tools=[own], settings=FEW) as agent:
+        await agent.thread("t").converse("Hello")
+    assert "refund_payment" in lm.calls[0].tools
+    assert "find_tools" in lm.calls[0].tools
+    assert not [name for name in lm.calls[0].tools if name.startswith("t_")]
