@@ -1,0 +1,148 @@
+"""Whether tool search finds the right tool among 300, and the tokens of requests with 10, 100 and 300 tools (T11).
+
+Run `python benchmarks/tool_search.py [--quick] [--json]`. It uses the tools and requests of tool_search.toml, and no
+model. README.md explains the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from worldagent.benchmarks._measure import Report, Row, Stopwatch, main
+from worldagent.graphs.loop import FIND_TOOLS, Tools, ToolSearch
+from worldagent.graphs.loop.finding import MAX_FOUND, ToolIndex
+from worldagent.harness import Function, Policy, Registry
+from worldagent.harness.schema import params_of
+from worldagent.signatures.adapter import CallMade, RoleAdapter, StepMade
+from worldagent.signatures.calling import TOOLS
+from worldagent.signatures.converse import converse_signature
+
+_TOKEN: Final = 4  # characters of a token, an estimate
+_KINDS: Final[dict[str, dict[str, Any]]] = {
+    "#": {"type": "number"},
+    "?": {"type": "boolean"},
+    "[]": {"type": "array", "items": {"type": "string"}},
+}
+_HISTORY: Final = [{"message": "What is new?", "reply": "Nothing of note. " * 40}] * 20
+
+
+Asked = list[tuple[str, str]]
+"""Requests with the names of their tools."""
+
+
+def read_set() -> tuple[list[Function], Asked, Asked]:
+    """The tools, the requests in English and those in German."""
+    given = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    tools = [
+        _function(f"{server}_{name}", line) for server, each in given["servers"].items() for name, line in each.items()
+    ]
+    english, german = (
+        [(text, name.replace(".", "_")) for name, text in given[table].items()]
+        for table in ("requests", "requests_in_german")
+    )
+    return tools, english, german
+
+
+def _function(name: str, line: str) -> Function:
+    about, _, params = line.partition(" |")
+    schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    for each in filter(None, params.strip().split("; ")):
+        shown, _, text = each.partition(": ")
+        plain = shown.rstrip("*#?[]")
+        kind: dict[str, Any] = next((kind for mark, kind in _KINDS.items() if mark in shown), {"type": "string"})
+        schema["properties"][plain] = {**kind, "description": text}
+        schema["required"] += [plain] if "*" in shown else []
+
+    async def body(**_: Any) -> None: ...
+
+    return Function(name=name, body=body, params=params_of(name, schema), result=TypeAdapter(Any), description=about)
+
+
+def prompt(tools: Tools, *, native: bool, found: Sequence[str] = ()) -> str:
+    """A request as a service reads it: tools, system message, messages.
+
+    Args:
+        tools: The tools.
+        native: Whether they are sent natively.
+        found: What a search in the step before has found.
+    """
+    made, steps = [], []
+    if found:
+        value = [{"name": name, "description": tools.functions[name].description[:120]} for name in found]
+        made = [({"tool": FIND_TOOLS}, {"value": value})]
+        steps = [
+            StepMade(calls=[CallMade(tool=FIND_TOOLS, arguments={"query": "read a message"}, result=json.dumps(value))])
+        ]
+    inputs = {**tools.inputs(made), "history": _HISTORY, "message": "Where is the mail about the heating?"}
+    adapter = RoleAdapter().for_call(inputs, native=native, steps=steps)
+    messages = adapter.format(tools.signature, [], inputs)
+    return (json.dumps(list(inputs[TOOLS])) if native else "") + json.dumps(messages)
+
+
+def _row(name: str, value: float, unit: str = "", *, aim: float | None = None, least: float | None = None) -> Row:
+    return Row(key=name, value=value, unit=unit, aim=aim, least=least)
+
+
+async def run(report: Report) -> None:
+    """Measure."""
+    functions, english, german = read_set()
+    report.section(f"{len(english) + len(german)} requests, {len(functions)} tools", shares(functions, english, german))
+    report.section("a request", [row for count in (10, 100, 300) for row in tokens(functions, count)])
+
+
+def shares(functions: Sequence[Function], english: Asked, german: Asked) -> list[Row]:
+    """How often the right tool is found, and the time of a search."""
+    index, asked = ToolIndex(functions), [*english, *german]
+    watch = Stopwatch()
+    found = {text: index.find(text) for text, _ in asked}
+    taken = watch.read(len(asked)).cpu
+    rows = [
+        _row(f"tool_search_{name}", sum(tool in found[text] for text, tool in part) / len(part), least=aim)
+        for name, part, aim in (
+            ("all", asked, 0.95),
+            ("english", english, None),
+            ("german", german, None),
+        )
+    ]
+    first = sum(found[text][:1] == [tool] for text, tool in asked) / len(asked)
+    return [*rows, _row("tool_search_first", first), _row("tool_search_ms", taken * 1000, "ms")]
+
+
+def tokens(functions: Sequence[Function], count: int) -> list[Row]:
+    """The tokens that some tools take of a request, all of them offered and searched."""
+    registry, signature = Registry(functions[:: len(functions) // count][:count]), converse_signature(None)
+    whole, searched = (Tools.of_conversation(signature, registry, Policy(), ToolSearch(above)) for above in (None, 1))
+    ten = list(registry.functions)[:MAX_FOUND]
+    texts = {
+        "whole": prompt(whole, native=True),
+        "before": prompt(searched, native=True),
+        "found": prompt(searched, native=True, found=ten),
+    }
+    bare = len(texts["whole"]) - len(json.dumps(list(whole.offered.inputs[TOOLS])))
+    taken = {name: (len(text) - bare) / _TOKEN for name, text in texts.items()}
+    rows = [_row(f"tool_search_{name}_{count}", round(value)) for name, value in taken.items()]
+    if count < len(functions):
+        return rows
+    rows.append(_row("tool_search_part", taken["found"] / taken["whole"], aim=0.1))
+    for name, native in (("native", True), ("words", False)):
+        before, after = prompt(searched, native=native), prompt(searched, native=native, found=ten)
+        rows.append(_row(f"tool_search_prefix_{name}", _kept(before, after)))
+    return rows
+
+
+def _kept(before: str, after: str) -> float:
+    """The part of a prompt that the next one begins with too."""
+    same = next(
+        (place for place, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), len(before)
+    )
+    return same / len(before)
+
+
+if __name__ == "__main__":
+    main("tool_search", "Whether tool search finds the right tool, and what tools take of a request.", run)
