@@ -189,7 +189,8 @@ def _as_openai_has_it(found: Any) -> dict[str, Any]:
     """
     found = found[0] if isinstance(found, list) and found else found
     found = found if isinstance(found, Mapping) else {"message": str(found)}
-    error = found.get("error") or found
+    listed = found.get("errors")
+    error = found.get("error") or (listed[0] if isinstance(listed, list) and listed else found)
     if not isinstance(error, Mapping):
         error = {"message": str(error), "code": found.get("code"), "type": found.get("error_type")}
     metadata = error.get("metadata")

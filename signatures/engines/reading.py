@@ -302,7 +302,10 @@ class ChatReader(Reader):
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read a chunk, or a whole answer: its message is read as a chunk with everything."""
-        data = data if "choices" in data else _dict(data.get("data")) or data
+        if not data.get("choices"):  # an envelope
+            data = next(
+                (inner for name in ("data", "provider") if (inner := _dict(data.get(name))).get("choices")), data
+            )
         report = _dict(data.get("base_resp"))
         if report.get("status_code"):
             self._failed({"message": report.get("status_msg")})
