@@ -32,21 +32,17 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 _HISTORY: Final = [{"message": "What is new?", "reply": "Nothing of note. " * 40}] * 20
 
 
-Asked = list[tuple[str, str]]
-"""Requests with the names of their tools."""
+Asked = list[tuple[str, str, str]]
+"""Requests: the tool of each, what a person says, and the query of a model."""
 
 
-def read_set() -> tuple[list[Function], Asked, Asked]:
-    """The tools, the requests in English and those in German."""
+def read_set() -> tuple[list[Function], Asked]:
+    """The tools and the requests."""
     given = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     tools = [
         _function(f"{server}_{name}", line) for server, each in given["servers"].items() for name, line in each.items()
     ]
-    english, german = (
-        [(text, name.replace(".", "_")) for name, text in given[table].items()]
-        for table in ("requests", "requests_in_german")
-    )
-    return tools, english, german
+    return tools, [(name.replace(".", "_"), each["request"], each["query"]) for name, each in given["asked"].items()]
 
 
 def _function(name: str, line: str) -> Function:
@@ -91,27 +87,26 @@ def _row(name: str, value: float, unit: str = "", *, aim: float | None = None, l
 
 async def run(report: Report) -> None:
     """Measure."""
-    functions, english, german = read_set()
-    report.section(f"{len(english) + len(german)} requests, {len(functions)} tools", shares(functions, english, german))
+    functions, asked = read_set()
+    report.section(f"{len(asked)} requests, {len(functions)} tools", shares(functions, asked))
     report.section("a request", [row for count in (10, 100, 300) for row in tokens(functions, count)])
 
 
-def shares(functions: Sequence[Function], english: Asked, german: Asked) -> list[Row]:
+def shares(functions: Sequence[Function], asked: Asked) -> list[Row]:
     """How often the right tool is found, and the time of a search."""
-    index, asked = ToolIndex(functions), [*english, *german]
+    index = ToolIndex(functions)
     watch = Stopwatch()
-    found = {text: index.find(text) for text, _ in asked}
+    found = [index.find(query) for _, _, query in asked]
     taken = watch.read(len(asked)).cpu
-    rows = [
-        _row(f"tool_search_{name}", sum(tool in found[text] for text, tool in part) / len(part), least=aim)
-        for name, part, aim in (
-            ("all", asked, 0.95),
-            ("english", english, None),
-            ("german", german, None),
-        )
+    ten = [tool in names for (tool, _, _), names in zip(asked, found, strict=True)]
+    first = [names[:1] == [tool] for (tool, _, _), names in zip(asked, found, strict=True)]
+    said = [tool in index.find(request) for tool, request, _ in asked]
+    return [
+        _row("tool_search_found", sum(ten) / len(asked), least=0.95),
+        _row("tool_search_first", sum(first) / len(asked)),
+        _row("tool_search_requests", sum(said) / len(asked)),
+        _row("tool_search_ms", taken * 1000, "ms"),
     ]
-    first = sum(found[text][:1] == [tool] for text, tool in asked) / len(asked)
-    return [*rows, _row("tool_search_first", first), _row("tool_search_ms", taken * 1000, "ms")]
 
 
 def tokens(functions: Sequence[Function], count: int) -> list[Row]:

@@ -18,7 +18,6 @@ from ...core.errors import ToolFailed
 from ...harness import Function, tool
 from ...harness.function import READ_ONLY
 from ...memory.entries.words import question_words, words_of
-from .synonyms import stem_of, synonyms_of
 
 FIND_TOOLS: Final = "find_tools"
 """The name of the function that finds tools."""
@@ -29,7 +28,8 @@ MAX_FOUND: Final = 10
 _SHOWN: Final = 120  # characters of a description that a search shows: the tool itself is offered then
 _SERVERS: Final = 40  # groups of tools that the function's description names
 _NAME_WEIGHT, _TEXT_WEIGHT, _PARAM_WEIGHT = 3.0, 2.0, 0.25
-_SYNONYM: Final = 0.8  # what a word of the same meaning counts
+_ENDINGS: Final = ("ings", "ing", "ed", "ies", "es", "s", "en", "e")
+_SHORTEST: Final = 3  # characters that remain of a word
 _K1, _B = 1.2, 0.5  # of BM25
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -79,21 +79,16 @@ class ToolIndex:
             query: Some words.
             most: How many at most.
         """
-        wanted: dict[str, float] = {}
-        for word in map(stem_of, question_words(query)):
-            wanted[word] = 1.0
-        for word in list(wanted):
-            for other in synonyms_of(word):
-                wanted.setdefault(other, _SYNONYM)
+        wanted = {_stem_of(word) for word in question_words(query)}
         scores = {name: self._score(name, wanted) for name in self._words}
         return sorted((name for name, score in scores.items() if score), key=lambda name: (-scores[name], name))[:most]
 
-    def _score(self, name: str, wanted: Mapping[str, float]) -> float:
+    def _score(self, name: str, wanted: set[str]) -> float:
         words, score = self._words[name], 0.0
         length = _K1 * (1 - _B + _B * self._lengths[name] / self._average)
-        for word in words.keys() & wanted.keys():
+        for word in words.keys() & wanted:
             rare = math.log(1 + (len(self._words) - self._having[word] + 0.5) / (self._having[word] + 0.5))
-            score += wanted[word] * rare * words[word] * (_K1 + 1) / (words[word] + length)
+            score += rare * words[word] * (_K1 + 1) / (words[word] + length)
         return round(score, 9)  # the order in which a set is added up must not decide
 
 
@@ -107,8 +102,16 @@ def _words(function: Function) -> dict[str, float]:
         (params, _PARAM_WEIGHT),
     ):
         for word in words_of(_HUMP.sub(" ", text)):
-            found[stem_of(word)] = found.get(stem_of(word), 0.0) + weight
+            found[_stem_of(word)] = found.get(_stem_of(word), 0.0) + weight
     return found
+
+
+def _stem_of(word: str) -> str:
+    """A word without its ending: the same for `event` and `events`, not always a word."""
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST:
+            return word[: -len(ending)]
+    return word
 
 
 @dataclass(frozen=True, slots=True)
