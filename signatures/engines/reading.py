@@ -232,9 +232,12 @@ class Reader:
 
     def _last_of(self, call: _Call) -> Iterator[Any]:
         if not call.shown and call.arguments:
-            with suppress(Unreadable):
-                call.arguments = json.dumps(read_arguments(call.arguments))
-            yield _call_delta(call, call.arguments)
+            text = call.arguments.lstrip()
+            if not text or text[0] in _OBJECT_IN_WORDS:
+                with suppress(Unreadable):
+                    call.arguments, call.shown = json.dumps(read_arguments(text)), True
+            # Other JSON, such as a long list, is no object: with the mark, nobody after this one parses it.
+            yield _call_delta(call, call.arguments if call.shown else f"{_NO_OBJECT}{call.arguments}")
 
     def _count(self, usage: object) -> None:
         """Add a report of tokens. A later one can have some of them only."""
@@ -286,6 +289,8 @@ _OUTPUT_ONLY: Final = frozenset(
 _READ: Final = frozenset({"index", "id", "function", "name", "arguments"})
 """Fields of a call that are read here."""
 
+_OBJECT_IN_WORDS: Final = '"n'  # the beginnings of a text with JSON in it, and of `null`
+_NO_OBJECT: Final = "no object: "
 _TWICE: Final = re.compile(r"\}\s*\{")
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 
@@ -471,8 +476,10 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _arguments_text(call: _Call) -> str:
+    if not call.shown:
+        return "{}"
     twice = _TWICE.search(call.arguments)  # one object after another
-    return call.arguments if call.shown and not twice else json.dumps(_arguments(call.arguments))
+    return json.dumps(_arguments(call.arguments)) if twice else call.arguments
 
 
 # --- OpenAI's Responses -----------------------------------------------------------------------------------------------

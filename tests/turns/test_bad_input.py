@@ -298,7 +298,8 @@ async def follow(agent: WorldAgent) -> list[Any]:
 @pytest.mark.parametrize("garbage", GARBAGE)
 async def test_garbage_of_a_service_is_a_typed_error(tmp_path: Path, garbage: str, streamed: bool) -> None:
     async with saying(GARBAGE[garbage]) as port, hosted(tmp_path, f"http://127.0.0.1:{port}/v1", "answer") as agent:
-        with pytest.raises((errors.ModelUnavailable, errors.OutputInvalid, errors.ModelRefused)) as caught:
+        kinds = (errors.ModelUnavailable, errors.OutputInvalid, errors.ModelRefused, errors.ModelNotConfigured)
+        with pytest.raises(kinds) as caught:
             await (follow(agent) if streamed else agent.thread("t").converse(MESSAGE))
         check(caught)
         assert [message.kind for message in await agent.thread("t").history()] == ["message"]
