@@ -21,7 +21,7 @@ from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.testing import scan_for_roles
 
 Kind = Literal["stdio", "http"]
-LENGTHS = (12, 400, 20_000)
+LENGTHS = (12, 400, 18_000)  # the longest awkward one is near the limit of a role in bytes
 # By how the text looks: words, or what JSON escapes.
 TEXTS = {"words": canary, "awkward": awkward_canary}
 SAMPLE = [("stdio", "auto", 400, "words"), ("http", "legacy", 400, "awkward"), ("http", "auto", 12, "words")]
