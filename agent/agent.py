@@ -33,6 +33,7 @@ from ..harness.trace import Trace, Traces, TraceSink
 from ..harness.trace.index import TraceIndex
 from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
+from ..mcp_client.logins import LoginStore
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
 from ..memory.examples import ExampleFilters, Feedback
@@ -1039,7 +1040,8 @@ class WorldAgent:
             store = attachments if scope is None else attachments.reached_by(scope)
             return (await store.add(content, name=kind, media_type=media_type)).to_json()
 
-        sources = McpSources(self._servers, registry=self._registry, clock=self._clock, keep=keep)
+        logins = LoginStore(self._storage.resolve(), self.workspace)
+        sources = McpSources(self._servers, registry=self._registry, clock=self._clock, keep=keep, logins=logins)
         opened.push_async_callback(sources.aclose)
         await sources.start()
         return sources

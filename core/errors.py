@@ -293,6 +293,12 @@ class McpServerForbidden(HostError):
     """An MCP server refuses the token."""
 
 
+class McpLoginRequired(McpServerForbidden):
+    """An MCP server requires a login with OAuth: there is none, it is over, or it was refused."""
+
+    retryable = True
+
+
 class McpServerInvalid(HostError):
     """An MCP server sent an answer that the protocol or a limit does not allow."""
 

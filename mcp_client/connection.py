@@ -88,7 +88,7 @@ class Connection(Generic[L]):
             if not (isinstance(outcome, Failure) and outcome.repeatable):
                 break
         if isinstance(outcome, Failure):
-            raise _unsent(outcome) if outcome.repeatable else outcome.error()
+            raise _unsent(outcome) if outcome.repeatable or outcome.unsent else outcome.error()
         return outcome
 
     async def aclose(self) -> None:

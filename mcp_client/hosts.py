@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 from urllib.parse import urlsplit
@@ -26,6 +26,9 @@ TOOLS = ("role_list", "role_get", "role_put", "role_delete")
 
 LONGEST_ANSWER = 8 << 20
 """The limit of one message of a host in bytes; a longer message is not read."""
+
+NOT_RENEWED = 511
+"""The code of an error that stands for a login that could not be renewed for now."""
 
 Mode = Literal["auto", "legacy"]
 
@@ -206,12 +209,14 @@ class Failure:
         problem: Its text.
         remedy: What the user can do.
         repeatable: Whether the host certainly did nothing, so that the call can be made again.
+        unsent: The same, if another try at once would fail too.
     """
 
     kind: type[WorldAgentError]
     problem: str
     remedy: str
     repeatable: bool = False
+    unsent: bool = False
 
     def error(self) -> WorldAgentError:
         """A new error, which can be raised once."""
@@ -224,19 +229,22 @@ class Failures:
     Args:
         label: The name of the host in errors.
         program: Whether the host is a program that the next call starts again.
+        login: What the user can do if the host requires a login; empty if it cannot be logged in to.
     """
 
     PEER: ClassVar = "role host"
     UNAVAILABLE: ClassVar[type[WorldAgentError]] = HostUnavailable
     FORBIDDEN: ClassVar[type[WorldAgentError]] = HostForbidden
+    LOGIN: ClassVar[type[WorldAgentError]] = HostForbidden
     INVALID: ClassVar[type[WorldAgentError]] = RoleSourceInvalid
     ANSWER: ClassVar = "make it answer as the contract of role hosts requires"
     LONGER: ClassVar = "find out why it is slow, or raise timeout= or the setting role_host_timeout"
     SHORTER: ClassVar = "make it answer with roles only"
     TOKEN: ClassVar = "pass a token that it accepts for this scope"
 
-    def __init__(self, label: str, *, program: bool = False) -> None:
+    def __init__(self, label: str, *, program: bool = False, login: str = "") -> None:
         self.name = f"{self.PEER} {label!r}"
+        self.login = login
         self.restart = "try again; the next call restarts it" if program else "start the host again"
 
     # --- in general -------------------------------------------------------------------------------------------------
@@ -252,6 +260,10 @@ class Failures:
     def forbidden(self) -> Failure:
         """The host did not accept the token."""
         return Failure(self.FORBIDDEN, f"{self.name} refused access", self.TOKEN)
+
+    def not_logged_in(self, why: str, remedy: str) -> Failure:
+        """The host requires a login, and there is none."""
+        return Failure(self.LOGIN, f"{self.name} requires a login: {why}", remedy)
 
     # --- the connection ---------------------------------------------------------------------------------------------
 
@@ -312,6 +324,11 @@ class Failures:
     def of_status(self, code: int, retry_after: object) -> Failure:
         """Interpret an HTTP status that reports an error. `transports` turns it into an MCP error."""
         match code:
+            case 401 if self.login:
+                return replace(self.not_logged_in("there is none, or it is over", self.login), unsent=True)
+            case 511 if self.login:
+                what = "could not be used, because its login could not be renewed"
+                return replace(self.unavailable(what, "try again later"), unsent=True)
             case 401 | 403:
                 return self.forbidden()
             case 302:

@@ -75,6 +75,8 @@ class Link(ABC):
 
     _elicitation: ElicitationFnT | None = None
     """Asks a person what the host wants to know; None if the host cannot ask."""
+    _auth: httpx2.Auth | None = None
+    """Sends a token with each request; None if the host has one of its own, or needs none."""
 
     def __init__(self, host: Host, failures: Failures, *, delay: float, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
@@ -126,7 +128,7 @@ class Link(ABC):
 
     def _transport(self) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
         """The streams of the host, open inside the block."""
-        return open_transport(self._host, self._failures, self._lose)
+        return open_transport(self._host, self._failures, self._lose, self._auth)
 
     @abstractmethod
     async def _discover(self, client: Client) -> Failure | None:

@@ -347,9 +347,12 @@ _NO_ANSWER: Final = "SSE stream "
 _DATA: Final = b"data:"
 _PORTS: Final = {"http": 80, "https": 443}
 
+FIRST_TRY: Final = "worldagent_first_try"
+"""The extension of a request that is sent again with another token if the host refuses this one."""
+
 
 def open_transport(
-    host: Host, failures: Failures, lost: Lost
+    host: Host, failures: Failures, lost: Lost, auth: httpx2.Auth | None = None
 ) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
     """The streams of `host`, open inside the block.
 
@@ -357,16 +360,22 @@ def open_transport(
         host: The host.
         failures: Makes the failures of the host.
         lost: Called when no more messages can come, with the reason if it is known.
+        auth: Sends a token with each request; see `oauth`.
     """
-    return _over_http(host, failures, lost) if isinstance(host, HttpHost) else over_stdio(host, failures, lost)
+    return _over_http(host, failures, lost, auth) if isinstance(host, HttpHost) else over_stdio(host, failures, lost)
 
 
 @contextlib.asynccontextmanager
-async def _over_http(host: HttpHost, failures: Failures, lost: Lost) -> AsyncGenerator[TransportStreams]:
+async def _over_http(
+    host: HttpHost, failures: Failures, lost: Lost, auth: httpx2.Auth | None
+) -> AsyncGenerator[TransportStreams]:
     async def answered(response: httpx2.Response) -> None:
+        if response.status_code == 401 and FIRST_TRY in response.request.extensions:
+            response.stream = _Instead(response.stream, b"")
+            return
         said = _said(response) if response.request.method == "POST" else None
         if said is not None:
-            _replace(response, said)
+            replace_answer(response, said)
         else:
             response.stream = _Checked(response, failures, lost)
 
@@ -375,6 +384,7 @@ async def _over_http(host: HttpHost, failures: Failures, lost: Lost) -> AsyncGen
         headers["Authorization"] = f"Bearer {host.token}"
     async with (
         _Client(
+            auth=auth,
             # Compressed content can be a thousand times as long when it is decompressed.
             headers=headers | {"Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(host.timeout, read=READ_TIMEOUT_SECONDS),
@@ -457,12 +467,17 @@ def _port(url: httpx2.URL) -> int | None:
     return url.port or _PORTS.get(url.scheme)
 
 
-def _replace(response: httpx2.Response, error: dict[str, Any]) -> None:
+def replace_answer(response: httpx2.Response, error: dict[str, Any]) -> None:
     """Let the library read `error` instead of the host's body."""
     body = {"jsonrpc": "2.0", "id": None, "error": {"message": MADE_HERE, **error}}
     response.stream = _Instead(response.stream, json.dumps(body).encode())
     response.status_code = 400
     response.headers = httpx2.Headers({"content-type": "application/json"})
+
+
+def bound_body(response: httpx2.Response) -> None:
+    """Let the body of an answer raise `StreamError` when it gets too long."""
+    response.stream = _Checked(response, Failures(""), lambda _: None)
 
 
 class _Instead(httpx2.AsyncByteStream):

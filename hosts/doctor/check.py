@@ -15,6 +15,7 @@ from typing import Final
 from ...core import SystemClock
 from ...core.errors import WorldAgentError
 from ...harness import Registry
+from ...mcp_client.logins import LoginStore
 from ...mcp_client.tools import McpSource, McpSources
 from ...testing.role_host_conformance import Failed, Point, Points, Result, Skipped, Tell, Warned, settle
 from ...tools.shell import hides_host
@@ -22,6 +23,7 @@ from . import files, installation, keys
 from .installation import InstallationOptions, Site
 
 SERVICE_POINTS: Final = Points()
+_WORKSPACE: Final = "default"  # the one of commands that name none
 point: Final = SERVICE_POINTS.add
 
 _QUESTION: Final = "Say hello."
@@ -81,7 +83,8 @@ async def mcp_servers(site: Site) -> str | None:
     servers = site.settings.servers()
     if not servers:
         return "none"
-    sources = McpSources(servers, registry=Registry(), clock=SystemClock())
+    logins = LoginStore(site.home, _WORKSPACE)
+    sources = McpSources(servers, registry=Registry(), clock=SystemClock(), logins=logins)
     async with contextlib.aclosing(sources):
         async with asyncio.TaskGroup() as looking:
             looks = {name: looking.create_task(_server_tools(sources[name], site.options.timeout)) for name in servers}

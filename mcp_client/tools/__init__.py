@@ -3,7 +3,8 @@
 Importing this folder does not import `mcp`; connecting does. `harness.gate` decides who can call a Function.
 """
 
+from ..logins import Login
 from .server import McpEntry, McpServer
 from .source import McpResource, McpSource, McpSources, check_prefixes
 
-__all__ = ["McpEntry", "McpResource", "McpServer", "McpSource", "McpSources", "check_prefixes"]
+__all__ = ["Login", "McpEntry", "McpResource", "McpServer", "McpSource", "McpSources", "check_prefixes"]

@@ -44,6 +44,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ...core import Clock
 from ..hosts import Failure, Host
 from ..link import Link, pages
+from ..oauth import LoginAuth
 from ..readable import LEFT_OUT, MAX_LEFT_OUT, MAX_TOOLS
 from ..transports import Incoming, Item
 from .results import ServerFailures
@@ -111,6 +112,7 @@ class ToolLink(Link):
         clock: Waits.
         on_tools: Receives what the server offers, at the start and after each change.
         elicit: Asks a person what the server wants to know; None if the server cannot ask.
+        auth: Sends the tokens of a login.
     """
 
     _failures: ServerFailures
@@ -124,7 +126,9 @@ class ToolLink(Link):
         clock: Clock,
         on_tools: Callable[[Listed], Awaitable[None]],
         elicit: Elicit | None,
+        auth: LoginAuth | None = None,
     ) -> None:
+        self._auth = auth
         self._on_tools = on_tools
         self._elicit = elicit
         self._elicitation = None if elicit is None else self._elicited

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import shlex
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -12,6 +13,7 @@ from ...core import Scope
 from ...core.errors import (
     AttachmentInvalid,
     HostError,
+    McpLoginRequired,
     McpServerForbidden,
     McpServerInvalid,
     McpServerUnavailable,
@@ -23,7 +25,8 @@ from ...core.events import Risk
 from ...harness import Function
 from ...harness.function import READ_ONLY
 from ...harness.schema import params_of, result_of
-from ..hosts import Failure, Failures
+from ..hosts import Failure, Failures, StdioHost
+from ..logins import LoginStore
 from .server import McpServer, ToolAnswer, ToolSpec, name_of
 
 _SAID: Final = 2000  # the limit of characters of a tool's error text
@@ -35,11 +38,13 @@ class ServerFailures(Failures):
     Args:
         name: The name that the agent uses for it.
         program: Whether it is a program that the next call starts again.
+        login: What the user can do if it requires a login; empty if it cannot be logged in to.
     """
 
     PEER = "MCP server"
     UNAVAILABLE = McpServerUnavailable
     FORBIDDEN = McpServerForbidden
+    LOGIN = McpLoginRequired
     INVALID = McpServerInvalid
     ANSWER = "use a server that follows the MCP specification"
     LONGER = "find out why it is slow, or raise timeout="
@@ -76,6 +81,17 @@ class ServerFailures(Failures):
         """A result is longer than the limit."""
         problem = f"the result of the tool {tool!r} of {self.name} must have at most {limit} characters, got {size}"
         return Failure(ResultInvalid, problem, "request less, or raise result_limit")
+
+
+def failures_of(name: str, server: McpServer, logins: LoginStore | None) -> ServerFailures:
+    """What makes the failures of a server, whose login is kept in `logins`."""
+    remedy, login = "", server.login
+    if logins is not None and login is not None:
+        words = ["worldagent", "mcp", "login", name, "--workspace", logins.workspace]
+        remedy = f"run `{shlex.join(words)}`, or pass a token that it accepts"
+        if login.by == "client":
+            remedy = "check client_id, client_secret and scope"
+    return ServerFailures(name, program=isinstance(server.host, StdioHost), login=remedy)
 
 
 @contextlib.contextmanager

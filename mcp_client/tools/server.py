@@ -19,6 +19,7 @@ from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import Risk
 from ...harness.function import risks
 from ..hosts import HttpHost, StdioHost
+from ..logins import Login, LoginBy
 
 RESULT_LIMIT: Final = 1024 * 1024
 """The default limit of characters of one result, as JSON."""
@@ -43,6 +44,8 @@ class McpServer:
         approval: Whether each call requires approval, whatever the policy allows.
         offered: Whether the conversation can call its tools. Workers can always call what their `tools` name.
         skills: Whether the agent has the skills that it offers as resources `skill://NAME/SKILL.md` and below.
+        login: How to log in to it with OAuth. None is `Login()` for an address without a token and without a header
+            `Authorization`; other servers need no login.
         timeout: Seconds that one call can take, without the time in which a person is asked.
         result_limit: The limit of characters of one result as JSON; a longer one is refused.
 
@@ -60,6 +63,7 @@ class McpServer:
     approval: bool = field(default=False, kw_only=True)
     offered: bool = field(default=True, kw_only=True)
     skills: bool = field(default=False, kw_only=True)
+    login: Login | None = field(default=None, kw_only=True)
     timeout: float = field(default=60.0, kw_only=True)
     result_limit: int = field(default=RESULT_LIMIT, kw_only=True)
 
@@ -80,6 +84,7 @@ class McpServer:
             if isinstance(given, str) or not all(isinstance(glob, str) and glob for glob in globs):
                 raise InvalidArgument(f"`{key}` must be a list of globs", remedy="pass one such as ['read_*']")
             object.__setattr__(self, key, globs)
+        self._check_login()
         if isinstance(self.timeout, bool) or not 0 < self.timeout < float("inf"):
             raise InvalidArgument(
                 f"`timeout` must be a positive number of seconds, got {self.timeout!r}",
@@ -91,6 +96,17 @@ class McpServer:
                 remedy="pass 1 or more",
             )
         object.__setattr__(self, "risk", {glob: _risks(glob, given) for glob, given in dict(self.risk).items()})
+
+    def _check_login(self) -> None:
+        host, given = self.host, self.login
+        takes = isinstance(host, HttpHost) and host.token is None and not _authorizes(host.headers)
+        if given is None and takes:
+            object.__setattr__(self, "login", Login())
+        elif given is not None and not (takes and isinstance(given, Login)):
+            raise InvalidArgument(
+                "`login` must be a Login, and needs an HttpHost without a token",
+                remedy="leave out the token and the header Authorization, or the login",
+            )
 
     def prefix_as(self, name: str) -> str:
         """The beginning of the names of its Functions if the server is called `name`."""
@@ -104,6 +120,10 @@ class McpServer:
     def risk_of(self, tool: str) -> tuple[Risk, ...] | None:
         """The configured risk of a tool of this name, or None."""
         return next((risks(tool, given) for glob, given in self.risk.items() if fnmatchcase(tool, glob)), None)
+
+
+def _authorizes(headers: Mapping[str, str]) -> bool:
+    return any(name.lower() == "authorization" for name in headers)
 
 
 def name_of(prefix: str, tool: str) -> str:
@@ -132,11 +152,15 @@ _VARIABLE: Final = re.compile(r"\$\{([^}]*)(\}?)")
 _WORD: Final = re.compile(_VARIABLE.pattern + r"|(?<!\S)\$([A-Z_][A-Z0-9_]*)(?!\S)")  # in `env` and `headers`
 
 
+_OF_LOGIN: Final = ("client_id", "client_secret", "client_metadata", "issuer", "scope")
+
+
 class McpEntry(BaseModel):
     """One server of the setting `mcp_servers`: a program by `command`, or an address by `url`.
 
     `${NAME}`, `${env:NAME}`, `${input:NAME}` and `${NAME:-DEFAULT}` in `command`, `args`, `env`, `cwd`, `url`,
-    `headers` and `token` are variables. `$NAME` is one too where it is a word of a value of `env` or `headers`.
+    `headers`, `token` and the texts of a login are variables. `$NAME` is one too where it is a word of a value of `env`
+    or `headers`.
 
     Attributes:
         type: Required by other clients; `stdio` and `http` are supported.
@@ -147,6 +171,12 @@ class McpEntry(BaseModel):
         url: The address.
         headers: Headers of every request.
         token: A bearer token, sent with every request.
+        login: Who logs in with OAuth, `workspace` or `client`. Default: `workspace`, if an address refuses access.
+        client_id: The id of a client that was registered at the authorization server.
+        client_secret: Its secret.
+        client_metadata: The address of the client's metadata document, instead of a client_id.
+        issuer: The only authorization server that is used.
+        scope: The scopes to ask for.
         connect_timeout: Seconds until calls can be made.
         disabled: Whether it is left out.
     """
@@ -161,6 +191,12 @@ class McpEntry(BaseModel):
     url: str | None = None
     headers: dict[str, SecretStr] = {}
     token: SecretStr | None = None
+    login: LoginBy | None = None
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+    client_metadata: str | None = None
+    issuer: str | None = None
+    scope: str | None = None
     prefix: str | None = None
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
@@ -181,11 +217,16 @@ class McpEntry(BaseModel):
             InvalidArgument: A variable has no value, it does not have exactly one of `command` and `url`, or one of its
                 values is invalid.
         """
-        shared = type(self).model_fields.keys() & {each.name for each in fields(McpServer)}
-        return McpServer(self._host(values), **{name: getattr(self, name) for name in shared})
-
-    def _host(self, values: Values) -> HttpHost | StdioHost:
+        shared = type(self).model_fields.keys() & {each.name for each in fields(McpServer)} - {"login"}
         texts = {place: _filled(place, text, values) for place, text in self._texts()}
+        settings = {name: getattr(self, name) for name in shared}
+        return McpServer(self._host(texts), login=self._login(texts), **settings)
+
+    def _login(self, texts: Mapping[str, str]) -> Login | None:
+        given = {name: texts[name] for name in _OF_LOGIN if name in texts}
+        return Login(by=self.login or "workspace", **given) if given or self.login is not None else None
+
+    def _host(self, texts: Mapping[str, str]) -> HttpHost | StdioHost:
         if self.command is not None and self.url is None:
             argv = [texts[place] for place in ("command", *(f"args.{index}" for index in range(len(self.args))))]
             env = {name: texts[f"env.{name}"] for name in self.env}
@@ -198,7 +239,8 @@ class McpEntry(BaseModel):
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         """The values that can have variables, by their places."""
-        for place, text in (("command", self.command), ("cwd", self.cwd), ("url", self.url), ("token", self.token)):
+        for place in ("command", "cwd", "url", "token", *_OF_LOGIN):
+            text = getattr(self, place)
             if text is not None:
                 yield place, text.get_secret_value() if isinstance(text, SecretStr) else str(text)
         yield from ((f"args.{index}", word) for index, word in enumerate(self.args))

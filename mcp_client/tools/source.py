@@ -19,14 +19,15 @@ from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
 from ...harness.schema import check_apart
 from ..connection import Connection
-from ..hosts import Failure, StdioHost
+from ..hosts import Failure, HttpHost
+from ..logins import LoginStore
 from .results import (
     READ_RESOURCE,
     Keep,
     KeepFor,
-    ServerFailures,
     blocks_of,
     decoded,
+    failures_of,
     function_of,
     made_by,
     resource_function,
@@ -36,6 +37,7 @@ from .rounds import Rounds
 from .server import CallTool, Listed, McpServer, Progress, ToolAnswer, ToolSpec, name_of
 
 if TYPE_CHECKING:
+    from ..oauth import LoginAuth
     from .link import ToolLink
 
 
@@ -86,10 +88,18 @@ class McpSource:
         registry: Receives its Functions.
         clock: Waits between attempts to connect.
         keep: Stores images and other media that it returns; without it they are only described.
+        logins: Where logins are kept; without it there are none.
     """
 
     def __init__(
-        self, name: str, server: McpServer, *, registry: Registry, clock: Clock, keep: KeepFor | None = None
+        self,
+        name: str,
+        server: McpServer,
+        *,
+        registry: Registry,
+        clock: Clock,
+        keep: KeepFor | None = None,
+        logins: LoginStore | None = None,
     ) -> None:
         self.name = name
         self.server = server
@@ -103,7 +113,9 @@ class McpSource:
         self._failure: WorldAgentError | None = None
         self._connecting: set[asyncio.Task[None]] = set()
         self._rounds = Rounds(self) if server.elicitation else None
-        self.failures = ServerFailures(name, program=isinstance(server.host, StdioHost))
+        self._auth: LoginAuth | None = None
+        self._logins = logins if server.login is not None else None
+        self.failures = failures_of(name, server, self._logins)
         self._connection = Connection(self._link, self.failures, clock=clock)
 
     def __repr__(self) -> str:
@@ -209,13 +221,19 @@ class McpSource:
         if self._rounds is not None:
             self._rounds.close()
         await self._connection.aclose()
+        if self._auth is not None:
+            await self._auth.aclose()
         self._registry.replace_source(self.name, (), missing=lambda _: None)
         self._made, self._listed = {}, False
 
     def _link(self, delay: float) -> ToolLink:
         # Imported here, so that the MCP library is loaded only if a server is used.
+        from ..oauth import LoginAuth
         from .link import ToolLink
 
+        host, login = self.server.host, self.server.login
+        if self._auth is None and self._logins is not None and login is not None and isinstance(host, HttpHost):
+            self._auth = LoginAuth(host, login, self._logins.of(self.name, host.url), self._clock)
         return ToolLink(
             self.server.host,
             self.failures,
@@ -223,6 +241,7 @@ class McpSource:
             clock=self._clock,
             on_tools=self._offered,
             elicit=None if self._rounds is None else self._rounds.elicit,
+            auth=self._auth,
         )
 
     # --- what it offers ---------------------------------------------------------------------------------------------
@@ -385,17 +404,25 @@ class McpSources:
         registry: Receives their Functions.
         clock: Waits between attempts to connect.
         keep: Stores images and other media that they return.
+        logins: Where logins are kept.
 
     Raises:
         NameTaken: See `check_prefixes`.
     """
 
     def __init__(
-        self, servers: Mapping[str, McpServer], *, registry: Registry, clock: Clock, keep: KeepFor | None = None
+        self,
+        servers: Mapping[str, McpServer],
+        *,
+        registry: Registry,
+        clock: Clock,
+        keep: KeepFor | None = None,
+        logins: LoginStore | None = None,
     ) -> None:
         check_prefixes(servers)
         self._sources = {
-            name: McpSource(name, server, registry=registry, clock=clock, keep=keep) for name, server in servers.items()
+            name: McpSource(name, server, registry=registry, clock=clock, keep=keep, logins=logins)
+            for name, server in servers.items()
         }
 
     def __getitem__(self, name: str) -> McpSource:
