@@ -15,6 +15,7 @@ from . import (
     evals,
     evaluate,
     importing,
+    logins,
     memory,
     models,
     optimise,
@@ -101,6 +102,7 @@ app.add_typer(workspace.app, name="workspace", rich_help_panel="Configuration")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
 app.add_typer(skills.app, name="skills", rich_help_panel="Configuration")
 app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")
+app.add_typer(logins.app, name="mcp", rich_help_panel="Configuration")
 app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")

@@ -1,0 +1,170 @@
+"""The commands `mcp list`, `login` and `logout`: logins to MCP servers with OAuth."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from .command import bad_usage, command, storage_of
+from .exits import FAILED
+from .options import HOME, JSON_RESULT, PROFILE, WHERE, WORKSPACE, argument, flag, option, option_group
+from .output import Output, table, time_text
+
+if TYPE_CHECKING:
+    from ...mcp_client.logins import KeptLogin, LoginRecord
+    from ...mcp_client.tools import McpServer
+
+_HEAD: Final = ("SERVER", "ADDRESS", "LOGIN", "UNTIL")
+_PORTS: Final = 1 << 16
+_NAME: Final = "The server, by its name in the setting mcp_servers, in a file of mcp_files, or in the profile."
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _mcp() -> None:
+    """MCP servers: which of them need a login with OAuth, and logging in.
+
+    A login is for all accounts of the workspace. Its tokens are in the keyring of the system if the extra keyring is
+    installed and there is one, else in a file of the home that only you can read.
+
+    [bold]Example[/bold]
+
+      worldagent mcp login tracker
+    """
+
+
+@option_group
+class McpOptions:
+    """The options of every command of `mcp`."""
+
+    workspace: str = option("ID", "The workspace that the login is for.", WHERE, default=WORKSPACE)
+    home: Path | None = HOME
+    profile: str | None = PROFILE
+    json: bool = JSON_RESULT
+
+
+@app.command("list")
+@command()
+async def list_servers(options: McpOptions, output: Output) -> None:
+    """List the MCP servers with an address, and whether there is a login. Nothing is contacted.
+
+    [bold]Example[/bold]
+
+      worldagent mcp list --json
+    """
+    rows, found = [], []
+    for name, server in _servers(options).items():
+        login = server.login
+        if login is None:
+            continue
+        kept = _kept(options, name, server)
+        record = await kept.read()
+        state, until = _state(record)
+        found.append({"name": name, "address": server.host.label, "by": login.by, "state": state, "until": until})
+        rows.append((name, server.host.label, state, "-" if until is None else time_text(until)))
+    output.result({"servers": found}, table(_HEAD, rows) if rows else "no MCP server can be logged in to")
+
+
+@app.command("login")
+@command(
+    name=argument("NAME", _NAME),
+    port=option("PORT", "The port of this machine that the browser returns to. Default: any that is free.", default=0),
+    no_browser=flag("--no-browser", "Print the address only, and open no browser."),
+)
+async def log_in(options: McpOptions, output: Output, name: str, port: int, no_browser: bool) -> None:
+    """Log in to an MCP server, and keep the tokens for the workspace.
+
+    It prints the address at which you log in, and opens it in a browser if it runs at a terminal. Then the browser
+    returns to this machine. Agents that are open use the login from their next call.
+
+    [bold]Examples[/bold]
+
+      worldagent mcp login tracker
+
+      worldagent mcp login tracker --workspace shop --no-browser
+    """
+    from ...core import SystemClock
+    from ...mcp_client.oauth import log_in as get_tokens
+    from ...mcp_client.tools.results import failures_of
+
+    server = _server(options, name)
+    login, host = server.login, server.host
+    if not 0 <= port < _PORTS:
+        raise bad_usage(f"--port must be a port, got {port}", remedy="leave it out, or name the one that is registered")
+
+    async def show(url: str) -> None:
+        output.note(f"log in here: {url}")
+        if not no_browser and output.form == "text" and sys.stdin.isatty() and sys.stderr.isatty():
+            import webbrowser
+
+            with contextlib.suppress(webbrowser.Error):
+                webbrowser.open(url)
+
+    assert login is not None
+    kept, failures = _kept(options, name, server), failures_of(name, server, None)
+    await get_tokens(host, login, kept, failures, clock=SystemClock(), show=show, port=port)
+    state, until = _state(await kept.read())
+    output.note(f"logged in to the MCP server {name!r} for the workspace {options.workspace!r}")
+    output.result({"login": {"name": name, "state": state, "until": until}})
+
+
+@app.command("logout")
+@command(name=argument("NAME", _NAME))
+async def log_out(options: McpOptions, output: Output, name: str) -> int | None:
+    """Remove the login to an MCP server from this machine. The exit code is 1 if there was none.
+
+    The authorization server is not told. To end the access itself, revoke it there.
+
+    [bold]Example[/bold]
+
+      worldagent mcp logout tracker
+    """
+    if not await _kept(options, name, _server(options, name)).remove():
+        output.failed("not_found", f"there was no login to the MCP server {name!r}", "see `worldagent mcp list`")
+        return FAILED
+    output.note(f"the login to the MCP server {name!r} was removed")
+    output.result({"removed": {"name": name}})
+    return None
+
+
+def _servers(options: McpOptions) -> Mapping[str, McpServer]:
+    from ...agent import Settings
+    from ...agent.choices import chosen_profile, servers_of
+
+    settings = Settings()
+    return servers_of(chosen_profile(options.profile, settings), settings, None)
+
+
+def _server(options: McpOptions, name: str) -> Any:
+    from ...core.errors import InvalidArgument
+
+    servers = {each: server for each, server in _servers(options).items() if server.login is not None}
+    if name not in servers:
+        known = ", ".join(sorted(servers)) or "none"
+        raise InvalidArgument(f"{name!r} is not an MCP server that can be logged in to", remedy=f"these are: {known}")
+    return servers[name]
+
+
+def _kept(options: McpOptions, name: str, server: McpServer) -> KeptLogin:
+    from ...core.scope import check_id
+    from ...mcp_client import HttpHost
+    from ...mcp_client.logins import LoginStore
+
+    check_id("workspace", options.workspace)
+    assert isinstance(server.host, HttpHost)
+    return LoginStore(storage_of(options.home).resolve(), options.workspace).of(name, server.host.url)
+
+
+def _state(record: LoginRecord | None) -> tuple[str, datetime | None]:
+    """Whether there is a login, and when its access token expires if that ends it."""
+    if record is None:
+        return "none", None
+    until = None if record.expires is None or record.renewable else datetime.fromtimestamp(record.expires, UTC)
+    return ("over" if record.tokens is None or (until is not None and until <= datetime.now(UTC)) else "there"), until
