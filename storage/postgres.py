@@ -31,8 +31,11 @@ from .sqlite import closed, outcome, run_work
 
 T = TypeVar("T")
 
-RETRYABLE_CODES: Final = ("40001", "40P01")
-"""Codes of a transaction that conflicted with another one, was rolled back and can be retried."""
+RETRYABLE_CODES: Final = ("40001", "40P01", "23505")
+"""Codes of a transaction that conflicted with another one, was rolled back and can be retried.
+
+`23505` is a key that is there twice: another transaction wrote the row after this one had looked for it, so it looks
+again, as it would where one transaction runs at a time."""
 
 _REMEDIES: Final = {
     "28": "correct user and password in the database's url",

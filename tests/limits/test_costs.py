@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support import services
 from support.agents import scripted_agent
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub, openai_stub
 from support.services import Said, Service, service
@@ -101,6 +102,7 @@ async def test_worker_over_its_cost_fails_and_the_turn_continues(tmp_path: Path)
 def anthropic(monkeypatch: pytest.MonkeyPatch) -> Generator[Service]:
     """Anthropic at its own address, whose prices are known; its streams do not say what was sent."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-a-test")
+    monkeypatch.setattr(services, "_ANTHROPIC_INPUT", {})
     with service() as stub:
         port, connect = int(stub.origin.rpartition(":")[2]), asyncio.open_connection
 

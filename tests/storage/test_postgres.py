@@ -64,6 +64,20 @@ async def test_transactions_that_stand_in_each_others_way_all_come_through(datab
     assert {name: sorted(text) for name, text in rows.items()} == {"a": ["0", "a", "b"], "b": ["0", "a", "b"]}
 
 
+async def test_a_row_that_another_transaction_wrote_since_it_was_looked_for_is_found(database: Database) -> None:
+    both = threading.Barrier(2)
+
+    def add(transaction: Transaction) -> bool:
+        there = transaction.hold("SELECT id FROM note WHERE id=?", ("a",))
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)  # neither has found it now; the second runs again alone
+        if not there:
+            transaction.execute("INSERT INTO note VALUES('a', '')")
+        return not there
+
+    assert sorted(await asyncio.gather(database.transact(add), database.transact(add))) == [False, True]
+
+
 async def test_broken_connection_writes_nothing(url: str, database: Database) -> None:
     def work(transaction: Transaction) -> None:
         transaction.execute("INSERT INTO note VALUES('a', 'x')")
