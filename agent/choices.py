@@ -385,6 +385,7 @@ def model_options(settings: Settings, workspace: str) -> ModelOptions:
         echo=settings.echo,
         takes=settings.model_takes,
         tools=settings.model_tools,
+        schemas=settings.model_schemas,
         cache_hints=settings.model_cache_hints,
         workspace=workspace,
     )

@@ -303,6 +303,11 @@ class Settings(BaseSettings):
         description="how the model is offered tools: by its service's own means, or in words; auto uses the service's "
         "means if it is known to have them, and tries once behind api_base and for services with any model",
     )
+    model_schemas: Literal["auto", "off"] = Field(
+        default="auto",
+        description="whether the model's service is asked to hold an answer with other fields than texts to their JSON "
+        "Schema; auto asks the services that are known to have it, and tries once behind api_base",
+    )
     model_cache_hints: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="whether Anthropic and OpenAI are asked to cache a part of each prompt; auto does not ask a server "

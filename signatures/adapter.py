@@ -444,7 +444,7 @@ class RoleAdapter(dspy.ChatAdapter):
         return found if found.get(CALLS) else None
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
-        _check_length(completion)
+        check_length(completion)
         reader = JsonReader(repairs=not self._truncated)
         found = list(_HEADER.finditer(completion))
         if len(found) > MAX_SECTIONS:
@@ -460,8 +460,8 @@ class RoleAdapter(dspy.ChatAdapter):
                 ends = found and not (native and headers.isdisjoint({CALLS, "completed"}))
                 return _defaulted(signature, {only: completion[: found[0].start() if ends else None].strip()})
             if only is not None and (native or not found):
-                return _fields_in({only: _unfenced(completion)}, signature, reader)
-        return _fields_in(_sections(completion, found, signature), signature, reader)
+                return fields_in({only: unfenced(completion)}, signature, reader)
+        return fields_in(_sections(completion, found, signature), signature, reader)
 
     def _form(self, signature: Signature) -> Signature:
         """The Signature as it appears in the prompt, without its history and tools as fields."""
@@ -600,7 +600,7 @@ class PlainAdapter(RoleAdapter):
         schema = _object_schema({name: info.annotation for name, info in shown.output_fields.items()})
         for name, info in shown.output_fields.items():
             with suppress(GrammarUnfit):  # otherwise the grammar allows any JSON
-                if (declared := _declared(info)) is not None:
+                if (declared := declared_schema(info)) is not None:
                     schema["properties"][name] = bounded(declared)
         return {"response_format": {"type": "json_schema", "json_schema": {"name": "outputs", "schema": schema}}}
 
@@ -634,13 +634,13 @@ class PlainAdapter(RoleAdapter):
         return self.sent(json.dumps(shown, ensure_ascii=False))
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
-        _check_length(completion)
+        check_length(completion)
         only = sole_text_output(signature)
         if only:
             return {only: completion.strip()}
         reader = JsonReader(repairs=not self._truncated)
         read = reader.read(completion)
-        return _fields_in(read if isinstance(read, dict) else {}, signature, reader)
+        return fields_in(read if isinstance(read, dict) else {}, signature, reader)
 
 
 def _with_summary(request: Request, summary: Any) -> Request:
@@ -663,7 +663,12 @@ def _text_of(part: Any) -> str:
     return json.dumps(part.value) if isinstance(part, DataPart) else ""
 
 
-def _check_length(text: str) -> None:
+def check_length(text: str) -> None:
+    """Refuse a completion that is too long to be read.
+
+    Raises:
+        Unreadable: It is.
+    """
     if len(text) > MAX_CHARACTERS:
         raise Unreadable
 
@@ -690,7 +695,7 @@ def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
     return dict(given)
 
 
-def _unfenced(completion: str) -> str:
+def unfenced(completion: str) -> str:
     """The completion without blanks, and without a code fence, around it."""
     text = completion.strip()
     if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
@@ -841,7 +846,7 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
     Raises:
         Unfit: It is the object, and a field is missing or has another type.
     """
-    text = _unfenced(completion)
+    text = unfenced(completion)
     if not (text.startswith("{") and text.endswith("}")):
         return None
     reader = JsonReader()
@@ -855,7 +860,7 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
         for name, info in signature.output_fields.items():
             if info.annotation is str and not isinstance(given.get(name, ""), str):
                 raise Unfit(f"the output {name!r} does not fit: Input should be a valid string")
-        return _fields_in(given, signature, reader)
+        return fields_in(given, signature, reader)
     except Unfit:
         if answer_field(signature) is None or further_fields(signature) & given.keys():
             raise
@@ -864,7 +869,7 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
         return None
 
 
-def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader) -> dict[str, Any]:
+def fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader) -> dict[str, Any]:
     """The output fields from the values of a completion.
 
     Raises:
@@ -909,7 +914,7 @@ def _declares_one_of(signature: Signature, names: Iterable[str]) -> bool:
     """Whether the value of an output field declares a field with the name of an output field, one of `names`."""
     names = signature.output_fields.keys() & set(names)
     for info in signature.output_fields.values():
-        schema = _declared(info) or {}
+        schema = declared_schema(info) or {}
         kind = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
         if not kind.get("properties", {}).keys().isdisjoint(names):
             return True
@@ -944,7 +949,7 @@ def _rendered(info: Any, value: Any) -> str:
     return value if type(value) is str else str(format_field_value(info, value))
 
 
-def _declared(info: Any) -> Any:
+def declared_schema(info: Any) -> Any:
     """The JSON Schema of its value that an output field stores; None if it stores none."""
     return json.loads(info.json_schema_extra.get(DECLARED, "null"))
 
@@ -958,7 +963,7 @@ def fixed_texts(signature: Signature, inputs: Mapping[str, Any]) -> Iterator[str
         kind: Any = info.annotation
         if name != CALLS and kind is not str:
             with suppress(PydanticUserError):
-                yield from fixed_in(_declared(info) or TypeAdapter(kind).json_schema())
+                yield from fixed_in(declared_schema(info) or TypeAdapter(kind).json_schema())
 
 
 def _object_schema(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The form of a call to a service that can refuse tools: native or in words.
+"""The form of a call to a service that can refuse tools or a schema: native or in words.
 
 The module remembers what a service accepts.
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -53,8 +54,21 @@ def _without_media(message: Mapping[str, Any]) -> dict[str, Any]:
 
 _LOG = logging.getLogger("worldagent.models")
 
-Form = Literal["native", "steps_in_words", "words"]
+Tools = Literal["native", "steps_in_words", "words"]
 """How tools and previous steps are sent: both natively, only the steps in words, or both in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of a call.
+
+    Attributes:
+        tools: How tools and previous steps are sent, if there are any.
+        schema: Whether the service is asked to hold the answer to its schema.
+    """
+
+    tools: Tools
+    schema: bool = False
 
 
 class Forms:
@@ -65,11 +79,16 @@ class Forms:
     Args:
         connection: The model; new findings are stored in its `tools`.
         tools: The setting `model_tools`.
+        offered: Whether there are tools.
         user_follows: Whether a user message would come directly after results of tools.
+        schema: The schema of the answer that the service can be asked to hold it to; None is none.
     """
 
-    def __init__(self, connection: ModelConnection, *, tools: str, user_follows: bool) -> None:
+    def __init__(
+        self, connection: ModelConnection, *, tools: str, offered: bool, user_follows: bool, schema: str | None
+    ) -> None:
         self._connection, self._setting, self._user_follows = connection, tools, user_follows
+        self._offered, self._schema = offered, schema
         self._left = self._possible()
         self.first: WorldAgentError | None = None
         """The error with which the first form was refused."""
@@ -94,33 +113,63 @@ class Forms:
     def taken(self) -> None:
         """Remember that the service accepted the current form, and so refused the earlier ones.
 
-        The first finding is final.
+        The first finding about tools is final.
         """
-        known, form, name = self._connection.tools, self.now, self._connection.name
-        status = getattr(self.first, "status", None)
-        why = "unsupported" if status is None else f"HTTP {status}"
+        form = self.now
+        if self._schema is not None and (form.schema or self._without_schema()):
+            self._connection.tools.found(self._schema, beside_tools=self._offered, accepted=form.schema)
+            if not form.schema:
+                self._warn(
+                    "refused to hold an answer to a schema", "without", "set model_schemas to 'off' to settle it"
+                )
+        if self._offered:
+            self._taken_tools(form.tools)
+
+    def _without_schema(self) -> bool:
+        """Whether the current form is the first one but for its schema, which was the reason then."""
+        possible = self._possible()
+        return self.first is not None and possible[:2] == [Form(self.now.tools, schema=True), self.now]
+
+    def _taken_tools(self, form: Tools) -> None:
+        known = self._connection.tools
         if known.known is None:
             known.known = form != "words"
             if form == "words" and self.first is not None:
-                _LOG.warning(
-                    "the model %r refused tools (%s) and took the same request in words; until this process ends it is "
-                    "offered tools in words; set model_tools to 'native' or 'json' to settle it",
-                    *(name, why),
+                remedy = (
+                    "until this process ends it is offered tools in words; set model_tools to 'native' or 'json' to"
                 )
+                self._warn("refused tools", "in words", f"{remedy} settle it")
         if known.then_user is None and form != "words" and self._user_follows:
             known.then_user = form == "native"
             if form == "steps_in_words":
-                _LOG.warning(
-                    "the model %r refused a user's message after results of tools (%s) and took the same results in "
-                    "words; until this process ends it gets them so; nothing needs to be done",
-                    *(name, why),
+                self._warn(
+                    "refused a user's message after results of tools",
+                    "in words",
+                    "until this process ends it gets them so; nothing needs to be done",
                 )
 
+    def _warn(self, what: str, how: str, remedy: str) -> None:
+        status = getattr(self.first, "status", None)
+        why = "unsupported" if status is None else f"HTTP {status}"
+        _LOG.warning(
+            "the model %r %s (%s) and took the same request %s; %s", self._connection.name, what, why, how, remedy
+        )
+
     def _possible(self) -> list[Form]:
+        forms = self._possible_tools()
+        schema = self._schema
+        if schema is None or forms[0] == "words":
+            return [Form(each) for each in forms]
+        asked = self._connection.tools.enforces(schema, beside_tools=self._offered)
+        return [*([Form(forms[0], schema=True)] if asked else []), *(Form(each) for each in forms)]
+
+    def _possible_tools(self) -> list[Tools]:
+        if not self._offered:
+            return ["native"]
         known = self._connection.tools
         if self._setting == "json" or (self._setting == "auto" and known.known is False):
             return ["words"]
-        forms: list[Form] = []
+        forms: list[Tools] = []
         if not self._user_follows or known.then_user is not False:
             forms.append("native")
         if self._user_follows and known.then_user is not True:

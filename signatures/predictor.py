@@ -38,7 +38,7 @@ from ..core.errors import (
 from ..role_resolution import NO_ROLE, Echo, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, fixed_texts, without_unpaired_surrogates
 from .callbacks import Watch
-from .calling import CALLS
+from .calling import CALLS, TOOLS
 from .disclosure import RoleGuard
 from .dspy_log import redirected
 from .echo import Hidden
@@ -52,10 +52,14 @@ from .media import Media, MediaKind
 from .programs import Program, RoleFreePredict, adapter_of, fitting_program
 from .signature import describe_role, named, with_media, with_role, without_role
 from .streaming import AnswerStream
+from .structured import StructuredAdapter
 from .texts import with_texts
 
 _CHARACTERS = 1
 """Characters of history per token of a known context: a quarter of it at the usual four per token."""
+
+STRUCTURED: Final = StructuredAdapter()
+"""The adapter of all calls whose answer a service holds to a schema."""
 
 _REASONING: Final = frozenset({"reasoning_effort", SUMMARY})
 
@@ -63,6 +67,7 @@ T = TypeVar("T")
 
 Takes = Literal["auto", "text", "images", "files"]
 Tools = Literal["auto", "native", "json"]
+Schemas = Literal["auto", "off"]
 CacheHints = Literal["auto", "on", "off"]
 OnError = Callable[[BaseException], None]
 
@@ -80,6 +85,7 @@ class ModelOptions:
             documents). `auto` is what is known of the model, or everything if nothing is known.
         tools: How it is offered tools: `native`, by its service, or `json`, in words; `auto` uses what is known of the
             model.
+        schemas: Whether a service that can is asked to hold an answer to its schema.
         cache_hints: Whether a service gets hints about which part of a prompt to cache. With `auto` a server at a
             custom address gets none.
         workspace: The workspace whose prompts are kept separate from those of others.
@@ -91,6 +97,7 @@ class ModelOptions:
     echo: Echo = "disclosure"
     takes: Takes = "auto"
     tools: Tools = "auto"
+    schemas: Schemas = "auto"
     cache_hints: CacheHints = "auto"
     workspace: str = ""
 
@@ -148,6 +155,12 @@ class ModelCaller:
         key = digest([options.workspace, signature]) if hints.key else None
         # The adapter knows where the repeated part ends.
         return CacheConfig(key=key, prefix="history" if hints.mark else None)
+
+    def schema_of(self, signature: Signature) -> str | None:
+        """The schema that a service can be asked to hold answers of a Signature to; None for none."""
+        if self.plain or self.options.schemas == "off" or self.connection.tools.schemas == "never":
+            return None
+        return STRUCTURED.schema(signature)
 
     @property
     def history_characters(self) -> int | None:
@@ -398,7 +411,13 @@ class _Call(Hidden):
         self._role, self._listener, self._steps, self._final = role.reveal(predictor.name), listener, steps, final
         demos = predictor.predict(roled=False).demos
         follows = user_follows(steps, role=self._role is not None) or any(demo.get(CALLS) for demo in demos)
-        self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
+        self._forms = Forms(
+            caller.connection,
+            tools=caller.options.tools,
+            offered=bool(inputs.get(TOOLS)) and TOOLS in predictor.signature.input_fields,
+            user_follows=follows,
+            schema=caller.schema_of(predictor.signature),
+        )
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
         self._deadline = 0.0  # of the try, in whatever forms, by the clock of the loop
@@ -429,10 +448,11 @@ class _Call(Hidden):
 
     def _adapter_now(self) -> RoleAdapter:
         steps, form = self._steps, self._forms.now
-        if form == "steps_in_words":
+        if form.tools == "steps_in_words":
             steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
-        fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=form != "words", final=self._final)
-        fork.native_steps = form == "native"
+        adapter = STRUCTURED if form.schema else self._caller.adapter
+        fork = adapter.for_call(self._inputs, steps=steps, native=form.tools != "words", final=self._final)
+        fork.native_steps = form.tools == "native"
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 
@@ -442,14 +462,14 @@ class _Call(Hidden):
             try:
                 answer = await self._try()
             except (OutputInvalid, RoleEchoed):  # the model has answered
-                self._taken()
+                self._forms.taken()
                 raise
             except WorldAgentError as error:
                 failed = error
             else:
-                self._taken()
+                self._forms.taken()
                 return answer
-            if self._refused and self._adapter.is_native and self._forms.refused(failed):
+            if self._refused and self._forms.refused(failed):
                 self._adapter = self._adapter_now()
             elif self._forms.first is not None and isinstance(failed, ModelRefused | ModelNotConfigured):
                 self._forms.restart()
@@ -457,10 +477,6 @@ class _Call(Hidden):
                 raise self._forms.first
             else:
                 raise failed
-
-    def _taken(self) -> None:
-        if self._adapter.is_native or self._forms.first is not None:  # otherwise no tools were sent
-            self._forms.taken()
 
     async def _try(self) -> Answer:
         self._refused = False

@@ -346,6 +346,8 @@ def _said_of(error: BaseException) -> _Make | None:
 
 _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
 """Statuses with which servers refuse tools or the order of messages, among other causes."""
+_FORM: Final = re.compile("tool|schema|grammar|response_format", re.IGNORECASE)
+"""Words of a server that fails at the form of a request."""
 _OTHERWISE: Final = re.compile(
     r"content_(filter|policy)|context_(length|window)|string_above_max|too_(long|large)|rate_limit|quota|billing|balance"
     r"|api_key|auth|permission|model_not|safety|moderation|(use|validate|parse)_failed",
@@ -367,7 +369,7 @@ def refuses_form(error: BaseException) -> bool:
     status = _status(error)
     if status is None:
         return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
-    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and "tool" in str(error).lower())
+    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and bool(_FORM.search(str(error))))
 
 
 # The first matching row counts, so subclasses come before their parents.

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import dspy
 
+from ...core import digest
 from ...core.errors import InvalidArgument, ModelNotConfigured
 from ..media import MediaKind
 from .costs import RATE_LIMITERS, RateLimiter, listed_models
 from .http import HttpEngine, Route, find_route, open_http
-from .providers import LOCAL, first_party, is_local
+from .providers import LOCAL, Schemas, first_party, is_local, schemas
 
 _MISTRAL = "mistral"
 _GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure's name of gpt-3.5
@@ -30,16 +31,38 @@ async def _nothing() -> None:
 
 @dataclass(slots=True)
 class ToolSupport:
-    """The native abilities of a service; None until they were tried.
+    """The native abilities of a service with tools and schemas; None until they were tried.
 
     Attributes:
         known: Whether it accepts tools.
         then_user: Whether it accepts a user message after results of calls.
+        schemas: Whether it can hold an answer to a schema, as far as is known beforehand.
+        took: By whether there are tools too, whether it has accepted such a schema.
+        refused: The schemas that it refused although it has accepted others.
     """
 
     known: bool | None = None
     then_user: bool | None = None
+    schemas: Schemas = "never"
+    took: dict[bool, bool] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
 
+    def enforces(self, schema: str, *, beside_tools: bool) -> bool:
+        """Whether an answer can be asked for with a schema, as far as is known."""
+        possible = self.schemas == "beside" or (self.schemas == "alone" and not beside_tools)
+        return possible and self.took.get(beside_tools) is not False and digest(schema) not in self.refused
+
+    def found(self, schema: str, *, beside_tools: bool, accepted: bool) -> None:
+        """Remember whether it accepted a schema. After the first one it refused, it gets none any more."""
+        if accepted:
+            self.took[beside_tools] = True
+        elif self.took.get(beside_tools) and len(self.refused) < _MOST_REFUSED:
+            self.refused.add(digest(schema))
+        else:
+            self.took[beside_tools] = False
+
+
+_MOST_REFUSED: Final = 100  # schemas
 
 _SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # the known support of services, for the entire process
 
@@ -180,7 +203,11 @@ def _support(engine: HttpEngine) -> ToolSupport:
     """The known support of a service for tools. A service for any model, or a server of the user, is tried once."""
     route = engine.route
     known = engine.tools() if route.api_base is None and first_party(route.provider) else None
-    support = ToolSupport(known, then_user=False if route.provider == _MISTRAL else None)
+    support = ToolSupport(
+        known,
+        then_user=False if route.provider == _MISTRAL else None,
+        schemas=schemas(route.provider, own=route.api_base is not None),
+    )
     return _SUPPORT.setdefault((route.provider, route.model, route.api_base), support)
 
 

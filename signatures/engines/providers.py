@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from ...core.errors import InvalidArgument
@@ -180,6 +180,17 @@ _FIRST_PARTY: Final = frozenset(
 )
 """The engine's names of services with models of one vendor, which all support tools. Others serve any model."""
 
+Schemas = Literal["never", "alone", "beside"]
+"""Whether a service can hold an answer to a JSON Schema: never, alone, or also beside tools."""
+
+_SCHEMAS: Final[dict[str, Schemas]] = {
+    **dict.fromkeys(("openai", "openai-chat", "azure-chat", "xai", "gemini", "vertex", "vertex-express"), "beside"),
+    **dict.fromkeys((each for each in _FIRST_PARTY if each.endswith("anthropic")), "beside"),
+    **dict.fromkeys(("groq", "openrouter", "mistral", "together-ai", "fireworks-ai", "cerebras"), "alone"),
+    **dict.fromkeys(("sambanova", "deepinfra", "huggingface", "ollama", "vllm", "sglang", "lm-studio"), "alone"),
+}
+"""By the engine's names of services; the others take no schema, or do not hold an answer to it."""
+
 _OTHER_SPELLINGS: Final = {
     "bedrock": "write 'bedrock-chat/MODEL' (OpenAI's chat protocol) or 'bedrock-anthropic/MODEL' (Claude)",
     "vertex_ai": "write 'vertex/MODEL' (Gemini) or 'vertex-anthropic/MODEL' (Claude)",
@@ -239,6 +250,19 @@ def setup(provider: str) -> str:
 def first_party(provider: str) -> bool:
     """Return whether a service only has models of one vendor, by the engine's name of it."""
     return provider in _FIRST_PARTY
+
+
+def schemas(provider: str, *, own: bool) -> Schemas:
+    """Return whether a service can hold an answer to a JSON Schema, by the engine's name of it.
+
+    It can lack this for one model; then it refuses the first request with one.
+
+    Args:
+        provider: The engine's name.
+        own: Whether it is a server at a custom address. Most of those enforce a schema by keeping a model from
+            anything else, tools included.
+    """
+    return "alone" if own else _SCHEMAS.get(provider, "never")
 
 
 def advice(model: str) -> str:

@@ -1,6 +1,5 @@
 """Limits in US dollars, over a service that tells what each answer cost: of a turn, a worker, a day (H4, H5)."""
 
-import asyncio
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -104,12 +103,7 @@ def anthropic(monkeypatch: pytest.MonkeyPatch) -> Generator[Service]:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-a-test")
     monkeypatch.setattr(services, "_ANTHROPIC_INPUT", {})
     with service() as stub:
-        port, connect = int(stub.origin.rpartition(":")[2]), asyncio.open_connection
-
-        async def redirected(**more: Any) -> Any:
-            return await connect("127.0.0.1", port)
-
-        monkeypatch.setattr(asyncio, "open_connection", redirected)
+        stub.stand_in(monkeypatch)
         yield stub
 
 

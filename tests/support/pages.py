@@ -22,7 +22,7 @@ from worldagent.signatures import REPLY_DEMOS, Predictor, converse_signature
 from worldagent.signatures.adapter import PlainAdapter
 from worldagent.signatures.engines.connect import _caching as caching_of
 from worldagent.signatures.engines.http import find_route
-from worldagent.signatures.engines.providers import PROVIDERS, first_party
+from worldagent.signatures.engines.providers import PROVIDERS, first_party, schemas
 from worldagent.testing import ScriptedLM
 
 ROLES = (
@@ -238,7 +238,8 @@ def vendor_rows() -> list[str]:
         tools = "native" if first_party(route.provider) else "tried once"
         key = " or ".join(f"`{name}`" for name in each.variables) or "none"
         needs = each.needs or "-"
-        found.append(f"| `{each.example}` | {key} | {needs} | {tools} | {' and '.join(kinds) or '-'} |")
+        schema = {"never": "-", "beside": "beside tools"}.get(held := schemas(route.provider, own=False), held)
+        found.append(f"| `{each.example}` | {key} | {needs} | {tools} | {schema} | {' and '.join(kinds) or '-'} |")
     return found
 
 

@@ -3,6 +3,7 @@
 The format follows from the path: OpenAI's chat completions and responses, Anthropic's messages, Gemini's contents.
 """
 
+import asyncio
 import base64
 import json
 import threading
@@ -14,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
+
+import pytest
 
 from worldagent import Role, Settings, Storage, WorldAgent, tool
 
@@ -72,6 +75,7 @@ class Service:
         headers: Their headers, with names in lower case.
         streamed: Which of them asked for a stream.
         refuses_tools: Whether a request with tools is refused.
+        refuses: Which other requests are refused.
         refusal: The status, the text and the code that such a request is refused with.
         user_after_tool: Whether a user message may follow the result of a call; Mistral refuses that.
     """
@@ -83,6 +87,7 @@ class Service:
     headers: list[dict[str, str]] = field(default_factory=list)
     streamed: list[bool] = field(default_factory=list)
     refuses_tools: bool = False
+    refuses: Callable[[Mapping[str, Any]], object] = lambda body: False
     refusal: tuple[int, str, str | None] = (400, "this model does not support tools", None)
     user_after_tool: bool = True
 
@@ -92,6 +97,15 @@ class Service:
     def url(self, wanted: Format) -> str:
         """What to pass as `api_base`."""
         return f"{self.origin}/v1beta" if wanted == "gemini" else f"{self.origin}/v1"
+
+    def stand_in(self, patch: pytest.MonkeyPatch) -> None:
+        """Be every service at its own address, without encryption."""
+        port, connect = int(self.origin.rpartition(":")[2]), asyncio.open_connection
+
+        async def redirected(**more: Any) -> Any:
+            return await connect("127.0.0.1", port)
+
+        patch.setattr(asyncio, "open_connection", redirected)
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, str, bytes]:
         """The status, the type and the body of an answer."""
@@ -111,7 +125,7 @@ class Service:
         return 200, "application/json", json.dumps(_WHOLE[wanted](body, said, number)).encode()
 
     def _problem(self, body: dict[str, Any]) -> tuple[int, str, str | None]:
-        if self.refuses_tools and body.get("tools"):
+        if (self.refuses_tools and body.get("tools")) or self.refuses(body):
             return self.refusal
         speakers = [message.get("role") for message in body.get("messages", ())]
         if not self.user_after_tool and ("tool", "user") in pairwise(speakers):
@@ -457,6 +471,19 @@ def agent_at(home: Path, stub: Service, wanted: Format, **more: Any) -> Abstract
 def told(body: Mapping[str, Any]) -> list[Any]:
     """The messages of a request, in any format."""
     return list(body.get("messages") or body.get("input") or body.get("contents") or ())
+
+
+def schema_of(body: Mapping[str, Any]) -> Any:
+    """The schema that a request holds the answer to, in any format; None if it has none."""
+    match body:
+        case (
+            {"response_format": {"json_schema": {"schema": schema}}}
+            | {"text": {"format": {"schema": schema}}}
+            | {"output_config": {"format": {"schema": schema}}}
+            | {"generationConfig": {"responseJsonSchema": schema}}
+        ):
+            return schema
+    return None
 
 
 def named(body: Mapping[str, Any]) -> list[str]:
