@@ -190,6 +190,7 @@ class RoleAdapter(dspy.ChatAdapter):
         self._final = False
         self._truncated = False
         self.native_steps = True
+        self.native_tools: Sequence[Mapping[str, Any]] | None = None
         self.message: Message | None = None
         self.cache: CacheConfig | None = None
         self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
@@ -219,6 +220,11 @@ class RoleAdapter(dspy.ChatAdapter):
     def is_native(self) -> bool:
         """Whether tools are sent natively in this call."""
         return self._mode == "native"
+
+    @property
+    def sent_tools(self) -> list[str]:
+        """The names of the tools that are sent natively, in their order."""
+        return [each["function"]["name"] for each in self._offered(self.native_tools or ())] if self.is_native else []
 
     @property
     def step_texts(self) -> list[str]:
@@ -286,7 +292,8 @@ class RoleAdapter(dspy.ChatAdapter):
         body = {name: value for name, value in given.items() if value is not None and name not in _NOT_SENT}
         body |= {"model": lm.model, "messages": self.format(signature, demos, inputs)}
         if self._mode == "native":
-            body |= {"tools": self._offered(inputs[TOOLS]), "tool_choice": "none" if self._final else "auto"}
+            tools = self._offered(inputs[TOOLS] if self.native_tools is None else self.native_tools)
+            body |= {"tools": tools, "tool_choice": "none" if self._final else "auto"}
         request = _with_summary(request_from_openai_chat(body), given.get(SUMMARY))
         own = (step.message for step in self._steps if isinstance(step, StepMade) and step.message is not None)
         messages = [next(own, message) if message.parts_of(ToolCallPart) else message for message in request.messages]

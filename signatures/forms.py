@@ -11,11 +11,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from ..core import digest
 from ..core.errors import WorldAgentError
 from .adapter import ROLE, PastStep, RoleAdapter, StepMade
+from .calling import ToolsOfStep
 from .echo import EchoGuard
+from .engines.classification import ToolsRefused
 from .engines.connect import ModelConnection
 
 
@@ -54,6 +57,10 @@ def _without_media(message: Mapping[str, Any]) -> dict[str, Any]:
 
 _LOG = logging.getLogger("worldagent.models")
 
+_ROUNDS: Final = 16
+"""How often tools are left out of one call: some services name one of those that they refuse at a time."""
+_SHOWN: Final = 20
+
 Tools = Literal["native", "steps_in_words", "words"]
 """How tools and previous steps are sent: both natively, only the steps in words, or both in words."""
 
@@ -79,17 +86,25 @@ class Forms:
     Args:
         connection: The model; new findings are stored in its `tools`.
         tools: The setting `model_tools`.
-        offered: Whether there are tools.
+        offered: The tools.
         user_follows: Whether a user message would come directly after results of tools.
         schema: The schema of the answer that the service can be asked to hold it to; None is none.
     """
 
     def __init__(
-        self, connection: ModelConnection, *, tools: str, offered: bool, user_follows: bool, schema: str | None
+        self,
+        connection: ModelConnection,
+        *,
+        tools: str,
+        offered: Sequence[Mapping[str, Any]],
+        user_follows: bool,
+        schema: str | None,
     ) -> None:
         self._connection, self._setting, self._user_follows = connection, tools, user_follows
-        self._offered, self._schema = offered, schema
-        self._left = self._possible()
+        self._offered, self._schema, self._most = offered, schema, connection.tools.most
+        self._refused: frozenset[str] = frozenset()
+        self._left_out = 0
+        self._left: list[Form] = self._possible()
         self.first: WorldAgentError | None = None
         """The error with which the first form was refused."""
 
@@ -97,6 +112,28 @@ class Forms:
     def now(self) -> Form:
         """The current form."""
         return self._left[0]
+
+    @property
+    def native_tools(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that are sent natively: those that the service is not known to refuse."""
+        refused, most = self._connection.tools.left_out | self._refused, self._most
+        tools = [tool for tool in self._offered if _key(tool) not in refused] if refused else self._offered
+        if most is None or len(tools) <= most:
+            return tools
+        # Those that the model has searched for are the last ones, and the ones that it needs.
+        found = len(self._offered.found) if isinstance(self._offered, ToolsOfStep) else 0
+        last = min(found, most)
+        return [*tools[: most - last], *tools[len(tools) - last :]]
+
+    def refused_tools(self, refused: ToolsRefused) -> bool:
+        """Leave out the tools that a service has refused. Return whether there is another request to send."""
+        sent = self.native_tools
+        self._refused |= {_key(sent[place]) for place in refused.places}
+        self._most = refused.most or self._most
+        self._left_out += 1
+        if not self.native_tools:
+            self._left = self._possible()
+        return self._left_out <= _ROUNDS and bool(self.native_tools or self.now.tools == "words")
 
     def refused(self, error: WorldAgentError) -> bool:
         """Move to the next form after a refusal. Return whether there is one."""
@@ -117,7 +154,7 @@ class Forms:
         """
         form = self.now
         if self._schema is not None and (form.schema or self._without_schema()):
-            self._connection.tools.found(self._schema, beside_tools=self._offered, accepted=form.schema)
+            self._connection.tools.found(self._schema, beside_tools=bool(self._offered), accepted=form.schema)
             if not form.schema:
                 self._warn(
                     "refused to hold an answer to a schema", "without", "set model_schemas to 'off' to settle it"
@@ -132,6 +169,12 @@ class Forms:
 
     def _taken_tools(self, form: Tools) -> None:
         known = self._connection.tools
+        if form != "words" or self._none_fits:
+            known.left_out |= self._refused
+            known.most = self._most if self._left_out else known.most
+            self._name_left_out()
+        if self._none_fits:
+            return
         if known.known is None:
             known.known = form != "words"
             if form == "words" and self.first is not None:
@@ -155,19 +198,47 @@ class Forms:
             "the model %r %s (%s) and took the same request %s; %s", self._connection.name, what, why, how, remedy
         )
 
+    def _name_left_out(self) -> None:
+        """Warn of tools that are not offered, once of each."""
+        known, name = self._connection.tools, self._connection.name
+        if not known.left_out and known.most is None:
+            return
+        sent = {each["function"]["name"] for each in self.native_tools}
+        left = {_key(each): each for each in self._offered if each["function"]["name"] not in sent}
+        news = [each["function"]["name"] for key, each in left.items() if key not in known.named]
+        known.named |= left.keys()
+        if news and known.most is not None and len(sent) == known.most:
+            _LOG.warning(
+                "the model %r takes %d tools at most; until this process ends it is offered that many, without %s; "
+                "offer fewer, or set find_tools_above below %d, so that it searches those of MCP servers",
+                *(name, known.most, _shown(news), known.most),
+            )
+        elif news:
+            _LOG.warning(
+                "the model %r refused the tools %s and took the same request without them; until this process ends "
+                "they are left out, and the others are offered natively; correct their schemas and descriptions, or do "
+                "not offer them",
+                *(name, _shown(news)),
+            )
+
+    @property
+    def _none_fits(self) -> bool:
+        """Whether there are tools, and the service refuses them all."""
+        return bool(self._offered) and not self.native_tools
+
     def _possible(self) -> list[Form]:
         forms = self._possible_tools()
         schema = self._schema
         if schema is None or forms[0] == "words":
             return [Form(each) for each in forms]
-        asked = self._connection.tools.enforces(schema, beside_tools=self._offered)
+        asked = self._connection.tools.enforces(schema, beside_tools=bool(self._offered))
         return [*([Form(forms[0], schema=True)] if asked else []), *(Form(each) for each in forms)]
 
     def _possible_tools(self) -> list[Tools]:
         if not self._offered:
             return ["native"]
         known = self._connection.tools
-        if self._setting == "json" or (self._setting == "auto" and known.known is False):
+        if self._setting == "json" or (self._setting == "auto" and (known.known is False or self._none_fits)):
             return ["words"]
         forms: list[Tools] = []
         if not self._user_follows or known.then_user is not False:
@@ -177,6 +248,16 @@ class Forms:
         if self._setting == "auto" and known.known is None:
             forms.append("words")
         return forms
+
+
+def _key(tool: Mapping[str, Any]) -> str:
+    """What a tool is known by that a service refused: another agent can have another one with the same name."""
+    return digest(tool["function"])
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
 def user_follows(steps: Sequence[PastStep], *, role: bool) -> bool:

@@ -42,7 +42,7 @@ from .calling import CALLS, TOOLS
 from .disclosure import RoleGuard
 from .dspy_log import redirected
 from .echo import Hidden
-from .engines.classification import classify, refuses_form
+from .engines.classification import ToolsRefused, classify, refuses_form, tools_refused
 from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
 from .engines.providers import is_local, sending
@@ -414,12 +414,13 @@ class _Call(Hidden):
         self._forms = Forms(
             caller.connection,
             tools=caller.options.tools,
-            offered=bool(inputs.get(TOOLS)) and TOOLS in predictor.signature.input_fields,
+            offered=(inputs.get(TOOLS) if TOOLS in predictor.signature.input_fields else None) or (),
             user_follows=follows,
             schema=caller.schema_of(predictor.signature),
         )
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
+        self._unfit: ToolsRefused | None = None  # which of its tools were
         self._deadline = 0.0  # of the try, in whatever forms, by the clock of the loop
         self._emitted = ""
         self._argued: dict[int, str] = {}  # the arguments that were emitted, by the place of the call
@@ -452,7 +453,7 @@ class _Call(Hidden):
             steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
         adapter = STRUCTURED if form.schema else self._caller.adapter
         fork = adapter.for_call(self._inputs, steps=steps, native=form.tools != "words", final=self._final)
-        fork.native_steps = form.tools == "native"
+        fork.native_steps, fork.native_tools = form.tools == "native", self._forms.native_tools
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 
@@ -469,7 +470,8 @@ class _Call(Hidden):
             else:
                 self._forms.taken()
                 return answer
-            if self._refused and self._forms.refused(failed):
+            fewer = self._unfit is not None and self._forms.refused_tools(self._unfit)
+            if fewer or (self._refused and self._forms.refused(failed)):
                 self._adapter = self._adapter_now()
             elif self._forms.first is not None and isinstance(failed, ModelRefused | ModelNotConfigured):
                 self._forms.restart()
@@ -479,7 +481,7 @@ class _Call(Hidden):
                 raise failed
 
     async def _try(self) -> Answer:
-        self._refused = False
+        self._refused, self._unfit = False, None
         self._listener.before()
         self._stream = self._open_stream()
         usage, began = CostTracker(), time.perf_counter()
@@ -535,6 +537,7 @@ class _Call(Hidden):
             problem = error
             failure = classify(error, model=name)
             self._refused = refuses_form(error)
+            self._unfit = tools_refused(error, self._adapter.sent_tools)
             if isinstance(error, TimeoutError) and limit.expired():
                 failure = ModelTimeout(
                     f"the model {name!r} did not answer within {options.timeout:g} s",

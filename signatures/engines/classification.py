@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dspy import lm15
@@ -323,7 +324,7 @@ _REFUSALS: Final[tuple[tuple[re.Pattern[str], _Make], ...]] = tuple(
         (r"content[ _](filter|management|policy)|ResponsibleAI|data_?inspection|inappropriate content", _declined),
         (r"credit balance|usage limits?\b|insufficient[ _](balance|credit|quota|funds)|arrear|overdue", _billing),
         (r"api[_ ]key[_ ](is )?(not (valid|found)|invalid)|invalid api key", _key_refused),
-        (r"failed to parse (input|tool)|failed to call a function", _malformed),
+        (r"failed to parse (input|tool)|failed to call a function|tool call validation failed", _malformed),
         (
             r"no models? (is |are )?loaded|load (the )?model|(model|deployment)\b.{0,80}(not found|not exist)"
             r"|not a valid model|model( \S+)? is not (supported|available)",
@@ -370,6 +371,58 @@ def refuses_form(error: BaseException) -> bool:
     if status is None:
         return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
     return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and bool(_FORM.search(str(error))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsRefused:
+    """What a service does not take of the tools of a request.
+
+    Attributes:
+        places: Which of them it named.
+        most: How many it takes, if they were too many.
+    """
+
+    places: frozenset[int] = frozenset()
+    most: int | None = None
+
+
+_PLACED: Final = re.compile(
+    r"function_?declarations\W{1,2}(\d+)"
+    r"|\btools(?:\.|\[|\\?['\"], ?)(\d+)(?!\d|\]?\W{0,2}function_?declarations)",
+    re.IGNORECASE,
+)
+_NAMED: Final = re.compile(
+    r"\b(?:function|tool|schema)s?(?: for| named| name)?:? ?['\"`]([\w-]{1,64})['\"`]", re.IGNORECASE
+)
+_OF_A_CALL: Final = re.compile(r"(?:tool|function)[ _](?:call|use)|messages?(?:\.|\[|')", re.IGNORECASE)
+_TOO_MANY: Final = re.compile(
+    r"(?:at most|more than|less than or equal to|max(?:imum)?(?: length| number of \w+)?(?: is| of)?) (\d{1,4})\b",
+    re.IGNORECASE,
+)
+_OF_TOOLS: Final = re.compile(r"\btools\b|function_?declarations|\bfunctions\b", re.IGNORECASE)
+
+
+def tools_refused(error: Exception, names: Sequence[str]) -> ToolsRefused | None:
+    """What a service does not take of a request's tools, if it refused the request because of some of them.
+
+    Limits of numbers are read here instead of kept in a table, since vendors change them and gateways add their own.
+
+    Args:
+        error: The exception of a model call.
+        names: The names of the tools, as they were sent.
+    """
+    if not names or _status(error) not in _MAYBE_FORM or _own(error, "") or _said_of(error):
+        return None
+    text = str(error)
+    if found := _TOO_MANY.search(text) if _OF_TOOLS.search(text) else None:
+        most = int(found[1])
+        if 0 < most < len(names):
+            return ToolsRefused(most=most)
+    placed = {int(each[1] or each[2]) for each in _PLACED.finditer(text)}
+    # What names a tool because of a call of it does not refuse the tool.
+    named = set() if _OF_A_CALL.search(text) else {each[1] for each in _NAMED.finditer(text)}
+    places = {place for place, name in enumerate(names) if place in placed or name in named}
+    return ToolsRefused(places=frozenset(places)) if places else None
 
 
 # The first matching row counts, so subclasses come before their parents.

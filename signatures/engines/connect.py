@@ -39,6 +39,9 @@ class ToolSupport:
         schemas: Whether it can hold an answer to a schema, as far as is known beforehand.
         took: By whether there are tools too, whether it has accepted such a schema.
         refused: The schemas that it refused although it has accepted others.
+        most: How many tools it accepts, if it has refused more.
+        left_out: The digests of tools that it has refused.
+        named: The digests of tools that a warning has named, because they are not offered.
     """
 
     known: bool | None = None
@@ -46,6 +49,9 @@ class ToolSupport:
     schemas: Schemas = "never"
     took: dict[bool, bool] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    most: int | None = None
+    left_out: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
 
     def enforces(self, schema: str, *, beside_tools: bool) -> bool:
         """Whether an answer can be asked for with a schema, as far as is known."""

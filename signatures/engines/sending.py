@@ -11,7 +11,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import unquote
 from uuid import uuid4
 
 from dspy.lm15 import Message, Request, TextPart, ThinkingPart, ToolCallPart
@@ -141,11 +143,17 @@ def _without_own_ids(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
-_UNIONS: Final = ("oneOf", "anyOf", "allOf")
+# OpenAI's strict mode is not used. The gate checks the arguments of every call (T5) and the model is told what is
+# wrong, so that strict mode would add little: it takes few schemas of other people's tools, makes the first request
+# with each one slow, and has OpenAI keep them. In Responses it is the default, which makes optional arguments required.
 
 
 def fitted(payload: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a request whose tools have schemas that its service takes."""
+    """The JSON of a request whose tools have schemas that services take.
+
+    It is one form for all: an object at the root, in the words of the newest draft. It can accept more than the tool
+    does, whose own schema the gate checks (T5).
+    """
     tools = payload.get("tools")
     if not isinstance(tools, list):
         return payload
@@ -155,45 +163,109 @@ def fitted(payload: dict[str, Any]) -> dict[str, Any]:
 def _fitted(tool: dict[str, Any]) -> dict[str, Any]:
     if "functionDeclarations" in tool:  # Gemini's `parameters` has a subset of OpenAPI's schemas
         return {**tool, "functionDeclarations": [_as_json_schema(each) for each in tool["functionDeclarations"]]}
-    if "input_schema" in tool:  # Anthropic
-        return {**tool, "input_schema": without_root_union(tool["input_schema"])}
     function = tool.get("function")
-    if isinstance(function, dict) and "parameters" in function:
-        return {**tool, "function": {**function, "parameters": without_root_union(function["parameters"])}}
-    return tool
+    if isinstance(function, dict):
+        return {**tool, "function": _fitted(function)}
+    place = next((name for name in ("input_schema", "parameters") if isinstance(tool.get(name), Mapping)), None)
+    if place is None:
+        return tool
+    of_responses = {"strict": False} if tool.get("type") == "function" else {}
+    return {**tool, place: fitting_schema(tool[place]), **of_responses}
 
 
 def _as_json_schema(declaration: dict[str, Any]) -> dict[str, Any]:
     if "parameters" not in declaration:
         return declaration
     rest = {name: value for name, value in declaration.items() if name != "parameters"}
-    return {**rest, "parametersJsonSchema": declaration["parameters"]}
+    return {**rest, "parametersJsonSchema": _with_bare_references(fitting_schema(declaration["parameters"]))}
 
 
-def without_root_union(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of arguments without unions at its root, which services refuse, with the properties of their parts.
+def _with_bare_references(value: Any) -> Any:
+    """A schema whose references have nothing beside them, such as a description, as Gemini requires."""
+    if isinstance(value, Mapping):
+        bare = isinstance(value.get("$ref"), str)
+        return {key: _with_bare_references(each) for key, each in value.items() if key.startswith("$") or not bare}
+    return [_with_bare_references(each) for each in value] if isinstance(value, list) else value
 
-    The gate checks the arguments against the schema that the tool has (T5), so that this one can accept more.
-    """
-    unions = [name for name in _UNIONS if isinstance(schema.get(name), list)]
-    if not unions and schema.get("type") == "object":
-        return dict(schema)
-    properties: dict[str, Any] = dict(schema.get("properties") or {})
-    required: set[str] | None = None
-    for name in unions:
-        for part in schema[name]:
-            found = part if isinstance(part, Mapping) else {}
-            for key, value in (found.get("properties") or {}).items():
-                properties.setdefault(key, value)
-            names = set(found.get("required") or ())
-            if name == "allOf":
-                required = (required or set()) | names
-    rest = {name: value for name, value in schema.items() if name not in _UNIONS}
-    wanted: Sequence[str] = [*(schema.get("required") or ()), *sorted(required or ())]
-    listed = [name for name in dict.fromkeys(wanted) if name in properties]
-    fitting = {**rest, "type": "object", "properties": properties}
-    return (
-        {**fitting, "required": listed}
-        if listed
-        else {key: value for key, value in fitting.items() if key != "required"}
-    )
+
+def fitting_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema of arguments as services take it. It must not be changed."""
+    return _fitting(json.dumps(schema))
+
+
+@lru_cache(maxsize=1024)
+def _fitting(text: str) -> Mapping[str, Any]:
+    return _with_object_root(_current(json.loads(text)))
+
+
+_UNIONS: Final = ("oneOf", "anyOf", "allOf")
+_NOT_AT_ROOT: Final = frozenset((*_UNIONS, "$ref", "$schema", "enum", "const", "not", "if", "then", "else"))
+_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs", "dependentSchemas"})
+_LISTS_OF_SCHEMAS: Final = frozenset({*_UNIONS, "prefixItems"})
+_SCHEMAS: Final = frozenset(
+    {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties"}
+)
+_BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+
+
+def _current(schema: Any) -> Any:
+    """A schema in the words of draft 2020-12, which Anthropic requires."""
+    if not isinstance(schema, Mapping):
+        return {} if schema is True else schema
+    found = {"$defs" if name == "definitions" else name: value for name, value in schema.items()}
+    if isinstance(found.get("items"), list):
+        found["prefixItems"], found["items"] = found["items"], found.pop("additionalItems", {})
+    for bound, value in _BOUNDS:
+        if isinstance(found.get(bound), bool) and found.pop(bound) and value in found:
+            found[bound] = found.pop(value)
+    kinds = found.get("type")
+    if "array" in (kinds if isinstance(kinds, list) else [kinds]) and "prefixItems" not in found:
+        found.setdefault("items", {})  # OpenAI and Gemini require it
+    if isinstance(found.get("$ref"), str):
+        found["$ref"] = found["$ref"].replace("#/definitions/", "#/$defs/", 1)
+    return {name: _current_part(name, value) for name, value in found.items()}
+
+
+def _current_part(name: str, value: Any) -> Any:
+    if name in _SCHEMAS_BY_NAME and isinstance(value, Mapping):
+        return {key: _current(each) for key, each in value.items()}
+    if name in _LISTS_OF_SCHEMAS and isinstance(value, list):
+        return [_current(each) for each in value]
+    return _current(value) if name in _SCHEMAS and isinstance(value, Mapping) else value
+
+
+def _with_object_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema of an object, with the properties of all that its root refers to or unites, which services refuse."""
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    _gather(schema, schema, properties, required, frozenset())
+    rest = {name: value for name, value in schema.items() if name not in _NOT_AT_ROOT}
+    listed = [name for name in dict.fromkeys(required) if name in properties]
+    fitting = {**rest, "type": "object", "properties": properties, "required": listed}
+    return fitting if listed else {name: value for name, value in fitting.items() if name != "required"}
+
+
+def _gather(
+    part: Any, root: Mapping[str, Any], properties: dict[str, Any], required: list[str], seen: frozenset[str]
+) -> None:
+    """Add the properties of a part of a schema, and those that are required whichever part applies."""
+    if not isinstance(part, Mapping):
+        return
+    for name, value in (part.get("properties") or {}).items():
+        properties.setdefault(name, value)
+    required += [name for name in part.get("required") or () if isinstance(name, str)]
+    target = part.get("$ref")
+    if isinstance(target, str) and target not in seen:
+        _gather(_at(target, root), root, properties, required, seen | {target})
+    for union in _UNIONS:
+        for each in part.get(union) or ():
+            _gather(each, root, properties, required if union == "allOf" else [], seen)
+
+
+def _at(target: str, root: Mapping[str, Any]) -> Any:
+    """The part of a schema that a reference in it points at; None if there is none."""
+    found: Any = root
+    for step in target.removeprefix("#").split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found

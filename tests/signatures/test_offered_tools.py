@@ -1,0 +1,245 @@
+"""Tools reach a service as it takes them; one that it refuses is left out and named, and the others stay native."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from support.raw_service import Raw, RawService, plain, raw_service, whole
+from support.services import named
+from worldagent.core.errors import ModelRefused, OutputInvalid
+from worldagent.signatures import ModelCaller, ModelOptions, Offer, OfferedTools, Predictor, open_model
+from worldagent.signatures.calling import TOOLS, ToolsOfStep
+from worldagent.signatures.converse import converse_signature
+
+pytestmark = pytest.mark.requirement("T11")
+
+FORMS = {
+    "chat": ("openai/stub", "/v1"),
+    "responses": ("openai:stub", "/v1"),
+    "anthropic": ("anthropic/claude-stub", "/v1"),
+    "gemini": ("gemini/gemini-stub", "/v1beta"),
+}
+ALL = pytest.mark.parametrize("form", FORMS)
+ASK = Predictor(converse_signature(None))
+ITEM = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
+
+
+def tools(*names: str, **schemas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Tools with these names, and with these schemas of their own."""
+    params = {**dict.fromkeys(names, ITEM), **schemas}
+    return OfferedTools.of([Offer(name=name, description="", params=schema) for name, schema in params.items()]).inputs
+
+
+async def ask(form: str, service: RawService, offered: Mapping[str, Any], **options: Any) -> str:
+    """Ask a model of the service with tools, as each turn does."""
+    model, path = FORMS[form]
+    caller: ModelCaller
+    async with contextlib.aclosing(
+        await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1, **options))
+    ) as caller:
+        answer = await ASK({"history": None, "message": "Go.", **offered}, caller)
+    return str(answer.fields["reply"])
+
+
+def schemas(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas of a request's tools, by their names."""
+    found: dict[str, Any] = {}
+    for each in body["tools"]:
+        for tool in each.get("functionDeclarations", [each.get("function", each)]):
+            place = next(key for key in ("parametersJsonSchema", "input_schema", "parameters") if key in tool)
+            found[tool["name"]] = tool[place]
+    return found
+
+
+@ALL
+async def test_a_schema_is_sent_in_the_form_that_services_take(form: str) -> None:
+    hat = {"type": "object", "properties": {"item": {"type": "string"}, "size": {"type": "number"}}}
+    declared: dict[str, Mapping[str, Any]] = {
+        "union": {
+            "anyOf": [{**hat, "required": ["item"]}, {"$ref": "#/definitions/Coat"}],
+            "definitions": {"Coat": ITEM},
+        },
+        "referring": {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "$ref": "#/definitions/In",
+            "definitions": {"In": ITEM},
+        },
+        "old": {
+            "type": "object",
+            "properties": {
+                "pair": {
+                    "type": "array",
+                    "items": [{"type": "string"}, {"$ref": "#/definitions/Price", "description": "d"}],
+                },
+                "list": {"type": ["array", "null"]},
+                "any": True,
+                "items": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["pair", "undefined"],
+            "definitions": {"Price": {"type": "number", "minimum": 0, "exclusiveMinimum": True}},
+        },
+        "usual": ITEM,
+    }
+    async with raw_service(plain(form, "Done.")) as service:
+        assert await ask(form, service, tools(**declared)) == "Done."
+        found = schemas(service.requests[0])
+        if form == "responses":
+            assert {each["strict"] for each in service.requests[0]["tools"]} == {False}
+    about = {} if form == "gemini" else {"description": "d"}
+    union = {"item": {"type": "string"}, "size": {"type": "number"}}
+    assert found == {
+        "union": {"$defs": {"Coat": ITEM}, "type": "object", "properties": union},
+        "referring": {"$defs": {"In": ITEM}, **ITEM},
+        "old": {
+            "type": "object",
+            "properties": {
+                "pair": {
+                    "type": "array",
+                    "prefixItems": [{"type": "string"}, {"$ref": "#/$defs/Price", **about}],
+                    "items": {},
+                },
+                "list": {"type": ["array", "null"], "items": {}},
+                "any": {},
+                "items": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["pair"],
+            "$defs": {"Price": {"type": "number", "exclusiveMinimum": 0}},
+        },
+        "usual": ITEM,
+    }
+
+
+WORDS: dict[str, Any] = {
+    # https://github.com/streamnative/streamnative-mcp-server/issues/26
+    "openai": "Invalid schema for function 'bad': In context=('properties', 'x'), array schema missing items.",
+    # https://github.com/anthropics/claude-code/issues/4668
+    "anthropic": "tools.1.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'",
+    # https://github.com/cline/cline/issues/7926
+    "gemini": "* GenerateContentRequest.tools[0].function_declarations[1].parameters.properties[x]: missing field.",
+    # https://github.com/zed-industries/zed/issues/44875
+    "gemini's names": "Invalid JSON payload received. Unknown name \"const\" at 'tools[0].function_declarations[1].x'",
+    # https://github.com/farion1231/cc-switch/issues/5490
+    "deepseek": "Invalid schema for function 'bad': schema must be a JSON Schema of 'type: \"object\"'.",
+    "the place": "Invalid 'tools[1].function.description': string too long. Expected a string with maximum length 1024",
+    "a path": {"detail": [{"type": "x", "loc": ["body", "tools", 1, "function"], "msg": "x"}]},
+}
+
+
+def refusing(form: str, words: object, refused: Callable[[Sequence[str]], bool]) -> Callable[[Mapping[str, Any]], Raw]:
+    """Answers a request, or refuses it because of its tools, with a code that says nothing of them."""
+    error = {"error": {"message": words, "type": "invalid_request_error", "code": "string_above_max_length"}}
+    return lambda body: whole(error, 400) if refused(named(body)) else plain(form, "Done.")
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("chat", "openai"),
+        ("chat", "deepseek"),
+        ("chat", "the place"),
+        ("chat", "a path"),
+        ("chat", "anthropic"),
+        ("responses", "openai"),
+        ("anthropic", "anthropic"),
+        ("gemini", "gemini"),
+        ("gemini", "gemini's names"),
+    ],
+)
+@pytest.mark.parametrize("setting", ["auto", "native"])
+async def test_a_tool_that_a_service_refuses_is_left_out_and_named(
+    form: str, words: str, setting: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = refusing(form, WORDS[words], lambda names: "bad" in names)
+    async with raw_service(*[answer] * 9) as service:
+        with caplog.at_level(logging.WARNING, "worldagent.models"):
+            for _ in range(2):
+                assert await ask(form, service, tools("good", "bad", "fine"), tools=setting) == "Done."
+            assert [named(body) for body in service.requests] == [
+                ["good", "bad", "fine"],
+                ["good", "fine"],
+                ["good", "fine"],
+            ]
+            [record] = caplog.records
+            assert "'bad'" in record.getMessage()
+            assert "'good'" not in record.getMessage()
+            # Another agent's tool of this name is another tool.
+            with contextlib.suppress(ModelRefused):
+                await ask(form, service, tools("good", bad={"type": "object", "properties": {"y": {}}}), tools=setting)
+            assert named(service.requests[3]) == ["good", "bad"]
+
+
+async def test_every_tool_that_is_named_is_left_out_however_many_requests_it_takes() -> None:
+    def answer(body: Mapping[str, Any]) -> Raw:
+        bad = [name for name in named(body) if name.startswith("bad")]
+        error = {"error": {"message": f"Invalid schema for function '{bad[0]}': no."}} if bad else {}
+        return whole(error, 400) if bad else plain("chat", "Done.")
+
+    async with raw_service(*[answer] * 9) as service:
+        assert await ask("chat", service, tools("bad1", "good", "bad2", "bad3")) == "Done."
+        assert named(service.requests[-1]) == ["good"]
+        assert len(service.requests) == 4
+
+
+async def test_a_model_whose_tools_are_all_refused_gets_them_in_words() -> None:
+    answer = refusing("chat", WORDS["deepseek"], lambda names: "bad" in names)
+    async with raw_service(*[answer] * 9) as service:
+        for _ in range(2):
+            await ask("chat", service, tools("bad"))
+        assert [named(body) for body in service.requests] == [["bad"], [], []]
+        assert all('"item"' in body["messages"][0]["content"] for body in service.requests[1:])
+        assert await ask("chat", service, tools("good")) == "Done."
+        assert named(service.requests[-1]) == ["good"]
+
+
+async def test_a_tool_that_was_called_wrongly_is_not_left_out() -> None:
+    text = "tool call validation failed: parameters for tool 'good' did not match schema: errors: [missing 'item']"
+    async with raw_service(whole({"error": {"message": text}}, 400), plain("chat", "Done.")) as service:
+        with pytest.raises(OutputInvalid):
+            await ask("chat", service, tools("good", "fine"))
+        await ask("chat", service, tools("good", "fine"))
+        assert [named(body) for body in service.requests] == [["good", "fine"]] * 2
+
+
+async def test_a_tool_is_not_left_out_if_that_does_not_help(caplog: pytest.LogCaptureFixture) -> None:
+    error = {"error": {"message": WORDS["deepseek"]}}
+
+    def answer(body: Mapping[str, Any]) -> Raw:
+        return whole(error, 400) if named(body) else plain("chat", "Done.")
+
+    async with raw_service(*[answer] * 9) as service:
+        with caplog.at_level(logging.WARNING, "worldagent.models"):
+            await ask("chat", service, tools("good", "bad"))
+        assert [named(body) for body in service.requests] == [["good", "bad"], ["good"], []]
+        assert "in words" in caplog.records[0].getMessage()
+
+
+MANY = {
+    # https://github.com/zed-industries/zed/issues/32946
+    "openai": "Invalid 'tools': array too long. Expected an array with maximum length 4, but got 6 instead.",
+    # https://github.com/gsd-build/gsd-2/issues/4376
+    "groq": "'tools' : maximum number of items is 4",
+    # https://github.com/google-gemini/gemini-cli/issues/19083
+    "gemini": "  * tools[0].function_declarations: [FIELD_INVALID] At most 4 function declarations can be specified.",
+    # https://github.com/anomalyco/opencode/issues/28911
+    "xai": "Maximum tools limit reached. 6 tools have been provided but the maximum is 4.",
+    # https://github.com/microsoft/vscode/issues/259392
+    "copilot": "You may not include more than 4 tools in your request.",
+}
+
+
+@pytest.mark.parametrize("words", MANY)
+async def test_a_service_gets_as_many_tools_as_it_takes(words: str, caplog: pytest.LogCaptureFixture) -> None:
+    form = "gemini" if words == "gemini" else "chat"
+    answer = refusing(form, MANY[words], lambda names: len(names) > 4)
+    found = ToolsOfStep(tools(*"abcde")[TOOLS], tools("f")[TOOLS])  # `f` is what the model has searched for
+    async with raw_service(*[answer] * 9) as service:
+        with caplog.at_level(logging.WARNING, "worldagent.models"):
+            for _ in range(2):
+                assert await ask(form, service, {TOOLS: found}) == "Done."
+            assert [named(body) for body in service.requests] == [list("abcdef"), list("abcf"), list("abcf")]
+        [record] = caplog.records
+        for said in ("4 tools", "'d', 'e'", "find_tools_above"):
+            assert said in record.getMessage()
