@@ -31,6 +31,7 @@ from dspy.lm15 import (
 from ..calling import MAX_CHARACTERS, MAX_SECTIONS, Unreadable, read_arguments
 from ..thinking import answer_in
 from .classification import AnswerTooLong, Declined, Malformed, NoAnswer, WrittenCall
+from .partial_arguments import PartialArguments
 
 KEPT: Final = "worldagent"
 """The owner of the state of a message that holds it as it came."""
@@ -749,12 +750,17 @@ class MessagesReader(Reader):
 # --- Gemini -----------------------------------------------------------------------------------------------------------
 
 
+_OF_PIECES: Final = frozenset({"partialArgs", "willContinue"})
+"""Fields of a piece of a call that a whole call lacks."""
+
+
 class GeminiReader(Reader):
     """Gemini's content parts. Each event is like a whole answer with some of the parts."""
 
     def __init__(self, origin: str, *, tools: bool = False) -> None:
         super().__init__(origin, tools=tools)
         self._parts: list[dict[str, Any]] = []
+        self._open: list[tuple[_Call, dict[str, Any], PartialArguments]] = []
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read an event or a whole answer."""
@@ -769,23 +775,59 @@ class GeminiReader(Reader):
                 yield from self._read(part)
             self._ends(candidate.get("finishReason"))
 
+    def end(self) -> Iterator[Any]:
+        """Yield the last events. Arguments that were cut off stay incomplete, since they would be another call."""
+        for each in list(self._open):
+            yield from self._close(*each, cut=self._finish == "length")
+        yield from super().end()
+
     def _read(self, part: Mapping[str, Any]) -> Iterator[Any]:
+        called = part.get("functionCall")
+        if isinstance(called, Mapping):
+            yield from self._read_call(part, called)
+            return
         last = self._parts[-1] if self._parts else {}
         plain = {"text", "thought"}
         if part.keys() <= plain and last.keys() <= plain and last and part.get("thought") == last.get("thought"):
             last["text"] = _text(last.get("text")) + _text(part.get("text"))
         else:
             self._parts.append(dict(part))
-        called = part.get("functionCall")
-        if isinstance(called, Mapping):
-            given = called.get("args")
-            arguments = given if isinstance(given, str) else json.dumps(given or {})
-            named = {"call_id": _text(called.get("id")), "name": _text(called.get("name"))}
-            yield from self._call(self._new_call(), **named, arguments=arguments)
-        elif part.get("thought"):
+        if part.get("thought"):
             yield from self._think(_text(part.get("text")))
         else:
             yield from self._say(_text(part.get("text")))
+
+    def _read_call(self, part: Mapping[str, Any], called: Mapping[str, Any]) -> Iterator[Any]:
+        """Read a call, or a piece of one: it continues the open call with its id, or else the last one."""
+        call_id, name, given = _text(called.get("id")), _text(called.get("name")), called.get("args")
+        mine = [each for each in self._open if (call_id or each[0].id) == each[0].id and name in ("", each[0].name)]
+        if not mine and not name:
+            return  # Vertex ends a call with an empty piece, which can come after its last one
+        call, kept, arguments = mine[-1] if mine else (self._new_call(), {}, PartialArguments())
+        if not mine:
+            self._open.append((call, kept, arguments))
+            self._parts.append(kept)
+            yield from self._call(call, call_id=call_id, name=name)
+        kept.update({**part, "functionCall": {**kept.get("functionCall", {}), **called}})
+        if isinstance(given, str):
+            yield from self._call(call, arguments=given)
+        arguments.value.update(_dict(given))
+        for each in _dicts(called.get("partialArgs") or []):
+            arguments.add(each)
+        if not called.get("willContinue"):
+            yield from self._close(call, kept, arguments)
+
+    def _close(
+        self, call: _Call, kept: dict[str, Any], arguments: PartialArguments, *, cut: bool = False
+    ) -> Iterator[Any]:
+        """End a call. What goes back has its arguments as a whole."""
+        self._open = [each for each in self._open if each[0] is not call]
+        called = kept["functionCall"]
+        if not _OF_PIECES.isdisjoint(called):
+            whole = {key: value for key, value in called.items() if key not in _OF_PIECES}
+            kept["functionCall"] = {**whole, "args": arguments.value}
+        if not call.arguments:
+            yield from self._call(call, arguments=json.dumps(arguments.value)[: -1 if cut else None])
 
     def message(self) -> dict[str, Any]:
         """The parts as they came."""
