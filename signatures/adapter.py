@@ -59,8 +59,10 @@ from .calling import (
     Unreadable,
     found_in_words,
     in_words,
+    is_bare_call,
     read_arguments,
 )
+from .engines.classification import WrittenCall
 from .engines.grammars import GrammarUnfit, bounded
 from .escape import escape_markers
 from .media import MEDIA_FIELDS, parts_of
@@ -191,6 +193,7 @@ class RoleAdapter(dspy.ChatAdapter):
         self._truncated = False
         self.native_steps = True
         self.native_tools: Sequence[Mapping[str, Any]] | None = None
+        self.reads_calls = True
         self.message: Message | None = None
         self.cache: CacheConfig | None = None
         self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
@@ -409,6 +412,7 @@ class RoleAdapter(dspy.ChatAdapter):
 
         Raises:
             AdapterParseError: The fields cannot be read.
+            WrittenCall: The text is a call, and the service is not known to read those.
         """
         self._truncated = response.finish_reason not in COMPLETE_FINISH_REASONS
         shown = self._form(signature)
@@ -417,12 +421,22 @@ class RoleAdapter(dspy.ChatAdapter):
         text = answer_in("".join(map(_text_of, response.message.parts)))
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []
-            fields = self._read_text(shown, text, calls)
+            written = not (calls or self.reads_calls) and self._is_bare_call(shown, text)
+            fields = {} if written else self._read_text(shown, text, calls)
         except (ValueError, RecursionError, MemoryError) as error:  # the last two if dspy parses Python literals
             _refuse(type(self).__name__, signature, error)
+        if written:
+            raise WrittenCall
         if calls and _is_sendable(response.message):  # its size is within the limits of an answer now
             self.message = response.message
         return _defaulted(signature, fields | ({CALLS: calls} if calls else {}))
+
+    def _is_bare_call(self, shown: Signature, text: str) -> bool:
+        """Whether a completion is a call instead of an answer. It is not made: what it quotes can look the same."""
+        only = answer_field(shown)
+        if only is None or shown.output_fields[only].annotation is not str:  # the JSON can be the answer
+            return False
+        return is_bare_call(unfenced(text), self.sent_tools)
 
     def _read_text(self, shown: Signature, text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
         if not text.strip() and self._mode == "native":  # no text at all, or only calls

@@ -171,6 +171,38 @@ class _Metered(str):
             raise Unreadable
 
 
+_CALL_KEYS: Final = frozenset({"type", "id", "name", "function", "arguments", "parameters"})
+_ARGUMENTS: Final = ("arguments", "parameters")
+
+
+def is_bare_call(text: str, tools: Iterable[str]) -> bool:
+    """Whether a text is the JSON of calls and nothing else, as models write them whose service does not read calls.
+
+    Args:
+        text: The text, without a code fence.
+        tools: The names of the tools that can be called.
+    """
+    if not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
+        return False
+    try:
+        found = JsonReader().read(text, repair=False)
+    except Unreadable:
+        return False
+    names = frozenset(tools)
+    calls = found if isinstance(found, list) else [found]
+    return bool(calls) and all(_is_call(each, names) for each in calls)
+
+
+def _is_call(value: Any, names: frozenset[str]) -> bool:
+    if not isinstance(value, dict) or not value.keys() <= _CALL_KEYS:
+        return False
+    inner = value.get("function")
+    if isinstance(inner, dict):
+        return _is_call(inner, names)
+    name, arguments = value.get("name", inner), next((value[key] for key in _ARGUMENTS if key in value), None)
+    return isinstance(name, str) and name in names and isinstance(arguments, dict)
+
+
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 MEMORY: Final = "memory"

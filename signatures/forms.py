@@ -103,7 +103,7 @@ class Forms:
         self._connection, self._setting, self._user_follows = connection, tools, user_follows
         self._offered, self._schema, self._most = offered, schema, connection.tools.most
         self._refused: frozenset[str] = frozenset()
-        self._left_out = 0
+        self._left_out, self._wrote = 0, False
         self._left: list[Form] = self._possible()
         self.first: WorldAgentError | None = None
         """The error with which the first form was refused."""
@@ -112,6 +112,11 @@ class Forms:
     def now(self) -> Form:
         """The current form."""
         return self._left[0]
+
+    @property
+    def reads_calls(self) -> bool:
+        """Whether a call in the text is not taken for one that the service did not read."""
+        return self._setting != "auto" or self._connection.tools.reads or self.now.tools == "words"
 
     @property
     def native_tools(self) -> Sequence[Mapping[str, Any]]:
@@ -135,6 +140,13 @@ class Forms:
             self._left = self._possible()
         return self._left_out <= _ROUNDS and bool(self.native_tools or self.now.tools == "words")
 
+    def wrote_call(self) -> bool:
+        """Offer the tools in words, because a call stands in the text. Return whether that can help."""
+        if self.reads_calls:
+            return False
+        self._left, self._wrote = [Form("words")], True
+        return True
+
     def refused(self, error: WorldAgentError) -> bool:
         """Move to the next form after a refusal. Return whether there is one."""
         if len(self._left) == 1:
@@ -147,10 +159,13 @@ class Forms:
         """Return to the first form: the service refuses the last one too, so the form was not the reason."""
         self._left = self._possible()
 
-    def taken(self) -> None:
+    def taken(self, *, calls: bool = False) -> None:
         """Remember that the service accepted the current form, and so refused the earlier ones.
 
         The first finding about tools is final.
+
+        Args:
+            calls: Whether the answer has calls.
         """
         form = self.now
         if self._schema is not None and (form.schema or self._without_schema()):
@@ -160,15 +175,19 @@ class Forms:
                     "refused to hold an answer to a schema", "without", "set model_schemas to 'off' to settle it"
                 )
         if self._offered:
-            self._taken_tools(form.tools)
+            self._taken_tools(form.tools, calls=calls)
 
     def _without_schema(self) -> bool:
         """Whether the current form is the first one but for its schema, which was the reason then."""
         possible = self._possible()
         return self.first is not None and possible[:2] == [Form(self.now.tools, schema=True), self.now]
 
-    def _taken_tools(self, form: Tools) -> None:
+    def _taken_tools(self, form: Tools, *, calls: bool) -> None:
         known = self._connection.tools
+        if self._wrote:
+            self._remember_written(calls=calls)
+            return
+        known.reads = known.reads or (calls and form != "words")
         if form != "words" or self._none_fits:
             known.left_out |= self._refused
             known.most = self._most if self._left_out else known.most
@@ -197,6 +216,18 @@ class Forms:
         _LOG.warning(
             "the model %r %s (%s) and took the same request %s; %s", self._connection.name, what, why, how, remedy
         )
+
+    def _remember_written(self, *, calls: bool) -> None:
+        """Remember that the service does not read calls, if the model calls tools in words. It can have quoted one."""
+        known, name = self._connection.tools, self._connection.name
+        if calls and known.known is not False and not known.reads:
+            known.known = False
+            _LOG.warning(
+                "the model %r wrote a call into its text, which its service did not read, and called in words; until "
+                "this process ends it is offered tools in words; start the server with a parser of tool calls for this "
+                "model, or set model_tools to 'native' or 'json' to settle it",
+                name,
+            )
 
     def _name_left_out(self) -> None:
         """Warn of tools that are not offered, once of each."""

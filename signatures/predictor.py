@@ -42,7 +42,7 @@ from .calling import CALLS, TOOLS
 from .disclosure import RoleGuard
 from .dspy_log import redirected
 from .echo import Hidden
-from .engines.classification import ToolsRefused, classify, refuses_form, tools_refused
+from .engines.classification import ToolsRefused, classify, is_written_call, refuses_form, tools_refused
 from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
 from .engines.providers import is_local, sending
@@ -420,7 +420,8 @@ class _Call(Hidden):
         )
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
-        self._unfit: ToolsRefused | None = None  # which of its tools were
+        self._written = False  # whether a call stands in the text of the last try
+        self._unfit: ToolsRefused | None = None  # which of the tools of the last try were refused
         self._deadline = 0.0  # of the try, in whatever forms, by the clock of the loop
         self._emitted = ""
         self._argued: dict[int, str] = {}  # the arguments that were emitted, by the place of the call
@@ -454,6 +455,7 @@ class _Call(Hidden):
         adapter = STRUCTURED if form.schema else self._caller.adapter
         fork = adapter.for_call(self._inputs, steps=steps, native=form.tools != "words", final=self._final)
         fork.native_steps, fork.native_tools = form.tools == "native", self._forms.native_tools
+        fork.reads_calls = self._forms.reads_calls
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 
@@ -462,17 +464,16 @@ class _Call(Hidden):
         while True:
             try:
                 answer = await self._try()
-            except (OutputInvalid, RoleEchoed):  # the model has answered
-                self._forms.taken()
-                raise
             except WorldAgentError as error:
                 failed = error
             else:
-                self._forms.taken()
+                self._forms.taken(calls=bool(answer.fields.get(CALLS)))
                 return answer
-            fewer = self._unfit is not None and self._forms.refused_tools(self._unfit)
-            if fewer or (self._refused and self._forms.refused(failed)):
+            if self._has_another_form(failed):
                 self._adapter = self._adapter_now()
+            elif isinstance(failed, OutputInvalid | RoleEchoed):  # the model has answered
+                self._forms.taken()
+                raise failed
             elif self._forms.first is not None and isinstance(failed, ModelRefused | ModelNotConfigured):
                 self._forms.restart()
                 self._adapter = self._adapter_now()
@@ -480,8 +481,16 @@ class _Call(Hidden):
             else:
                 raise failed
 
+    def _has_another_form(self, failed: WorldAgentError) -> bool:
+        """Whether a try has failed because of its form, and there is another one."""
+        if self._written:
+            return self._forms.wrote_call()
+        if self._unfit is not None and self._forms.refused_tools(self._unfit):
+            return True
+        return self._refused and self._forms.refused(failed)
+
     async def _try(self) -> Answer:
-        self._refused, self._unfit = False, None
+        self._refused, self._written, self._unfit = False, False, None
         self._listener.before()
         self._stream = self._open_stream()
         usage, began = CostTracker(), time.perf_counter()
@@ -536,7 +545,7 @@ class _Call(Hidden):
         except Exception as error:
             problem = error
             failure = classify(error, model=name)
-            self._refused = refuses_form(error)
+            self._refused, self._written = refuses_form(error), is_written_call(error)
             self._unfit = tools_refused(error, self._adapter.sent_tools)
             if isinstance(error, TimeoutError) and limit.expired():
                 failure = ModelTimeout(

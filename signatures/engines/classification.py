@@ -76,7 +76,7 @@ class Malformed(lm15.InvalidRequestError):
 
 
 class WrittenCall(Malformed):
-    """A call stands in the model's text, in tags that its service should have read."""
+    """A call stands in the model's text, where its service should have read it."""
 
 
 class NoAnswer(lm15.InvalidRequestError):
@@ -363,14 +363,21 @@ def refuses_form(error: BaseException) -> bool:
     Args:
         error: The exception of a model call.
     """
-    if isinstance(error, WrittenCall) or isinstance(error.__cause__, WrittenCall):
-        return True
     if _said_of(error) is not None or _OTHERWISE.search(str(getattr(error, "provider_code", None))):
         return False
     status = _status(error)
     if status is None:
         return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
     return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and bool(_FORM.search(str(error))))
+
+
+def is_written_call(error: BaseException) -> bool:
+    """Whether the model wrote a call into its text, which its service did not read.
+
+    Args:
+        error: The exception of a model call.
+    """
+    return isinstance(error, WrittenCall) or isinstance(error.__cause__, WrittenCall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ class ToolSupport:
         schemas: Whether it can hold an answer to a schema, as far as is known beforehand.
         took: By whether there are tools too, whether it has accepted such a schema.
         refused: The schemas that it refused although it has accepted others.
+        reads: Whether it reads the calls that its model makes. A server can accept tools and leave calls in the text.
         most: How many tools it accepts, if it has refused more.
         left_out: The digests of tools that it has refused.
         named: The digests of tools that a warning has named, because they are not offered.
@@ -48,10 +49,14 @@ class ToolSupport:
     then_user: bool | None = None
     schemas: Schemas = "never"
     took: dict[bool, bool] = field(default_factory=dict)
+    reads: bool = False
     refused: set[str] = field(default_factory=set)
     most: int | None = None
     left_out: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.reads = self.reads or bool(self.known)
 
     def enforces(self, schema: str, *, beside_tools: bool) -> bool:
         """Whether an answer can be asked for with a schema, as far as is known."""

@@ -48,7 +48,8 @@ _DECLINED: Final = re.compile(
 )
 _WRITTEN: Final = re.compile(
     r"\A\s*(<\|?(\w+:)?(tool_calls?|function_calls?|invoke|function|tools?)\b[^\n]*>|\[TOOL_CALLS\]"
-    r"|<[|\uff5c\u2016]+DSML|<\|(python_tag|tool_calls?_(section_)?begin)|(<\|channel\|>)?commentary to=)"
+    r"|functools\[|<[|\uff5c\u2016]+DSML|<\|(python_(tag|start)|tool_calls?_(section_)?begin)"
+    r"|(<\|channel\|>)?commentary to=)"
     r"|</?((\w+:)?tool_calls?|function_calls)>\s*\Z|<[|\uff5c\u2016]+DSML[^\n<]*\Z",
     re.IGNORECASE,
 )

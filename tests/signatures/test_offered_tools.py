@@ -1,13 +1,14 @@
 """Tools reach a service as it takes them; one that it refuses is left out and named, and the others stay native."""
 
 import contextlib
+import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from support.raw_service import Raw, RawService, plain, raw_service, whole
+from support.raw_service import Answer, Raw, RawService, plain, raw_service, whole
 from support.services import named
 from worldagent.core.errors import ModelRefused, OutputInvalid
 from worldagent.signatures import ModelCaller, ModelOptions, Offer, OfferedTools, Predictor, open_model
@@ -25,6 +26,17 @@ FORMS = {
 ALL = pytest.mark.parametrize("form", FORMS)
 ASK = Predictor(converse_signature(None))
 ITEM = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
+
+
+NUMBERS = itertools.count()
+
+
+@contextlib.asynccontextmanager
+async def serving(*answers: Answer) -> AsyncGenerator[RawService]:
+    """A service at an address of its own: what is known of a service is kept by its address."""
+    async with raw_service(*answers) as service:
+        service.url += f"/{next(NUMBERS)}"
+        yield service
 
 
 def tools(*names: str, **schemas: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,7 +95,7 @@ async def test_a_schema_is_sent_in_the_form_that_services_take(form: str) -> Non
         },
         "usual": ITEM,
     }
-    async with raw_service(plain(form, "Done.")) as service:
+    async with serving(plain(form, "Done.")) as service:
         assert await ask(form, service, tools(**declared)) == "Done."
         found = schemas(service.requests[0])
         if form == "responses":
@@ -153,7 +165,7 @@ async def test_a_tool_that_a_service_refuses_is_left_out_and_named(
     form: str, words: str, setting: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = refusing(form, WORDS[words], lambda names: "bad" in names)
-    async with raw_service(*[answer] * 9) as service:
+    async with serving(*[answer] * 9) as service:
         with caplog.at_level(logging.WARNING, "worldagent.models"):
             for _ in range(2):
                 assert await ask(form, service, tools("good", "bad", "fine"), tools=setting) == "Done."
@@ -177,7 +189,7 @@ async def test_every_tool_that_is_named_is_left_out_however_many_requests_it_tak
         error = {"error": {"message": f"Invalid schema for function '{bad[0]}': no."}} if bad else {}
         return whole(error, 400) if bad else plain("chat", "Done.")
 
-    async with raw_service(*[answer] * 9) as service:
+    async with serving(*[answer] * 9) as service:
         assert await ask("chat", service, tools("bad1", "good", "bad2", "bad3")) == "Done."
         assert named(service.requests[-1]) == ["good"]
         assert len(service.requests) == 4
@@ -185,7 +197,7 @@ async def test_every_tool_that_is_named_is_left_out_however_many_requests_it_tak
 
 async def test_a_model_whose_tools_are_all_refused_gets_them_in_words() -> None:
     answer = refusing("chat", WORDS["deepseek"], lambda names: "bad" in names)
-    async with raw_service(*[answer] * 9) as service:
+    async with serving(*[answer] * 9) as service:
         for _ in range(2):
             await ask("chat", service, tools("bad"))
         assert [named(body) for body in service.requests] == [["bad"], [], []]
@@ -196,7 +208,7 @@ async def test_a_model_whose_tools_are_all_refused_gets_them_in_words() -> None:
 
 async def test_a_tool_that_was_called_wrongly_is_not_left_out() -> None:
     text = "tool call validation failed: parameters for tool 'good' did not match schema: errors: [missing 'item']"
-    async with raw_service(whole({"error": {"message": text}}, 400), plain("chat", "Done.")) as service:
+    async with serving(whole({"error": {"message": text}}, 400), plain("chat", "Done.")) as service:
         with pytest.raises(OutputInvalid):
             await ask("chat", service, tools("good", "fine"))
         await ask("chat", service, tools("good", "fine"))
@@ -209,7 +221,7 @@ async def test_a_tool_is_not_left_out_if_that_does_not_help(caplog: pytest.LogCa
     def answer(body: Mapping[str, Any]) -> Raw:
         return whole(error, 400) if named(body) else plain("chat", "Done.")
 
-    async with raw_service(*[answer] * 9) as service:
+    async with serving(*[answer] * 9) as service:
         with caplog.at_level(logging.WARNING, "worldagent.models"):
             await ask("chat", service, tools("good", "bad"))
         assert [named(body) for body in service.requests] == [["good", "bad"], ["good"], []]
@@ -235,7 +247,7 @@ async def test_a_service_gets_as_many_tools_as_it_takes(words: str, caplog: pyte
     form = "gemini" if words == "gemini" else "chat"
     answer = refusing(form, MANY[words], lambda names: len(names) > 4)
     found = ToolsOfStep(tools(*"abcde")[TOOLS], tools("f")[TOOLS])  # `f` is what the model has searched for
-    async with raw_service(*[answer] * 9) as service:
+    async with serving(*[answer] * 9) as service:
         with caplog.at_level(logging.WARNING, "worldagent.models"):
             for _ in range(2):
                 assert await ask(form, service, {TOOLS: found}) == "Done."
@@ -243,3 +255,51 @@ async def test_a_service_gets_as_many_tools_as_it_takes(words: str, caplog: pyte
         [record] = caplog.records
         for said in ("4 tools", "'d', 'e'", "find_tools_above"):
             assert said in record.getMessage()
+
+
+PRICE = '{"name": "price", "arguments": {"item": "hat"}}'
+LISTED = f"```json\n[{PRICE}]\n```"
+NESTED = '{"type": "function", "function": {"name": "price", "arguments": {"item": "hat"}}}'
+IN_WORDS = f"[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n[{PRICE.replace('name', 'tool')}]\n\n[[ ## completed ## ]]"
+CALLED = {
+    "choices": [
+        {
+            "message": {"tool_calls": [{"id": "a", "function": {"name": "price", "arguments": "{}"}}]},
+            "finish_reason": "tool_calls",
+        }
+    ]
+}
+
+
+@pytest.mark.parametrize("written", [PRICE, LISTED, NESTED, f"<tool_call>{PRICE}</tool_call>"])
+async def test_a_call_in_the_text_is_asked_for_in_words_until_the_process_ends(
+    written: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(*(plain("chat", text) for text in ("Hello.", written, IN_WORDS, "So."))) as service:
+        with caplog.at_level(logging.WARNING, "worldagent.models"):
+            for reply in ("Hello.", "", "So."):  # tools were accepted before
+                assert await ask("chat", service, tools("price")) == reply
+        assert [named(body) for body in service.requests] == [["price"], ["price"], [], []]
+        assert "parser of tool calls" in caplog.records[0].getMessage()
+
+
+async def test_a_call_that_is_quoted_is_neither_made_nor_remembered() -> None:
+    async with serving(*(plain("chat", text) for text in (PRICE, f"It says {PRICE}.", "So."))) as service:
+        assert await ask("chat", service, tools("price")) == f"It says {PRICE}."
+        assert await ask("chat", service, tools("price")) == "So."
+        assert [named(body) for body in service.requests] == [["price"], [], ["price"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"Here you are: {PRICE}", PRICE.replace("price", "other"), '{"name": "price"}', PRICE[:-1] + ', "cost": 1}', "[]"],
+)
+async def test_other_text_is_an_answer(text: str) -> None:
+    async with serving(plain("chat", text)) as service:
+        assert await ask("chat", service, tools("price")) == text
+
+
+async def test_a_service_that_has_read_a_call_reads_calls() -> None:
+    async with serving(whole(CALLED), plain("chat", PRICE)) as service:
+        await ask("chat", service, tools("price"))
+        assert await ask("chat", service, tools("price")) == PRICE

@@ -95,9 +95,11 @@ async def problems(
     if "error" in quirk:
         yield f"no error but {turn.text!r}"
     reasoning = "".join(each.text for each in seen if isinstance(each, ReasoningDelta)).strip()
-    found = {"calls": sorted(calls, key=str), "text": turn.text, "reasoning": reasoning}
-    wanted = {"calls": sorted(quirk.get("calls", []), key=str), "text": quirk.get("text", "Then so.")}
-    for name, value in {**wanted, **{name: quirk[name] for name in ("reasoning",) if name in quirk}}.items():
+    words = ["tools" in each for each in service.requests] == [True, False]
+    found: dict[str, Any] = {"calls": sorted(calls, key=str), "text": turn.text, "reasoning": reasoning, "words": words}
+    wanted: dict[str, Any] = {"calls": sorted(quirk.get("calls", []), key=str), "text": quirk.get("text", "Then so.")}
+    wanted |= {name: quirk[name] for name in ("reasoning", "words") if name in quirk}
+    for name, value in wanted.items():
         if found[name] != value:
             yield f"{name}: {found[name]!r}"
     for name, tokens in quirk.get("usage", {}).items():
