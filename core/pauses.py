@@ -97,6 +97,7 @@ class Pause:
         caller: The caller: a worker, a shape, a function, `converse` for the conversation, or `code` for the host's
             code.
         approvers: Globs over the accounts that can answer; empty means anyone can.
+        login: The name of the MCP server that the question asks the turn's account to log in to; empty for others.
         question: The text of a question.
         options: The possible answers, if the question has a fixed choice.
         schema: The JSON Schema of the answer's value, of the arguments of an approval, or of the result in
@@ -117,6 +118,7 @@ class Pause:
     reason: str = ""
     caller: str = ""
     approvers: tuple[str, ...] = ()
+    login: str = ""
     question: str | None = None
     options: tuple[str, ...] | None = None
     schema: Mapping[str, Any] | None = None

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from langgraph.types import Command
 from pydantic import BaseModel
@@ -27,7 +28,7 @@ from ..core.errors import (
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
-from ..harness import CallContext, Function, Worker
+from ..harness import CallContext, Function, Registry, Worker
 from ..harness.gate import CODE, Gate
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
@@ -64,7 +65,6 @@ from .examples import ExampleKeeper
 from .history import body_of, untrusted_in
 from .loop import (
     ACT,
-    FIND_TOOLS,
     FINDING,
     Conversation,
     HostTask,
@@ -145,7 +145,6 @@ class TurnEngine:
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
             for each in (services.policy, *registry.worker_policies.values()):
                 each.check(registry.declared, registry.absent_prefixes)
-        self._offered = registry.version
         # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
         kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
         signature_of = partial(converse_signature, identity, prompt, memory=memory, declared=converse.declared)
@@ -163,7 +162,8 @@ class TurnEngine:
                 predictors.add(signature)
         predictors.use_programs(programs or {})
         self.services = replace(services, shapes=all_shapes, predictors=predictors, options=limits)
-        self._tools = self._offered_tools(self._converse[caller.plain])
+        self._tools: WeakKeyDictionary[Registry, tuple[int, Tools]] = WeakKeyDictionary()
+        self._offered_in(registry)
         self.heads = Heads(saver, branches)
         self._options = options
         self._structured = lru_cache(_STRUCTURED)(
@@ -238,7 +238,9 @@ class TurnEngine:
             known = ", ".join(self.services.predictors.names)
             raise InvalidArgument(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
         worker = self.services.registry.workers.get(name)
-        tools = self._tools if name == CONVERSE else None if worker is None else self._subagents.tools(worker)
+        tools = None if worker is None else self._subagents.tools(worker)
+        if name == CONVERSE:
+            tools = self._offered_in(self.services.registry)
         # Lists, as the Signature declares them: dspy warns of tuples.
         inputs = {} if tools is None else {field: list(offered) for field, offered in tools.offered.inputs.items()}
         return found.program(weights=self.services.caller.connection.weights, inputs=inputs)
@@ -410,29 +412,31 @@ class TurnEngine:
         """
         await self._services_with(names)
 
-    async def _services_with(self, model: Sequence[str]) -> Services:
-        registry = self.services.registry
-        if self._offered != registry.version:  # optimised programs are only for the functions offered at the start
-            self._offered = registry.version
-            self._tools = self._offered_tools(self._tools.signature)
+    async def _services_with(self, model: Sequence[str], account: str | None = None) -> Services:
+        services = replace(self.services, registry=self.services.registry.of(account))
         if not model:
-            return self.services
+            return services
         caller = await self.services.models.get(model[0])
-        return replace(self.services, caller=caller, fallbacks=tuple(model[1:]), options=self._options(caller))
+        return replace(services, caller=caller, fallbacks=tuple(model[1:]), options=self._options(caller))
 
-    def _offered_tools(self, signature: Signature) -> Tools:
-        services = self.services
-        tools = Tools.of_conversation(signature, services.registry, services.policy, self._search)
-        return replace(tools, outputs=self.converse.outputs)
+    def _offered_in(self, registry: Registry) -> Tools:
+        """What conversations are offered now, of the agent's registry or that of an account."""
+        version, tools = self._tools.get(registry, (-1, None))
+        if tools is None or version != registry.version:
+            signature = self._converse[self.services.caller.plain]
+            tools = Tools.of_conversation(signature, registry, self.services.policy, self._search)
+            tools = replace(tools, outputs=self.converse.outputs)
+            self._tools[registry] = registry.version, tools
+        return tools
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
         """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""
-        plain, schema = services.caller.plain, output_schema(request.body)
+        plain, schema, tools = services.caller.plain, output_schema(request.body), self._offered_in(services.registry)
         if schema is None:
-            return replace(self._tools, signature=self._converse[plain])
+            return replace(tools, signature=self._converse[plain])
         result = request.output or result_of("the answer", json.loads(schema))
         signature = self._structured(plain, schema)
-        return replace(self._tools, signature=signature, result=result, as_said=True)
+        return replace(tools, signature=signature, result=result, as_said=True)
 
     async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:
         """Refuse attachments that a turn's model does not accept, unless it can get only their names.
@@ -532,13 +536,13 @@ class TurnEngine:
             asked: The id of the turn's message.
             resumed: Whether the turn began before, in any process (T5).
         """
-        services = await self._services_with(request.model)
+        services = await self._services_with(request.model, request.scope.account)
         if not resumed:
             turn = self._context(request, run, {}, services)
             return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
         assert services.journal is not None, "only a turn with a journal can resume"
         records = await services.journal.load(run.turn_id)
-        self._check_declared(records)
+        self._check_declared(records, services.registry)
         if run.use is not None:
             run.use.recall(record.id for record in records.values() if record.counts)
         turn = self._context(request, run, records, services)
@@ -547,18 +551,19 @@ class TurnEngine:
             return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
         # A run that continues with calls does not read again what the model had read.
         turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
-        self._check_open(run.turn_id, found, records)
+        self._check_open(run.turn_id, found, records, services.registry)
         if found.get("status") == "done":
             said = await self._said_at(str(found["head"]), request.work)
             return self._outcome(turn.budget.ledger.bill, request.work, said)
         return await self._driven(turn, request, found=found)
 
-    async def check_work(self, turn_id: str, thread_key: str) -> None:
+    async def check_work(self, turn_id: str, thread_key: str, account: str | None) -> None:
         """Check that the functions, shapes and workers that a turn needs to resume are those that it began with.
 
         Args:
             turn_id: The turn.
             thread_key: Its thread.
+            account: Its account.
 
         Raises:
             HostError: One comes from a source, such as an MCP server, that cannot be reached.
@@ -566,12 +571,13 @@ class TurnEngine:
         """
         assert self.services.journal is not None, "only a turn with a journal can resume"
         records = await self.services.journal.load(turn_id)
-        self._check_declared(records)
+        registry = self.services.registry.of(account)
+        self._check_declared(records, registry)
         found = await self.heads.values(thread_key)
         if found is not None and found.get("turn") == turn_id:
-            self._check_open(turn_id, found, records)
+            self._check_open(turn_id, found, records, registry)
 
-    def _check_declared(self, records: Mapping[str, CallRecord]) -> None:
+    def _check_declared(self, records: Mapping[str, CallRecord], registry: Registry) -> None:
         """Compare the recorded declarations of a turn's calls with the current ones, if it needs them again (D15).
 
         Raises:
@@ -581,7 +587,7 @@ class TurnEngine:
         services = self.services
         again = {record.id for record in records.values() if not record.over}
         own = {name: each for shape in services.shapes.shapes.values() for name, each in shape.own_functions.items()}
-        own[FIND_TOOLS] = FINDING
+        own |= registry.unlisted
         for record in records.values():
             above = records.get(record.parent)
             runs = above is not None and above.name == SUBAGENT and not above.over
@@ -589,9 +595,9 @@ class TurnEngine:
                 self._check_worker(record)
             if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
                 continue
-            known = services.shapes.shapes if record.kind == "task" else services.registry.functions
+            known = services.shapes.shapes if record.kind == "task" else registry.functions
             found: Function | Shape[Any, Any] | None = known.get(record.name) or own.get(record.name)
-            absent = services.registry.absent(record.name) if found is None and record.kind != "task" else None
+            absent = registry.absent(record.name) if found is None and record.kind != "task" else None
             if absent is not None:
                 raise absent
             kind = found.kind if isinstance(found, Function) else "task"
@@ -621,7 +627,9 @@ class TurnEngine:
             problem = f"{worker.name!r} has changed since then"
         raise GraphChanged(f"a task of the turn cannot run as it was dispatched: {problem}", remedy=_AS_BEFORE)
 
-    def _check_open(self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord]) -> None:
+    def _check_open(
+        self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord], registry: Registry
+    ) -> None:
         """Check the task, or the calls of the current step, of a turn.
 
         Raises:
@@ -635,7 +643,7 @@ class TurnEngine:
         for place, call in enumerate(said.get("calls", ())):
             begun = records.get(f"{turn_id}/{Conversation.ACT}.{state['round']}.{place}:{call['tool']}")
             try:
-                function = self.services.registry.function(call["tool"])
+                function = registry.function(call["tool"])
                 read_model(
                     function.params, call["arguments"], what=f"arguments of {call['tool']!r}", error=ParamsInvalid
                 )
@@ -829,7 +837,8 @@ class TurnEngine:
             use: What they can use.
         """
         run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, lease=None, use=use)
-        turn = self._context(TurnRequest("task", scope, {}), run, {}, self.services)
+        services = replace(self.services, registry=self.services.registry.of(scope.account))
+        turn = self._context(TurnRequest("task", scope, {}), run, {}, services)
         drive = Drive(path, clock=self.services.clock)
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from copy import copy
 from types import MappingProxyType
 from typing import Final
 
@@ -44,18 +46,20 @@ class Registry:
         allow: Iterable[str] | None = None,
     ) -> None:
         self._allow = None if allow is None else tuple(allow)
-        self._barred: dict[str, Function] = {}
+        self._barred: MutableMapping[str, Function] = {}
         self._unlisted: dict[str, Function] = {}
         self._version = 0
-        self._functions: dict[str, Function] = {}
+        self._shared: Registry | None = None
+        self._accounts: dict[str, Registry] = {}
+        self._functions: MutableMapping[str, Function] = {}
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, Function] = {}
         self._trust: dict[str, Callable[[Function], float]] = {}
         self._shapes: set[str] = set()
         self._worker_replacements: set[str] = set()
-        self._sources: dict[str, frozenset[str]] = {}
-        self._prefixes: dict[str, str] = {}
-        self._missing: dict[str, Missing] = {}
+        self._sources: MutableMapping[str, frozenset[str]] = {}
+        self._prefixes: MutableMapping[str, str] = {}
+        self._missing: MutableMapping[str, Missing] = {}
         self._unknown: set[str] = set()
         for what, given in (("functions", functions), ("workers", workers)):
             if isinstance(given, Function | Worker | str) or not isinstance(given, Iterable):
@@ -99,7 +103,7 @@ class Registry:
     @property
     def version(self) -> int:
         """A number that changes when the offered functions change."""
-        return self._version
+        return self._version + (0 if self._shared is None else self._shared.version)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -168,9 +172,14 @@ class Registry:
         """Add a function that rules can name and no list has. Any other function of its name comes before it."""
         self._unlisted[function.name] = function
 
+    @property
+    def unlisted(self) -> Mapping[str, Function]:
+        """The functions of `add_unlisted` by name."""
+        return MappingProxyType(self._unlisted)
+
     def has_source(self, name: str) -> bool:
-        """Whether the function of this name comes from a source, such as an MCP server."""
-        return any(name in names for names in self._sources.values())
+        """Whether the function of this name comes from a source, such as an MCP server, be it of one account only."""
+        return any(name in names for each in self._layers for names in each._sources.values())
 
     def add_shape(self, function: Function, *, always: bool = False) -> bool:
         """Add a shape as a function, or replace the shape of this name from an earlier run. Its key is its name.
@@ -281,6 +290,36 @@ class Registry:
         if missing is not None:
             self._missing[source] = missing
 
+    def remove_source(self, source: str) -> None:
+        """Remove a source with all its functions."""
+        for name in self._sources.get(source, ()):
+            self._functions.pop(name, None)
+            self._barred.pop(name, None)
+        for where in (self._sources, self._prefixes, self._missing):
+            where.pop(source, None)
+        self._unknown.discard(source)
+        self._version += 1
+        if self._shared is not None and isinstance(self._sources, ChainMap) and not self._sources.maps[0]:
+            self._shared._accounts = {key: each for key, each in self._shared._accounts.items() if each is not self}
+
+    def of(self, account: str | None) -> Registry:
+        """What the turns of an account can call: everything here, and what only this account has."""
+        return self if account is None else self._accounts.get(account, self)
+
+    def for_account(self, account: str) -> Registry:
+        """The registry of an account, for sources that only it has; it lasts until the last of them is removed.
+
+        What is added here later is there, too.
+        """
+        found = self._accounts.get(account)
+        if found is None:
+            found = self._accounts[account] = copy(self)
+            found._shared, found._unknown = self, set()
+            found._functions, found._barred = ChainMap({}, self._functions), ChainMap({}, self._barred)
+            found._sources, found._prefixes = ChainMap({}, self._sources), ChainMap({}, self._prefixes)
+            found._missing = ChainMap({}, self._missing)
+        return found
+
     def check_tools(self) -> None:
         """Check that at least one of the tools that a worker or a flow names exists.
 
@@ -348,14 +387,18 @@ class Registry:
             remedy=_known("workers", [*self._workers, *self._worker_replacements], name),
         )
 
-    def _place(self, where: dict[str, Function], function: Function) -> bool:
+    def _place(self, where: MutableMapping[str, Function], function: Function) -> bool:
         """Add a function to `where`, or to the barred ones if `allow` excludes it; return whether it can be called."""
         allowed = self.allows(function.name)
         (where if allowed else self._barred)[function.name] = function
         return allowed
 
+    @property
+    def _layers(self) -> tuple[Registry, ...]:
+        return (self, *self._accounts.values()) if self._shared is None else (self,)
+
     def _is_taken(self, name: str) -> bool:
-        return name in self._functions or name in self._tasks or name in self._barred
+        return any(name in each._functions or name in each._tasks or name in each._barred for each in self._layers)
 
     def _claim(self, name: str) -> None:
         if self._is_taken(name):

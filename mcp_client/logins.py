@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,8 +23,9 @@ from ..core.errors import InvalidArgument
 from ..core.files import read_limited, replace_file, storage_errors
 from ..core.validation import canonical_json
 
-LoginBy = Literal["workspace", "client"]
-"""Who logs in: a person once for the workspace, or the program itself with `client_id` and `client_secret`."""
+LoginBy = Literal["workspace", "account", "client"]
+"""Who logs in: a person once for the workspace, each account for itself, or the program itself with `client_id` and
+`client_secret`."""
 
 _SERVICE: Final = "worldagent"
 _LONGEST: Final = 1 << 20  # bytes of a record
@@ -38,7 +39,8 @@ class Login:
     """How to log in to an MCP server with OAuth.
 
     Attributes:
-        by: `workspace` if a person logs in, once for all accounts of the workspace; `client` for client credentials.
+        by: `workspace` if a person logs in, once for all accounts of the workspace; `account` if each account has a
+            login and a connection of its own; `client` for client credentials.
         client_id: The id of a client that was registered beforehand.
         client_secret: Its secret; never shown.
         client_metadata: The https address of the client's metadata document. It is the client's id at an authorization
@@ -58,9 +60,10 @@ class Login:
     scope: str | None = None
 
     def __post_init__(self) -> None:
-        if self.by not in ("workspace", "client"):
+        if self.by not in get_args(LoginBy):
+            known = ", ".join(map(repr, get_args(LoginBy)))
             raise InvalidArgument(
-                f"`login` must be 'workspace' or 'client', got {str(self.by)[:40]!r}", remedy="use one of these"
+                f"`login` must be one of {known}, got {str(self.by)[:40]!r}", remedy="use one of these"
             )
         for name in ("client_id", "client_secret", "client_metadata", "issuer", "scope"):
             value = getattr(self, name)
@@ -151,14 +154,16 @@ class LoginStore:
         self._home = home
         self._folder = home / "logins"
 
-    def of(self, name: str, url: str) -> KeptLogin:
+    def of(self, name: str, url: str, account: str | None = None) -> KeptLogin:
         """The login to one server.
 
         Args:
             name: The server's name.
             url: Its address.
+            account: The account that the login is for; None is the workspace.
         """
-        id = hashlib.sha256(canonical_json([self.workspace, name, url]).encode()).hexdigest()
+        whose = [self.workspace, name, url, *([] if account is None else [account])]
+        id = hashlib.sha256(canonical_json(whose).encode()).hexdigest()
         return KeptLogin(self._folder / f"{id}.json", f"{self._home.absolute()}/{id}")
 
 

@@ -256,7 +256,7 @@ class LoginAuth(httpx2.Auth):
         async with self._one:
             if (found := self._valid(await self._read(), refused)) is not None:
                 return found
-            if self._login.by == "workspace" and (self._held is None or not self._held.renewable):
+            if self._login.by != "client" and (self._held is None or not self._held.renewable):
                 return None
             async with self._kept.locked():
                 if (found := self._valid(await self._read(), refused)) is None:

@@ -142,8 +142,12 @@ class SkillComposer(ComposedTasks):
             SKILL, SkillParams, SkillResult, self.handle, description=about, offered=bool(chosen), skills=self
         )
 
-    def load(self, name: str) -> ReadySkill:
+    def load(self, name: str, registry: Registry | None = None) -> ReadySkill:
         """Compose a skill of its package as it is now.
+
+        Args:
+            name: The skill.
+            registry: What its turn can call; None is what every turn can.
 
         Raises:
             UnknownSkill: No skill has this name.
@@ -157,7 +161,8 @@ class SkillComposer(ComposedTasks):
             )
         try:
             package = self.catalogue.load(name)
-            return self._composed(_ByVersion(package), self._registry.version)
+            registry = registry or self._registry
+            return self._composed(_ByVersion(package), registry, registry.version)
         except SkillInvalid as error:
             problem, remedy = error.problem, error.remedy
         raise ParamsInvalid(problem, remedy=remedy)
@@ -192,11 +197,11 @@ class SkillComposer(ComposedTasks):
             raise ParamsInvalid(f"the skill {params.name!r} takes `{wanted}`", remedy=f"pass it, and omit `{other}`")
         return inputs_of(function, params.request if params.request is not None else canonical_json(params.input))
 
-    def _compose(self, key: _ByVersion, _: int) -> ReadySkill:
+    def _compose(self, key: _ByVersion, registry: Registry, _: int) -> ReadySkill:
         package = key.package
         offered = {
             each.name: each
-            for each in self._registry.offered.values()
+            for each in registry.offered.values()
             if each.name != SKILL and self._policy.could_allow(each.name, each.risk, RUN_SKILL)
         }
         allowed = allowed_tools(package.header.allowed_tools, offered, package.header.disallowed_tools)
@@ -235,7 +240,7 @@ class SkillComposer(ComposedTasks):
         )
 
     def begin(self, params: SkillParams, ctx: TaskContext) -> tuple[WorkerLoop, Worker, Callable[[Any], Any]]:
-        composed = self.load(params.name)
+        composed = self.load(params.name, ctx.calls.registry)
         worker = composed.worker
         ctx.calls.frame.mark_model_influenced()
         caller = ctx.calls.caller.calling(RUN_SKILL).with_model_influence(model_influenced=True)

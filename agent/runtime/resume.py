@@ -110,7 +110,7 @@ async def checked(
     engine = parts.engine
     message, item = begun
     _check_engine(parts, record)
-    await engine.check_work(record.id, record.thread)
+    await engine.check_work(record.id, record.thread, record.scope.account)
     if how.output is not None and canonical_json(how.output.json_schema()) != output_schema(message.body):
         raise InvalidArgument(
             f"`output` differs from the one that the turn {record.id!r} began with",
@@ -183,7 +183,7 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
             await checked(parts, record, how, begun)
         else:
             _check_engine(parts, record)
-            await parts.engine.check_work(record.id, record.thread)
+            await parts.engine.check_work(record.id, record.thread, record.scope.account)
         return
     except WorldAgentError as error:
         failure = error
@@ -196,7 +196,8 @@ async def opening(parts: RunnerParts, record: TurnRecord) -> tuple[Message, Any]
     """Load the message that a turn began with and the task that it dispatches, if any.
 
     A turn of a member needs the member's worker: without it the gate would refuse all its calls. So whoever resumes the
-    turn gives the member its worker here.
+    turn gives the member its worker here. In the same way the tools of servers that its account has logged in to are
+    made known.
 
     Raises:
         StorageInvalid, GraphChanged: See `TurnEngine.load_opening_message`.
@@ -205,6 +206,8 @@ async def opening(parts: RunnerParts, record: TurnRecord) -> tuple[Message, Any]
     if parts.members is not None and record.on_behalf_of != ROOT:
         with suppress(UnknownMember):  # it was removed: the turn is checked without its worker
             await parts.members.enlist(record.on_behalf_of)
+    async with parts.mcp.serving(record.scope.account):
+        pass
     return await parts.engine.load_opening_message(record.asked, record.kind)
 
 

@@ -63,7 +63,7 @@ async def _checked(parts: RunnerParts, record: TurnRecord) -> Stale | None:
     try:
         await opening(parts, record)
         parts.engine.check_graph(record.graph, record.kind)
-        await parts.engine.check_work(record.id, record.thread)
+        await parts.engine.check_work(record.id, record.thread, record.scope.account)
     except GraphChanged as error:
         clear_frames(error.__traceback__)
         found = Stale(record, error, at_least(record.version))

@@ -191,11 +191,11 @@ async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: 
     path, tap = new_id("call"), parts.tracer.tap(scope)
     emit = Emitter(path, parts.stores.clock, tap, tap)
     use = await parts.usage.open(path, scope)
-    root = parts.engine.root(path, scope, emit, use)
     emit(TurnStarted, thread="", kind="call")
     status, code = "cancelled", None
     try:
-        value = await call_alone(name, input, root)
+        async with parts.mcp.serving(scope.account):
+            value = await call_alone(name, input, parts.engine.root(path, scope, emit, use))
         status = "done"
     except WorldAgentError as error:
         status, code = "failed", error.code

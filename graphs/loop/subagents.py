@@ -317,9 +317,9 @@ class Subagents(WorkerTasks):
             each for each in every if each is host or self.registry.add_shape(each.function, always=each is own)
         )
 
-    def tools(self, worker: Worker) -> Tools:
-        """The tools that a worker can call now."""
-        functions = callable_by(worker, self.registry)
+    def tools(self, worker: Worker, registry: Registry | None = None) -> Tools:
+        """The tools that a worker can call now, in the turns of an account if `registry` is that of one."""
+        functions = callable_by(worker, registry or self.registry)
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
             tools = Tools.of_worker(worker, functions, memory=self._memory and worker.memory, search=self._search)
@@ -360,7 +360,7 @@ class Subagents(WorkerTasks):
         ctx.calls.frame.mark_model_influenced()
         calls = replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools)
         inputs = inputs_of(function, params.request)
-        run = WorkerLoop(ctx.turn, calls, self.tools(worker), worker=worker, inputs=inputs)
+        run = WorkerLoop(ctx.turn, calls, self.tools(worker, calls.registry), worker=worker, inputs=inputs)
         return run, worker, partial(_result, function)
 
 

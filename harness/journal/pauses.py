@@ -55,6 +55,7 @@ class Ask:
         reason: Why approval is required.
         caller: The caller of the function.
         approvers: Globs over the accounts that can answer; empty allows any account.
+        login: The name of the MCP server that the question asks the turn's account to log in to.
     """
 
     kind: PauseKind
@@ -68,6 +69,7 @@ class Ask:
     reason: str = ""
     caller: str = ""
     approvers: tuple[str, ...] = ()
+    login: str = ""
 
     def outdated(self, asked: Mapping[str, Any], account: str | None) -> str:
         """Return why an approval of the earlier request is not valid for this one; empty if it is valid.
@@ -94,6 +96,7 @@ class Ask:
             "reason": self.reason,
             "caller": self.caller,
             "approvers": self.approvers,
+            "login": self.login,
         }
         return canonical_json(
             {"kind": self.kind}
@@ -218,6 +221,7 @@ def pause_of(record: CallRecord) -> Pause:
         reason=ask.get("reason", ""),
         caller=ask.get("caller", ""),
         approvers=tuple(ask.get("approvers", ())),
+        login=ask.get("login", ""),
         question=ask.get("question"),
         options=tuple(ask["options"]) if ask.get("options") else None,
         schema=ask.get("schema"),

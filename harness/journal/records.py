@@ -45,6 +45,7 @@ class _Asked(BaseModel):
     reason: str = ""
     caller: str = ""
     approvers: list[str] = []
+    login: str = ""
 
 
 class _StoredGateDecision(BaseModel):

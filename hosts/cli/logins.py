@@ -31,8 +31,9 @@ app = typer.Typer(no_args_is_help=True)
 def _mcp() -> None:
     """MCP servers: which of them need a login with OAuth, and logging in.
 
-    A login is for all accounts of the workspace. Its tokens are in the keyring of the system if the extra keyring is
-    installed and there is one, else in a file of the home that only you can read.
+    A login is for all accounts of the workspace, or for one if the server has `login = "account"`. Its tokens are in
+    the keyring of the system if the extra keyring is installed and there is one, else in a file of the home that only
+    you can read.
 
     [bold]Example[/bold]
 
@@ -45,6 +46,7 @@ class McpOptions:
     """The options of every command of `mcp`."""
 
     workspace: str = option("ID", "The workspace that the login is for.", WHERE, default=WORKSPACE)
+    account: str | None = option("ID", "The account that the login is for, if each logs in for itself.", WHERE)
     home: Path | None = HOME
     profile: str | None = PROFILE
     json: bool = JSON_RESULT
@@ -64,9 +66,9 @@ async def list_servers(options: McpOptions, output: Output) -> None:
         login = server.login
         if login is None:
             continue
-        kept = _kept(options, name, server)
-        record = await kept.read()
-        state, until = _state(record)
+        state, until = "for each account", None
+        if login.by != "account" or options.account is not None:
+            state, until = _state(await _kept(options, name, server).read())
         found.append({"name": name, "address": server.host.label, "by": login.by, "state": state, "until": until})
         rows.append((name, server.host.label, state, "-" if until is None else time_text(until)))
     output.result({"servers": found}, table(_HEAD, rows) if rows else "no MCP server can be logged in to")
@@ -79,7 +81,7 @@ async def list_servers(options: McpOptions, output: Output) -> None:
     no_browser=flag("--no-browser", "Print the address only, and open no browser."),
 )
 async def log_in(options: McpOptions, output: Output, name: str, port: int, no_browser: bool) -> None:
-    """Log in to an MCP server, and keep the tokens for the workspace.
+    """Log in to an MCP server, and keep the tokens for the workspace, or for an account.
 
     It prints the address at which you log in, and opens it in a browser if it runs at a terminal. Then the browser
     returns to this machine. Agents that are open use the login from their next call.
@@ -89,6 +91,8 @@ async def log_in(options: McpOptions, output: Output, name: str, port: int, no_b
       worldagent mcp login tracker
 
       worldagent mcp login tracker --workspace shop --no-browser
+
+      worldagent mcp login mail --account ana
     """
     from ...core import SystemClock
     from ...mcp_client.oauth import log_in as get_tokens
@@ -111,7 +115,8 @@ async def log_in(options: McpOptions, output: Output, name: str, port: int, no_b
     kept, failures = _kept(options, name, server), failures_of(name, server, None)
     await get_tokens(host, login, kept, failures, clock=SystemClock(), show=show, port=port)
     state, until = _state(await kept.read())
-    output.note(f"logged in to the MCP server {name!r} for the workspace {options.workspace!r}")
+    whose = f"the account {options.account!r}" if login.by == "account" else f"the workspace {options.workspace!r}"
+    output.note(f"logged in to the MCP server {name!r} for {whose}")
     output.result({"login": {"name": name, "state": state, "until": until}})
 
 
@@ -159,7 +164,13 @@ def _kept(options: McpOptions, name: str, server: McpServer) -> KeptLogin:
 
     check_id("workspace", options.workspace)
     assert isinstance(server.host, HttpHost)
-    return LoginStore(storage_of(options.home).resolve(), options.workspace).of(name, server.host.url)
+    assert server.login is not None
+    account = None
+    if server.login.by == "account":
+        if options.account is None:
+            raise bad_usage(f"each account logs in to {name!r} for itself", remedy="name it with --account")
+        account = check_id("account", options.account)
+    return LoginStore(storage_of(options.home).resolve(), options.workspace).of(name, server.host.url, account)
 
 
 def _state(record: LoginRecord | None) -> tuple[str, datetime | None]:

@@ -58,6 +58,20 @@ class ServerFailures(Failures):
             return McpServerUnavailable(problem, remedy="try again; the connection is being opened")
         return type(why)(f"{problem}: {why.problem}", remedy=why.remedy)
 
+    def no_login(self) -> Failure:
+        """There is no login, or it is over."""
+        return self.of_status(401, None)
+
+    def without_account(self) -> Failure:
+        """A call is of no account, and each account has a login of its own."""
+        return self.not_logged_in(
+            "each account has its own, and this call is of no account", "begin the turn with an account"
+        )
+
+    def crowded_by_accounts(self, limit: int) -> Failure:
+        """No account can be added, because all are in use."""
+        return self.unavailable(f"is used by {limit} accounts at once, which is the limit", "try again later")
+
     def failed(self, tool: str, text: str) -> Failure:
         """A tool reports that it failed. Its text is untrusted."""
         said = text if len(text) <= _SAID else f"{text[:_SAID]}..."
@@ -83,12 +97,13 @@ class ServerFailures(Failures):
         return Failure(ResultInvalid, problem, "request less, or raise result_limit")
 
 
-def failures_of(name: str, server: McpServer, logins: LoginStore | None) -> ServerFailures:
-    """What makes the failures of a server, whose login is kept in `logins`."""
+def failures_of(name: str, server: McpServer, logins: LoginStore | None, account: str | None = None) -> ServerFailures:
+    """What makes the failures of a server, whose login is kept in `logins`, for an account if it is not shared."""
     remedy, login = "", server.login
     if logins is not None and login is not None:
         words = ["worldagent", "mcp", "login", name, "--workspace", logins.workspace]
-        remedy = f"run `{shlex.join(words)}`, or pass a token that it accepts"
+        words += [] if account is None else ["--account", account]
+        remedy = f"run `{shlex.join(words)}`" + (", or pass a token that it accepts" if account is None else "")
         if login.by == "client":
             remedy = "check client_id, client_secret and scope"
     return ServerFailures(name, program=isinstance(server.host, StdioHost), login=remedy)
@@ -194,6 +209,9 @@ _HINTS: Final = {
 READ_RESOURCE: Final = "read_resource"
 """The name of the Function that reads resources, after the prefix."""
 
+LOG_IN: Final = "log_in"
+"""The name of the Function that asks a person to log in, after the prefix."""
+
 
 def function_of(
     spec: ToolSpec, server: McpServer, *, prefix: str, body: Any, kind: Literal["leaf", "flow"] = "leaf"
@@ -238,8 +256,10 @@ def _risk(spec: ToolSpec, server: McpServer) -> tuple[Risk, ...]:
     return server.risk_of(spec.name) or (_declared_risk(spec.annotations) if server.trust_annotations else _UNKNOWN)
 
 
-def resource_function(server: McpServer, *, name: str, prefix: str, body: Any) -> Function:
-    """Make the Function that reads a resource of a server called `name`."""
+def resource_function(
+    server: McpServer, *, name: str, prefix: str, body: Any, kind: Literal["leaf", "flow"] = "leaf"
+) -> Function:
+    """Make the Function that reads a resource of a server called `name`; see `function_of`."""
     called = name_of(prefix, READ_RESOURCE)
     params = {
         "type": "object",
@@ -253,12 +273,28 @@ def resource_function(server: McpServer, *, name: str, prefix: str, body: Any) -
         params_of(called, params),
         result_of(called, {"type": "array", "items": {"type": "object"}}),
         f"Reads a resource of the MCP server {name!r}.",
+        kind,
         risk=server.risk_of(READ_RESOURCE) or ("network",),
         untrusted=True,
         approval=server.approval,
         offered=server.offered,
         idempotent=True,
-        context=True,
+        context=kind == "leaf",
+    )
+
+
+def login_function(name: str, *, prefix: str, body: Any) -> Function:
+    """Make the Function that asks a person to log in to a server called `name`."""
+    called = name_of(prefix, LOG_IN)
+    return Function(
+        called,
+        body,
+        params_of(called, {"type": "object", "properties": {}, "additionalProperties": False}),
+        result_of(called, {"type": "string"}),
+        f"Asks the person to log in to {name!r}. Its tools can be called afterwards.",
+        "flow",
+        risk=READ_ONLY,
+        idempotent=True,
     )
 
 

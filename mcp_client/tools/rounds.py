@@ -1,21 +1,22 @@
-"""Calls during which the server asks a person: rounds of work on the server, with questions between them (T4).
+"""Calls during which a person is asked: rounds of work on the server, with questions between them (T4).
 
-Each round and each question is a step of the call's own frame, so answers survive a restart. A server of the revision
-2026-07-28 ends a round to ask, and gets the answers with the next one, so nothing is held open. An older server asks
-during the call. That call stays open in this process while the person thinks. If it is lost, it is made again, and
-answered questions get their answers at once.
+A server can ask, and a server to which each account logs in for itself can need a login. Each round and each question
+is a step of the call's own frame, so answers survive a restart. A server of the revision 2026-07-28 ends a round to
+ask, and gets the answers with the next one, so nothing is held open. An older server asks during the call. That call
+stays open in this process while the person thinks. If it is lost, it is made again, and answered questions get their
+answers at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import canonical_json
-from ...core.errors import FunctionInvalid, McpServerInvalid, McpServerUnavailable
+from ...core.errors import CallRefused, FunctionInvalid, McpLoginRequired, McpServerInvalid, McpServerUnavailable
 from ...harness import CallContext
 from ...harness.context import Question, ask_person
 from ...harness.journal import Ask, Step
@@ -30,6 +31,9 @@ _ASKS: Final = "$asks"
 """The key that marks a recorded round as a question. A server can write it to ask."""
 
 MAX_QUESTIONS: Final = 10  # the limit of questions in one call
+GO_ON, DECLINE = "continue", "do not log in"
+"""The answers to the question for a login."""
+
 _LONGEST: Final = 2000  # the limit of characters of a question
 HOLD_SECONDS: Final = 3600.0  # seconds that a call is held open while a person thinks
 MAX_OPEN_CALLS: Final = 32  # the limit of open calls of one server
@@ -66,7 +70,7 @@ class _Open:
 
 
 class Rounds:
-    """The calls of one server during which it can ask a person.
+    """The calls of one server during which a person can be asked.
 
     Args:
         source: The server.
@@ -90,6 +94,14 @@ class Rounds:
             state = given.get("state")
             for each in asks:
                 answered.append(await self._ask(Asked(**each), len(answered), ctx))
+
+    async def read(self, ctx: CallContext, /, *, uri: str) -> Any:
+        """Read a resource; see `McpSource.read`."""
+        return await self._step(ctx, {"uri": uri}, lambda: self._source.read_for(ctx, uri=uri))
+
+    async def log_in(self, ctx: CallContext) -> None:
+        """Ask the person to log in, unless that is done."""
+        await self._step(ctx, {}, self._source.connect)
 
     async def elicit(self, asked: Asked) -> Any:
         """Answer a server that asks during a call: the answer, or None."""
@@ -119,12 +131,10 @@ class Rounds:
         ctx: CallContext,
     ) -> Any:
         """Let the server work, as a step, until it finishes or asks."""
-        frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
         given = {"arguments": dict(arguments), "answers": [each.json for each in answered], "state": state}
-        call_id = await frame.child(name, given)
 
-        async def body(_: Any) -> Any:
-            with self._source.progress(ctx) as progress, made_by(call_id):
+        async def work() -> Any:
+            with self._source.progress(ctx) as progress:
                 request = CallTool(
                     tool=spec.name,
                     arguments=arguments,
@@ -135,19 +145,48 @@ class Rounds:
                 outcome = await self._work(request, answered, ctx.path)
             if isinstance(outcome, Asked):
                 return {_ASKS: [asdict(outcome)]}
-            if outcome.asks:
+            if outcome.asks and self._source.server.elicitation:
                 return {_ASKS: [asdict(asked) for asked in outcome.asks], "state": outcome.state}
             return await self._source.given(spec, outcome, ctx)
 
-        once = not can_repeat(spec, self._source.server)
-        step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=once)
-        return await frame.do(step)
+        return await self._step(ctx, given, work, once=not can_repeat(spec, self._source.server))
+
+    async def _step(
+        self, ctx: CallContext, given: Any, work: Callable[[], Awaitable[Any]], *, once: bool = False
+    ) -> Any:
+        """Do something as a step. If that needs the login of an account, ask the person for it, and do it again."""
+        frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
+        asked = 0
+        while True:
+            call_id = await frame.child(name, given)
+
+            async def body(_: Any, call_id: str = call_id) -> Any:
+                with made_by(call_id):
+                    return await work()
+
+            try:
+                step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=once)
+                return await frame.do(step)
+            except McpLoginRequired:
+                if self._source.account is None or not frame.drive.can_ask or asked == MAX_QUESTIONS:
+                    raise
+            asked += 1
+            await self._ask_to_log_in(ctx)
+
+    async def _ask_to_log_in(self, ctx: CallContext) -> None:
+        """Ask the person of the turn's account, as a step. It has no link: a link has secrets, and is made later."""
+        name, failures = self._source.name, self._source.failures
+        said = f"The MCP server {name!r} needs a login of the account {self._source.account!r}. To log in,"
+        question = Question.of(f"{said} {failures.login}. Then continue.", (GO_ON, DECLINE), None, None)
+        question = replace(question, ask=replace(question.ask, login=name))
+        if await ask_person(ctx, question, "log_in") == DECLINE:
+            raise CallRefused(f"a person declined to log in to MCP server {name!r}", remedy="do without it")
 
     async def _work(self, request: CallTool, answered: Sequence[_Answered], path: str) -> ToolAnswer | Asked:
         """Make the call, or continue the one that is held open, until it finishes or asks."""
         seconds = self._source.server.timeout
         await self._source.connect()
-        if self._source.asks_in_rounds:
+        if self._source.asks_in_rounds or not self._source.server.elicitation:
             return await self._source.send(request, seconds)
         # An older server does not say which call a question belongs to, so its calls are made one by one.
         async with _held(self._turn, seconds, self._source.name):

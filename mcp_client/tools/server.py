@@ -107,6 +107,11 @@ class McpServer:
                 "`login` must be a Login, and needs an HttpHost without a token",
                 remedy="leave out the token and the header Authorization, or the login",
             )
+        if self.skills and self.login is not None and self.login.by == "account":
+            raise InvalidArgument(
+                "`skills` are the agent's, and cannot come from a server with a login of each account",
+                remedy="use a login of the workspace, or leave out skills=",
+            )
 
     def prefix_as(self, name: str) -> str:
         """The beginning of the names of its Functions if the server is called `name`."""
@@ -171,7 +176,8 @@ class McpEntry(BaseModel):
         url: The address.
         headers: Headers of every request.
         token: A bearer token, sent with every request.
-        login: Who logs in with OAuth, `workspace` or `client`. Default: `workspace`, if an address refuses access.
+        login: Who logs in with OAuth, `workspace`, `account` or `client`. Default: `workspace`, if an address refuses
+            access.
         client_id: The id of a client that was registered at the authorization server.
         client_secret: Its secret.
         client_metadata: The address of the client's metadata document, instead of a client_id.

@@ -6,21 +6,20 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core import Clock
-from ...core.errors import FunctionInvalid, HostError, InvalidArgument, NameTaken, WorldAgentError
+from ...core.errors import FunctionInvalid, HostError, NameTaken, WorldAgentError
 from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
 from ...harness.schema import check_apart
 from ..connection import Connection
 from ..hosts import Failure, HttpHost
-from ..logins import LoginStore
+from ..logins import KeptLogin, LoginStore
 from .results import (
     READ_RESOURCE,
     Keep,
@@ -76,7 +75,8 @@ MAX_FILES_BYTES: Final = 16 << 20  # bytes of all resources that are read as fil
 _MESSAGE: Final = 500  # the limit of characters of a server's progress message
 PROGRESS_INTERVAL_SECONDS: Final = 0.05  # seconds between two progress events of a call
 _RESOURCES: Final = ToolSpec(name=READ_RESOURCE, params={})
-_CLASH: Final = "another function has this name"
+CLASH: Final = "another function has this name"
+"""Why a tool is left out."""
 
 
 class McpSource:
@@ -89,6 +89,7 @@ class McpSource:
         clock: Waits between attempts to connect.
         keep: Stores images and other media that it returns; without it they are only described.
         logins: Where logins are kept; without it there are none.
+        account: The account whose login it uses, and which alone can call its Functions; None is any account.
     """
 
     def __init__(
@@ -100,9 +101,11 @@ class McpSource:
         clock: Clock,
         keep: KeepFor | None = None,
         logins: LoginStore | None = None,
+        account: str | None = None,
     ) -> None:
         self.name = name
         self.server = server
+        self.account = account
         self._prefix = server.prefix_as(name)
         self._registry = registry
         self._clock = clock
@@ -112,10 +115,12 @@ class McpSource:
         self._listed = False
         self._failure: WorldAgentError | None = None
         self._connecting: set[asyncio.Task[None]] = set()
-        self._rounds = Rounds(self) if server.elicitation else None
+        self._rounds = Rounds(self) if server.elicitation or account is not None else None
         self._auth: LoginAuth | None = None
-        self._logins = logins if server.login is not None else None
-        self.failures = failures_of(name, server, self._logins)
+        self._kept: KeptLogin | None = None
+        if logins is not None and server.login is not None and isinstance(server.host, HttpHost):
+            self._kept = logins.of(name, server.host.url, account)
+        self.failures = failures_of(name, server, logins, account)
         self._connection = Connection(self._link, self.failures, clock=clock)
 
     def __repr__(self) -> str:
@@ -136,6 +141,14 @@ class McpSource:
     def left_out(self) -> Mapping[str, str]:
         """Tools that it offers but that cannot be used, by the server's own names, and why."""
         return MappingProxyType(self._left_out)
+
+    def of(self, account: str) -> McpSource:
+        """This server as an account uses it: where each account has a login of its own, that is another source.
+
+        Raises:
+            McpServerUnavailable: It is used by too many accounts at once.
+        """
+        return self
 
     async def connect(self) -> None:
         """Connect if needed. Afterwards its tools exist.
@@ -206,7 +219,7 @@ class McpSource:
             await self.connect()
         except HostError as error:
             _LOG.warning("%s: its tools are missing", error)
-        clash = next((tool for tool, why in self._left_out.items() if why == _CLASH), None)
+        clash = next((tool for tool, why in self._left_out.items() if why == CLASH), None)
         if clash is not None:
             raise NameTaken(
                 f"two functions, workers or shapes have the name {name_of(self._prefix, clash)!r}, one of them the "
@@ -220,11 +233,11 @@ class McpSource:
             task.cancel()
         if self._rounds is not None:
             self._rounds.close()
+        self._registry.remove_source(self.name)
+        self._made, self._listed = {}, False
         await self._connection.aclose()
         if self._auth is not None:
             await self._auth.aclose()
-        self._registry.replace_source(self.name, (), missing=lambda _: None)
-        self._made, self._listed = {}, False
 
     def _link(self, delay: float) -> ToolLink:
         # Imported here, so that the MCP library is loaded only if a server is used.
@@ -232,15 +245,17 @@ class McpSource:
         from .link import ToolLink
 
         host, login = self.server.host, self.server.login
-        if self._auth is None and self._logins is not None and login is not None and isinstance(host, HttpHost):
-            self._auth = LoginAuth(host, login, self._logins.of(self.name, host.url), self._clock)
+        if login is not None and login.by == "account" and self.account is None:
+            raise self.failures.without_account().error()
+        if self._auth is None and self._kept is not None and login is not None and isinstance(host, HttpHost):
+            self._auth = LoginAuth(host, login, self._kept, self._clock)
         return ToolLink(
             self.server.host,
             self.failures,
             delay=delay,
             clock=self._clock,
             on_tools=self._offered,
-            elicit=None if self._rounds is None else self._rounds.elicit,
+            elicit=self._rounds.elicit if self._rounds is not None and self.server.elicitation else None,
             auth=self._auth,
         )
 
@@ -280,31 +295,43 @@ class McpSource:
         except FunctionInvalid as error:
             return error.problem
         if not self._registry.is_free(function.name, self.name):
-            return _CLASH
+            return CLASH
         made[spec.name] = (spec, function)
         return ""
 
     def _function(self, spec: ToolSpec) -> Function:
-        if spec is _RESOURCES:
-            return resource_function(self.server, name=self.name, prefix=self._prefix, body=self._read)
+        kind: Literal["leaf", "flow"] = "leaf" if self._rounds is None else "flow"
         call = self.call if self._rounds is None else self._rounds.call
+        read = self.read_for if self._rounds is None else self._rounds.read
 
         async def body(ctx: CallContext, /, **arguments: Any) -> Any:
-            return await call(spec, arguments, ctx)
+            self._check_account(ctx)
+            return await (read(ctx, **arguments) if spec is _RESOURCES else call(spec, arguments, ctx))
 
-        kind: Literal["leaf", "flow"] = "leaf" if self._rounds is None else "flow"
+        if spec is _RESOURCES:
+            return resource_function(self.server, name=self.name, prefix=self._prefix, body=body, kind=kind)
         return function_of(spec, self.server, prefix=self._prefix, body=body, kind=kind)
+
+    def _check_account(self, ctx: CallContext) -> None:
+        """Refuse a call of another account. The registry of its turn does not have the function anyway."""
+        if self.account is not None and ctx.scope.account != self.account:
+            raise self.failures.without_account().error()
 
     def _missing(self, function: str) -> WorldAgentError | None:
         """The error for a missing function that could be one of this server's; None if it is not."""
         ours = function.startswith(self._prefix) and self.server.allows(function.removeprefix(self._prefix))
         if self._listed or not ours:
             return None
+        self._attempt()
+        return self.failures.absent(function, self._failure)
+
+    def _attempt(self) -> set[asyncio.Task[None]]:
+        """Connect in the background, in the one task that is returned."""
         if not self._connecting:
             task = asyncio.get_running_loop().create_task(self._try())
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
-        return self.failures.absent(function, self._failure)
+        return self._connecting
 
     async def _try(self) -> None:
         with contextlib.suppress(WorldAgentError):
@@ -366,7 +393,8 @@ class McpSource:
         finally:
             over = True
 
-    async def _read(self, ctx: CallContext, /, *, uri: str) -> list[dict[str, Any]]:
+    async def read_for(self, ctx: CallContext, /, *, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource, whose media the account of the call reaches."""
         return await blocks_of(await self._contents(uri), self._keeping(ctx))
 
 
@@ -374,88 +402,3 @@ def _bytes_of(content: Mapping[str, Any]) -> bytes:
     """A part of a resource: a text, or base64."""
     text = content.get("text")
     return decoded(str(content.get("blob", ""))) if text is None else str(text).encode()
-
-
-def check_prefixes(servers: Mapping[str, McpServer]) -> None:
-    """Refuse servers if one of them could give its tools the names of another's.
-
-    With the prefixes `git_` and `git_hub_`, a tool `hub_push` of the first gets the name of the tool `push` of the
-    second, and the approval rules for it. A rule for `git_*` would also cover both.
-
-    Raises:
-        NameTaken: One prefix begins another; the text names both servers.
-    """
-    prefixes = sorted((server.prefix_as(name), name) for name, server in servers.items())
-    # In sorted order a prefix comes directly before one that it begins, if any exists.
-    for (short, first), (long, second) in pairwise(prefixes):
-        if long.startswith(short):
-            raise NameTaken(
-                f"a tool of MCP server {first!r} could take the name of one of MCP server {second!r}: "
-                f"the prefix {short!r} begins the prefix {long!r}",
-                remedy="give one of them another `prefix`, such as 'hub_' where 'git_' and 'git_hub_' clash",
-            )
-
-
-class McpSources:
-    """The MCP servers of an agent: `sources[name]`, and their names by iteration.
-
-    Args:
-        servers: The servers by name.
-        registry: Receives their Functions.
-        clock: Waits between attempts to connect.
-        keep: Stores images and other media that they return.
-        logins: Where logins are kept.
-
-    Raises:
-        NameTaken: See `check_prefixes`.
-    """
-
-    def __init__(
-        self,
-        servers: Mapping[str, McpServer],
-        *,
-        registry: Registry,
-        clock: Clock,
-        keep: KeepFor | None = None,
-        logins: LoginStore | None = None,
-    ) -> None:
-        check_prefixes(servers)
-        self._sources = {
-            name: McpSource(name, server, registry=registry, clock=clock, keep=keep, logins=logins)
-            for name, server in servers.items()
-        }
-
-    def __getitem__(self, name: str) -> McpSource:
-        """The server called `name`.
-
-        Raises:
-            InvalidArgument: The server does not exist.
-        """
-        if name in self._sources:
-            return self._sources[name]
-        known = ", ".join(sorted(self._sources)) or "none"
-        raise InvalidArgument(f"there is no MCP server {name!r}", remedy=f"the MCP servers are: {known}")
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._sources
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    async def start(self) -> None:
-        """Connect to all servers concurrently. The agent starts even if some are down.
-
-        Raises:
-            NameTaken: A tool has the name of another function.
-        """
-        starts = (source.start() for source in self._sources.values())
-        for outcome in await asyncio.gather(*starts, return_exceptions=True):  # wait for all of them, even if one fails
-            if outcome is not None:
-                raise outcome
-
-    async def aclose(self) -> None:
-        """End all connections."""
-        await asyncio.gather(*(source.aclose() for source in self._sources.values()))

@@ -45,3 +45,25 @@ async def test_a_person_logs_in_at_the_printed_address_and_logs_out(tmp_path: Pa
         unknown = await command(tmp_path, "mcp", "login", "u", **settings)
         assert unknown.code == 2
         assert "'u' is not an MCP server that can be logged in to\nremedy: these are: t" in unknown.told
+
+
+async def test_an_account_logs_in_for_itself_alone(tmp_path: Path) -> None:
+    with authorization() as (state, host):
+        settings: Any = {"WORLDAGENT_MCP_SERVERS": json.dumps({"t": {"url": host.url, "login": "account"}})}
+
+        async def state_of(*whose: str) -> str:
+            listed = await command(tmp_path, "mcp", "list", "--json", *whose, **settings)
+            [found] = json.loads(listed.out)["servers"]
+            return str(found["state"])
+
+        without = await command(tmp_path, "mcp", "login", "t", **settings)
+        assert (without.code, "name it with --account" in without.told) == (2, True)
+        login = ("mcp", "login", "t", "--account", "ana", "--no-browser")
+        async with started(tmp_path, *login, **settings) as process:
+            assert process.stderr is not None
+            async with asyncio.timeout(BOUND):
+                await state.visit((await process.stderr.readline()).decode().rpartition(" ")[2].strip())
+                told = (await process.stderr.read()).decode()
+        assert "logged in to the MCP server 't' for the account 'ana'" in told
+        states = [await state_of(*whose) for whose in (("--account", "ana"), ("--account", "ben"), ())]
+        assert states == ["there", "none", "for each account"]

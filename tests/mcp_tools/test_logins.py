@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from support.agents import failure
-from support.authorization import DOCUMENT, Authorization, Client, authorization
+from support.authorization import DOCUMENT, Client, authorization, kept_in, logged_in
 from support.leaks import watch
 from support.mcp_tools import agent_over
 from worldagent.core import SystemClock
@@ -25,38 +25,13 @@ from worldagent.core.errors import (
     WorldAgentError,
 )
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.logins import KeptLogin, LoginStore
+from worldagent.mcp_client.logins import LoginStore
 from worldagent.mcp_client.oauth import log_in
 from worldagent.mcp_client.tools import Login, McpEntry, McpServer
 from worldagent.mcp_client.tools.results import ServerFailures
 
 pytestmark = pytest.mark.requirement("H2")
 SECRET = "secret-of-a-client-that-nobody-sees"
-
-
-def kept_in(home: Path, host: HttpHost) -> KeptLogin:
-    """The place where an agent of `agent_over` looks for the login of its server `t`."""
-    return LoginStore(home, "novel").of("t", host.url)
-
-
-async def logged_in(
-    home: Path, state: Authorization, host: HttpHost, login: Login | None = None, **visit: Any
-) -> list[str]:
-    """Log in as a person, and return where the person was sent and came back to."""
-    seen: list[str] = []
-    visits: set[asyncio.Task[str]] = set()
-
-    async def show(link: str) -> None:
-        seen.append(link)
-        visits.add(asyncio.create_task(state.visit(link, **visit)))
-
-    failures = ServerFailures("t", login="log in")
-    kept = kept_in(home, host)
-    try:
-        await log_in(host, login or Login(), kept, failures, clock=SystemClock(), show=show, seconds=20)
-    finally:
-        seen += await asyncio.gather(*visits)
-    return seen
 
 
 async def test_a_login_gives_all_accounts_the_tools_and_is_renewed(tmp_path: Path) -> None:

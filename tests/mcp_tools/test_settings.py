@@ -15,7 +15,7 @@ from worldagent import Settings
 from worldagent.core.errors import NameTaken
 from worldagent.hosts.doctor import check_installation
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.tools import McpEntry
+from worldagent.mcp_client.tools import Login, McpEntry
 from worldagent.profiles import Profile
 
 
@@ -58,12 +58,12 @@ def test_settings_of_other_clients_are_read(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_settings_of_the_page_are_valid() -> None:
-    [shown] = [block.code for block in blocks("toml") if block.page.name == "mcp-tools.md"]
-    servers = Settings(mcp_servers=tomllib.loads(shown)["mcp_servers"]).mcp_servers
-    assert {name: entry.server().allow for name, entry in servers.items()} == {
-        "files": ("read_*", "list_*"),
-        "search": ("*",),
-    }
+    shown = [block.code for block in blocks("toml") if block.page.name == "mcp-tools.md"]
+    given = {name: entry for code in shown for name, entry in tomllib.loads(code)["mcp_servers"].items()}
+    servers = {name: entry.server() for name, entry in Settings(mcp_servers=given).mcp_servers.items()}
+    allowed = {"files": ("read_*", "list_*"), "search": ("*",), "mail": ("*",)}
+    assert {name: server.allow for name, server in servers.items()} == allowed
+    assert servers["mail"].login == Login(by="account")
 
 
 async def test_prefixes_that_clash_between_sources_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
 """A real authorization server, authlib's on flask, and an MCP server that takes its tokens; both in threads."""
 
+import asyncio
 import contextlib
 import os
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -20,7 +22,12 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from support.mcp_tool_server import ToolServer, server_of
 from support.role_host_stub import in_thread
+from worldagent.core import SystemClock
 from worldagent.mcp_client import HttpHost
+from worldagent.mcp_client.logins import KeptLogin, LoginStore
+from worldagent.mcp_client.oauth import log_in
+from worldagent.mcp_client.tools import Login
+from worldagent.mcp_client.tools.results import ServerFailures
 
 SCOPE = "notes"
 DOCUMENT = "https://client.example/metadata.json"
@@ -106,6 +113,7 @@ class Authorization:
         tokens: All tokens it has issued.
         grants: What was asked of its token endpoint, the types of grants.
         users: Whose tokens the MCP server was called with.
+        bodies: What was sent to the MCP server, with whose token.
         registers: Whether it registers clients.
         documents: Whether it takes documents of metadata as ids.
         down: Whether its token endpoint is out of order.
@@ -120,15 +128,16 @@ class Authorization:
     tokens: list[Token] = field(default_factory=list)
     grants: list[str] = field(default_factory=list)
     users: list[str] = field(default_factory=list)
+    bodies: list[tuple[str, bytes]] = field(default_factory=list)
     registers: bool = True
     documents: bool = False
     down: bool = False
     expires_in: int = 3600
     issuer: str = ""
 
-    def revoke(self, *, refresh: bool = False) -> None:
-        """Refuse all access tokens from now on, and the refresh tokens too."""
-        for token in self.tokens:
+    def revoke(self, *, refresh: bool = False, user: str | None = None) -> None:
+        """Refuse all access tokens, or those of a user, from now on, and the refresh tokens too."""
+        for token in (each for each in self.tokens if user in (None, each.user)):
             token.revoked = True
             token.refresh_token = None if refresh else token.refresh_token
 
@@ -277,7 +286,13 @@ def _guarded(state: Authorization) -> Any:
             await JSONResponse({"error": "secret words"}, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
         else:
             state.users.append(token.user)
-            await inner(scope, receive, send)
+
+            async def heard() -> Any:
+                message = await receive()
+                state.bodies.append((token.user, message.get("body", b"")))
+                return message
+
+            await inner(scope, heard, send)
 
     return guarded
 
@@ -300,3 +315,34 @@ def authorization(**more: Any) -> Generator[tuple[Authorization, HttpHost]]:
         serving.shutdown()
         serving.server_close()
         thread.join(20)
+
+
+def kept_in(home: Path, host: HttpHost, account: str | None = None) -> KeptLogin:
+    """The place where an agent of `agent_over` looks for the login of its server `t`."""
+    return LoginStore(home, "novel").of("t", host.url, account)
+
+
+async def logged_in(
+    home: Path,
+    state: Authorization,
+    host: HttpHost,
+    login: Login | None = None,
+    *,
+    account: str | None = None,
+    **visit: Any,
+) -> list[str]:
+    """Log in as a person, and return where the person was sent and came back to."""
+    seen: list[str] = []
+    visits: set[asyncio.Task[str]] = set()
+
+    async def show(link: str) -> None:
+        seen.append(link)
+        visits.add(asyncio.create_task(state.visit(link, **visit)))
+
+    failures = ServerFailures("t", login="log in")
+    kept = kept_in(home, host, account)
+    try:
+        await log_in(host, login or Login(), kept, failures, clock=SystemClock(), show=show, seconds=20)
+    finally:
+        seen += await asyncio.gather(*visits)
+    return seen
