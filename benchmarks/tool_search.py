@@ -15,12 +15,12 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from worldagent.benchmarks._measure import Report, Row, Stopwatch, main
-from worldagent.graphs.loop import FIND_TOOLS, Tools, ToolSearch
+from worldagent.graphs.loop import Tools, ToolSearch
 from worldagent.graphs.loop.finding import MAX_FOUND, ToolIndex
 from worldagent.harness import Function, Policy, Registry
 from worldagent.harness.schema import params_of
 from worldagent.signatures.adapter import CallMade, RoleAdapter, StepMade
-from worldagent.signatures.calling import TOOLS
+from worldagent.signatures.calling import FIND_TOOLS, TOOLS
 from worldagent.signatures.converse import converse_signature
 
 _TOKEN: Final = 4  # characters of a token, an estimate

@@ -421,7 +421,7 @@ class RoleAdapter(dspy.ChatAdapter):
         text = answer_in("".join(map(_text_of, response.message.parts)))
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []
-            written = not (calls or self.reads_calls) and self._is_bare_call(shown, text)
+            written = self._mode == "native" and not (calls or self.reads_calls) and self._is_bare_call(shown, text)
             fields = {} if written else self._read_text(shown, text, calls)
         except (ValueError, RecursionError, MemoryError) as error:  # the last two if dspy parses Python literals
             _refuse(type(self).__name__, signature, error)

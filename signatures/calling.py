@@ -246,11 +246,15 @@ class Offer:
     params: Mapping[str, Any]
 
 
+FIND_TOOLS: Final = "find_tools"
+"""The name of the function that finds tools."""
+
+
 class ToolsOfStep(tuple[Mapping[str, Any], ...]):
     """The tools of one step: those that are always offered, and behind them those that were found.
 
-    A prompt in words has the found ones behind everything that stays the same. Services take native tools only in one
-    list, before the messages.
+    A prompt in words has the found ones behind everything that stays the same, and Anthropic puts them there. Other
+    services take native tools only in one list, before the messages.
 
     Args:
         always: The tools that are always offered: one object, so that their text is made once.
@@ -264,6 +268,11 @@ class ToolsOfStep(tuple[Mapping[str, Any], ...]):
         made = super().__new__(cls, (*always, *found))
         made.always, made.found = always, found
         return made
+
+    @property
+    def found_names(self) -> frozenset[str]:
+        """The names of those that were found."""
+        return frozenset(each["function"]["name"] for each in self.found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

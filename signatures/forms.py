@@ -172,7 +172,7 @@ class Forms:
             self._connection.tools.found(self._schema, beside_tools=bool(self._offered), accepted=form.schema)
             if not form.schema:
                 self._warn(
-                    "refused to hold an answer to a schema", "without", "set model_schemas to 'off' to settle it"
+                    "refused to hold an answer to a schema", "without it", "set model_schemas to 'off' to settle it"
                 )
         if self._offered:
             self._taken_tools(form.tools, calls=calls)

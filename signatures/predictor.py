@@ -38,7 +38,7 @@ from ..core.errors import (
 from ..role_resolution import NO_ROLE, Echo, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, fixed_texts, without_unpaired_surrogates
 from .callbacks import Watch
-from .calling import CALLS, TOOLS
+from .calling import CALLS, TOOLS, ToolsOfStep
 from .disclosure import RoleGuard
 from .dspy_log import redirected
 from .echo import Hidden
@@ -46,6 +46,7 @@ from .engines.classification import ToolsRefused, classify, is_written_call, ref
 from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
 from .engines.providers import is_local, sending
+from .engines.sending import FOUND
 from .forms import Forms, shown_prompt, user_follows
 from .matching import in_turns
 from .media import Media, MediaKind
@@ -158,7 +159,7 @@ class ModelCaller:
 
     def schema_of(self, signature: Signature) -> str | None:
         """The schema that a service can be asked to hold answers of a Signature to; None for none."""
-        if self.plain or self.options.schemas == "off" or self.connection.tools.schemas == "never":
+        if self.options.schemas == "off":
             return None
         return STRUCTURED.schema(signature)
 
@@ -416,7 +417,7 @@ class _Call(Hidden):
             tools=caller.options.tools,
             offered=(inputs.get(TOOLS) if TOOLS in predictor.signature.input_fields else None) or (),
             user_follows=follows,
-            schema=caller.schema_of(predictor.signature),
+            schema=None if caller.connection.tools.schemas == "never" else caller.schema_of(predictor.signature),
         )
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
@@ -454,8 +455,9 @@ class _Call(Hidden):
             steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
         adapter = STRUCTURED if form.schema else self._caller.adapter
         fork = adapter.for_call(self._inputs, steps=steps, native=form.tools != "words", final=self._final)
-        fork.native_steps, fork.native_tools = form.tools == "native", self._forms.native_tools
-        fork.reads_calls = self._forms.reads_calls
+        if fork.is_native:
+            fork.native_steps, fork.native_tools = form.tools == "native", self._forms.native_tools
+            fork.reads_calls = self._forms.reads_calls
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 
@@ -577,6 +579,8 @@ class _Call(Hidden):
         signature: Any = predict.signature
         config = {**self._caller.sent, "cache": False, **self._adapter.options(signature)}
         own = sending(self._caller.headers) if self._caller.headers else contextlib.nullcontext()
+        tools = inputs.get(TOOLS)
+        FOUND.set(tools.found_names if isinstance(tools, ToolsOfStep) else frozenset())
         with _no_instrumentation(), own, redirected(), dspy.context(**settings):
             if self._listener.prompt is not None:  # here, so that no callback sees an answer in earlier steps
                 self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))

@@ -1,7 +1,7 @@
 """The loop of model steps and calls, for conversations and workers. The `subagent` shape runs a worker by name."""
 
 from .conversation import Conversation
-from .finding import FIND_TOOLS, FINDING, ToolSearch
+from .finding import FINDING, ToolSearch
 from .graph import (
     ACT,
     LoopGraph,
@@ -17,7 +17,6 @@ from .tools import Tools
 __all__ = [
     "ACT",
     "FINDING",
-    "FIND_TOOLS",
     "ComposedTasks",
     "Conversation",
     "HostTask",

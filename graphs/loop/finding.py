@@ -18,9 +18,7 @@ from ...core.errors import ToolFailed
 from ...harness import Function, tool
 from ...harness.function import READ_ONLY
 from ...memory.entries.words import question_words, words_of
-
-FIND_TOOLS: Final = "find_tools"
-"""The name of the function that finds tools."""
+from ...signatures.calling import FIND_TOOLS
 
 MAX_FOUND: Final = 10
 """The limit of tools that one search finds."""

@@ -41,14 +41,13 @@ from ...harness.pipeline import Call, run_call
 from ...memory import Draft
 from ...memory.entries import Entry, Recall, as_passages
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, Predictor, StepMade, Thought
-from ...signatures.calling import memory_fields
+from ...signatures.calling import FIND_TOOLS, memory_fields
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
 from ..history import result_text
 from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
-from .finding import FIND_TOOLS
 from .tools import Tools
 
 CONTEXT: Final = "context"

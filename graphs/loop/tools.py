@@ -20,9 +20,10 @@ from ...harness.gate import Policy, is_like
 from ...harness.registry import GLOB
 from ...harness.worker import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
 from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
+from ...signatures.calling import FIND_TOOLS
 from ...signatures.converse import checked_outputs
 from ..shape import SUBAGENT
-from .finding import FIND_TOOLS, FINDING, ToolSearch, finder_of
+from .finding import FINDING, ToolSearch, finder_of
 
 MAX_CALLS: Final = 16
 """The limit of calls that a model can request in one step."""

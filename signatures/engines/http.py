@@ -63,7 +63,7 @@ from .reading import (
     json_or_text,
     read_answer,
 )
-from .sending import amending, fitted, marked, open_to_amends, put_back
+from .sending import FOUND, NO_REFERENCES, amending, fitted, marked, open_to_amends, put_back, with_references
 
 T = TypeVar("T")
 
@@ -392,6 +392,7 @@ class HttpEngine:
         self._wire_model = f"{route.provider}:{route.model}"
         self._router = _ROUTERS.acquire(route)
         self._origin = f"{self._wire_model} {route.api_base or ''}"
+        self._refers = route.provider == "anthropic" and route.api_base is None  # whether it takes references to tools
         self._closed = False
 
     @property
@@ -421,7 +422,8 @@ class HttpEngine:
         if self._closed:  # a closed router would silently open a new pool
             raise EngineClosed
         outside, model = _Outside(), ""
-        async with contextlib.aclosing(self._exchange(request, stream=stream)) as events:
+        found = FOUND.get() if self._refers else frozenset[str]()
+        async with contextlib.aclosing(self._exchange(request, stream=stream, found=found)) as events:
             while (event := await outside.run(_next(events))) is not None:
                 if event.type == "start":
                     model = event.model or ""
@@ -429,22 +431,25 @@ class HttpEngine:
                     await self._note_cost(model or None, event.usage, event.provider_data)
                 yield event
 
-    async def _exchange(self, request: Request, *, stream: bool) -> AsyncGenerator[Any, None]:
+    async def _exchange(self, request: Request, *, stream: bool, found: frozenset[str]) -> AsyncGenerator[Any, None]:
         service: Any = self._router.lm(self._wire_model)
         inner = service._inner
         open_to_amends(inner)
         request, kept = marked(replace(request, model=self._route.model), self._origin)
-        with amending(lambda payload: fitted(put_back(payload, kept))):
+        with amending(lambda payload: with_references(fitted(put_back(payload, kept)), found)):
             sent, adaptations = await service._build(inner._build, request, stream=stream, policy="silent")
         reader = _reader_of(inner)(self._origin, tools=bool(request.tools))
         try:
             async with service.transport.stream(sent) as answer:
                 if answer.status >= _CLIENT_ERROR:
-                    body = json_or_text((await answer.read()).decode("utf-8", "replace"))
-                    raise _reported(inner, body, answer.headers, status=answer.status)
-                events: Any = read_answer(answer, reader, longest=_LONGEST_BODY)
-                if _BASE._client_side_stop(adaptations):
-                    events = _RESULTS.atruncate_stream_at_stop(events, request.config.stop)
+                    text = (await answer.read()).decode("utf-8", "replace")
+                    if not found or not NO_REFERENCES.search(text):
+                        raise _reported(inner, json_or_text(text), answer.headers, status=answer.status)
+                    self._refers, events = False, self._exchange(request, stream=stream, found=frozenset())
+                else:
+                    events = read_answer(answer, reader, longest=_LONGEST_BODY)
+                    if _BASE._client_side_stop(adaptations):
+                        events = _RESULTS.atruncate_stream_at_stop(events, request.config.stop)
                 async with contextlib.aclosing(events):
                     try:
                         async for event in events:

@@ -1,4 +1,4 @@
-"""What a request has that lm15 does not write: messages back as they came, and schemas as each service takes them.
+"""What a request has that lm15 does not write: messages back as they came, schemas as services take them, references.
 
 lm15 writes the JSON of a request; `amend` changes it before it is signed and sent.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from dspy.lm15 import Message, Request, TextPart, ThinkingPart, ToolCallPart
 
+from ..calling import FIND_TOOLS
 from .reading import KEPT
 
 Amend = Callable[[dict[str, Any]], dict[str, Any]]
@@ -269,3 +270,45 @@ def _at(target: str, root: Mapping[str, Any]) -> Any:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
+
+
+# --- tools that were found --------------------------------------------------------------------------------------------
+
+FOUND: Final[ContextVar[frozenset[str]]] = ContextVar("worldagent_found", default=frozenset())
+"""The tools of the running call that the model has searched for, by their names on the wire."""
+
+NO_REFERENCES: Final = re.compile("defer_loading|tool_reference")
+"""Words of a service that refuses what `with_references` writes."""
+
+
+def with_references(payload: dict[str, Any], found: Collection[str]) -> dict[str, Any]:
+    """A request to Anthropic with the tools that were found behind the messages, where a search refers to them.
+
+    Deferred tools are not in the part of a prompt that stays the same and is cached. One whose search was in another
+    process, and stands there in words, stays among the others.
+    """
+    if not found:
+        return payload
+    blocks = [block for each in payload["messages"] if isinstance(each["content"], list) for block in each["content"]]
+    searches = {block["id"] for block in blocks if block["type"] == "tool_use" and block["name"] == FIND_TOOLS}
+    names_by_search: dict[str, list[str]] = {}
+    for block in blocks:
+        if block["type"] == "tool_result" and block["tool_use_id"] in searches:
+            text = block["content"] if isinstance(block["content"], str) else ""
+            if names := [name for name in sorted(found) if f'"name": "{name}"' in text]:
+                names_by_search[block["tool_use_id"]] = names
+    shown = {name for names in names_by_search.values() for name in names}
+    tools = [{**tool, "defer_loading": True} if tool["name"] in shown else tool for tool in payload["tools"]]
+    messages = [_with_references(message, names_by_search) for message in payload["messages"]]
+    return {**payload, "messages": messages, "tools": tools}
+
+
+def _with_references(message: dict[str, Any], names_by_search: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    if message["role"] != "user" or not isinstance(message["content"], list):
+        return message
+    content = []
+    for block in message["content"]:
+        names = names_by_search.get(block.get("tool_use_id")) if block["type"] == "tool_result" else None
+        references = [{"type": "tool_reference", "tool_name": name} for name in names or ()]
+        content.append({**block, "content": references} if references else block)
+    return {**message, "content": content}

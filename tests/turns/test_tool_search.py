@@ -1,5 +1,6 @@
 """With many tools the model is offered a search; what it found stays offered in the turn, wherever that goes on."""
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,6 +8,7 @@ import pytest
 
 from support.agents import open_pauses, scripted_agent
 from support.mcp_tools import agent_over, listing
+from support.services import Said, service
 from worldagent.core.pauses import Approve
 from worldagent.harness import Function, Policy, Worker, tool
 from worldagent.harness.gate import Rule
@@ -145,3 +147,33 @@ async def test_own_tools_stay_offered_and_those_of_servers_are_searched(tmp_path
     assert "refund_payment" in lm.calls[0].tools
     assert "find_tools" in lm.calls[0].tools
     assert not [name for name in lm.calls[0].tools if name.startswith("t_")]
+
+
+@pytest.mark.requirement("R17")
+@pytest.mark.parametrize("takes", [True, False], ids=["takes references", "refuses them"])
+async def test_what_was_found_stands_behind_the_static_prefix_where_the_service_allows(
+    takes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    searched = Said("", (("find_tools", {"query": "list flights"}),))
+    with service(searched, Said("", (("list_flights", {"what": "x"}),)), searched, Said("Two.")) as stub:
+        stub.refuses = lambda body: not takes and "tool_reference" in json.dumps(body)
+        stub.refusal = (400, "tools.1.defer_loading: Extra inputs are not permitted", None)
+        stub.stand_in(monkeypatch)
+        agent = scripted_agent(tmp_path, "anthropic/claude-sonnet-4-5", tools=many([]), settings=FEW)
+        async with agent:
+            assert (await agent.thread("t").converse("Which flights?")).text == "Two."
+    first, *later = stub.requests
+    if not takes:
+        refused, *later = later
+        assert "tool_reference" in json.dumps(refused)
+        assert not [body for body in later if "defer_loading" in json.dumps(body)]
+        return
+    for body in later:
+        assert [each for each in body["tools"] if not each.get("defer_loading")] == first["tools"]
+        assert "list_flights" in [each["name"] for each in body["tools"]]
+    results = [block for each in later[-1]["messages"] for block in each["content"] if block["type"] == "tool_result"]
+    found, called, again = [each["content"] for each in results]
+    assert {"type": "tool_reference", "tool_name": "list_flights"} in found
+    assert again == found
+    assert "list_flights of x" in called
