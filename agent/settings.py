@@ -14,6 +14,7 @@ import platformdirs
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from ..core.checks import NO_VARIABLES, has_variable
 from ..core.errors import FunctionInvalid, SettingsInvalid, UsageError
 from ..harness import GenerationOptions, Policy
 from ..harness.gate import load_policy
@@ -359,6 +360,16 @@ class Settings(BaseSettings):
         if problem is not None:
             raise ValueError(f"{problem}; {ADDRESS_REMEDY}")
         return given
+
+    @model_validator(mode="after")
+    def _without_variables(self) -> Self:
+        for name in type(self).model_fields.keys() - {"mcp_servers", "mcp_variables"}:
+            if has_variable(getattr(self, name)):
+                raise ValueError(
+                    f"{name} has a variable, and {NO_VARIABLES}; write the value itself, or set it in the "
+                    f"environment as {_PREFIX}{name.upper()}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _usable(self) -> Self:

@@ -8,8 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final
+
+from pydantic import SecretStr
 
 from .clock import utc_text
 from .errors import InvalidArgument
@@ -41,6 +44,27 @@ def check_text(name: str, value: object, *, most: int = MAX_TEXT, empty: bool = 
             f"`{name}` must be a text of {0 if empty else 1} to {most:,} characters that UTF-8 can encode",
             remedy="shorten it" if isinstance(value, str) and len(value) > most else "pass a text",
         )
+
+
+def has_variable(value: object) -> bool:
+    """Whether a value that is written in a file has a variable, such as `${NAME}`, in one of its texts.
+
+    Variables are filled in nowhere but in MCP servers, so that a file cannot send what it does not know.
+
+    Args:
+        value: A text, a path, a secret, or a list or mapping of them.
+    """
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if isinstance(value, Mapping):
+        return any(map(has_variable, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(has_variable, value))
+    return isinstance(value, str | PurePath) and "${" in str(value)
+
+
+NO_VARIABLES: Final = "variables are filled in for MCP servers only"
+"""Why such a value is refused."""
 
 
 def check_texts(**given: object) -> None:

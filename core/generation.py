@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
+from .checks import NO_VARIABLES, has_variable
+
 ReasoningEffort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 ReasoningSummary = Literal["auto", "concise", "detailed"]
 
@@ -80,6 +82,13 @@ class GenerationOptions(BaseModel):
                     "header",
                     "the value of the header '{name}' is not valid; give up to {most} ASCII characters on one line",
                     {"name": key, "most": _MAX_VALUE_LENGTH},
+                )
+            if has_variable(text):
+                raise PydanticCustomError(
+                    "header",
+                    "the value of the header '{name}' has a variable, and {why}; write the value itself, or take it "
+                    "from the environment in code",
+                    {"name": key, "why": NO_VARIABLES},
                 )
             found[key] = value
         return None if given is None else found

@@ -96,6 +96,7 @@ async def test_command_line_options_go_over_the_setting(run: Run, stub: OpenAISt
         ({"temperatur": 1}, "temperatur"),
         ({"headers": {"X-Org": f"{SECRET}\r\nX-Other: 1"}}, "headers"),
         ({"headers": {"Host": SECRET}}, "headers"),
+        ({"headers": {"X-Org": f"Bearer ${{{SECRET}}}"}}, "'x-org' has a variable"),
         ({"headers": {"X-Org": SECRET, "x-org": SECRET}}, "headers"),
     ],
 )

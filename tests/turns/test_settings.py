@@ -70,6 +70,11 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("file", "history_limit", 1001, "less than or equal to 1000"),
     ("argument", "echo", "shout", "'disclosure', 'strict', 'fail' or 'allow'"),
     ("file", "max_round", 3, "Extra inputs are not permitted"),
+    ("file", "api_base", "http://${HOST}/v1", "has a variable, and variables are filled in for MCP servers only"),
+    ("file", "database_url", "postgresql://me:${PASSWORD}@host/db", "WORLDAGENT_DATABASE_URL"),
+    ("file", "home", "${HOME}/agents", "has a variable"),
+    ("file", "tool_roots", ["${HOME}"], "has a variable"),
+    ("environment", "role_host_token", "${TOKEN}", "has a variable"),
 ]
 
 
