@@ -131,11 +131,10 @@ async def test_a_conversation_logs_in_and_is_offered_the_tools_in_the_same_turn(
 async def test_a_call_whose_login_is_over_pauses_and_is_made_once(
     tmp_path: Path, restart: bool, elicitation: bool
 ) -> None:
-    server = {"elicitation": elicitation}
     with authorization() as (state, host):
         for name in ACCOUNTS:
             await logged_in(tmp_path, state, host, account=name, user=name)
-        risky = McpServer(host, login=BY_ACCOUNT, risk={"*": "write"}, **server)
+        risky = McpServer(host, login=BY_ACCOUNT, risk={"*": "write"}, elicitation=elicitation)
         agent = await agent_over(tmp_path, risky).start()
         try:
             assert await agent.call("t_echo", {"text": "of ana"}, account="ana") == "of ana"
