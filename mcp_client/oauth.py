@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import html
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -229,6 +230,10 @@ class LoginAuth(httpx2.Auth):
         else:
             yield _with(request, token)
 
+    def forget(self) -> None:
+        """Read the login again before the next request: there is another one."""
+        self._held = None
+
     async def aclose(self) -> None:
         """Wait for renewals: the refresh token that one of them has used is of no use to anybody."""
         if self._working:
@@ -314,10 +319,10 @@ async def log_in(
     *,
     clock: Clock,
     show: Show,
-    port: int = 0,
+    back: AbstractAsyncContextManager[Return],
     seconds: float = LOGIN_SECONDS,
 ) -> None:
-    """Log in, and keep the tokens. A person who logs in is sent back to an address of this machine.
+    """Log in, and keep the tokens.
 
     Args:
         host: The server.
@@ -326,14 +331,14 @@ async def log_in(
         failures: Makes the errors.
         clock: Says when the tokens expire.
         show: Shows the person where to log in.
-        port: The port that the person is sent back to; 0 is any that is free.
+        back: Where the person is sent back to, such as `loopback()`.
         seconds: How long the person has.
 
     Raises:
         HostError: The server cannot be reached, needs no login, or the login was refused or is not valid.
         StorageUnavailable: The login cannot be kept.
     """
-    work = _log_in(host, login, kept, failures, clock=clock, show=show, port=port, seconds=seconds)
+    work = _log_in(host, login, kept, failures, clock=clock, show=show, back=back, seconds=seconds)
     failure = await asyncio.create_task(work, context=quiet_context())
     if failure is not None:
         raise failure.error()
@@ -347,7 +352,7 @@ async def _log_in(
     *,
     clock: Clock,
     show: Show,
-    port: int,
+    back: AbstractAsyncContextManager[Return],
     seconds: float,
 ) -> Failure | None:
     memory = _Memory()
@@ -357,11 +362,11 @@ async def _log_in(
             await _ask(host, provider)
         else:
             memory.client = _registered(login)
-            async with _Callback(port) as callback, asyncio.timeout(seconds):
-                handlers = {"redirect_handler": callback.sending_to(show), "callback_handler": callback.answer}
-                provider = _Person(host.url, login, memory, callback.url, **handlers)
+            async with back as way, asyncio.timeout(seconds):
+                handlers = {"redirect_handler": way.sending_to(show), "callback_handler": way.answer}
+                provider = _Person(host.url, login, memory, way.url, **handlers)
                 if memory.client is not None:
-                    memory.client.redirect_uris = [AnyUrl(callback.url)]
+                    memory.client.redirect_uris = [AnyUrl(way.url)]
                 await _ask(host, provider)
     except (OSError, TimeoutError, httpx2.HTTPError, httpx2.StreamError, OAuthFlowError, ValueError, _Refused) as error:
         return _failure_of(error, failures, seconds)
@@ -417,32 +422,20 @@ def _refusal(error: Exception, seconds: float) -> tuple[str, str]:
             return what, "log in again; if it has a client_id, check that and its secret"
 
 
-class _Callback:
+class Return:
     """The address that a person's browser is sent back to. It takes one answer, which is of the login that waits.
 
     Args:
-        port: The port; 0 is any that is free.
+        url: The address.
+
+    Attributes:
+        url: The address.
     """
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, url: str) -> None:
+        self.url = url
         self._state: str | None = None
-        self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        self._server: asyncio.Server | None = None
-
-    async def __aenter__(self) -> _Callback:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=_LONGEST_LINE)
-        self._port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-
-    @property
-    def url(self) -> str:
-        """The address."""
-        return f"http://127.0.0.1:{self._port}{_CALLBACK}"
+        self._answer: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
 
     def sending_to(self, show: Show) -> Show:
         """Show the address to log in at, whose state the answer must have."""
@@ -462,20 +455,47 @@ class _Callback:
             raise _Refused
         return AuthorizationCodeResult(code=given["code"], state=given.get("state"), iss=given.get("iss"))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def is_for(self, state: str | None) -> bool:
+        """Whether an answer with this state is of the login that waits."""
+        return self._state is not None and state == self._state
+
+    def take(self, given: Mapping[str, str]) -> bool:
+        """Take the answer, as the parameters of the address.
+
+        Returns:
+            Whether it is of the login that waits. Any page can send a browser here, so another one changes nothing.
+        """
+        known = self.is_for(given.get("state"))
+        if known and not self._answer.done():
+            self._answer.set_result(given)
+        return known
+
+
+@contextlib.asynccontextmanager
+async def loopback(port: int = 0) -> AsyncGenerator[Return]:
+    """An address of this machine, served inside the block.
+
+    Args:
+        port: The port; 0 is any that is free.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(_SECONDS):
                 words = (await reader.readline()).decode("latin-1").split(" ")
                 while (await reader.readline()).strip():
                     pass
-            given = _query(words[1]) if words[0] == "GET" and urlsplit(words[1]).path == _CALLBACK else {}
-            # Any page can send a browser here, so an answer to another login changes nothing.
-            known = self._state is not None and given.get("state") == self._state
-            if known and not self._answer.done():
-                self._answer.set_result(given)
+            known = words[0] == "GET" and urlsplit(words[1]).path == _CALLBACK and way.take(_query(words[1]))
             writer.write(_page("You can close this window." if known else "This is not the login that waits.", known))
             await writer.drain()
         writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=_LONGEST_LINE)
+    way = Return(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{_CALLBACK}")
+    try:
+        yield way
+    finally:
+        server.close()
 
 
 def _query(url: str) -> dict[str, str]:

@@ -96,6 +96,7 @@ async def log_in(options: McpOptions, output: Output, name: str, port: int, no_b
     """
     from ...core import SystemClock
     from ...mcp_client.oauth import log_in as get_tokens
+    from ...mcp_client.oauth import loopback
     from ...mcp_client.tools.results import failures_of
 
     server = _server(options, name)
@@ -113,7 +114,7 @@ async def log_in(options: McpOptions, output: Output, name: str, port: int, no_b
 
     assert login is not None
     kept, failures = _kept(options, name, server), failures_of(name, server, None)
-    await get_tokens(host, login, kept, failures, clock=SystemClock(), show=show, port=port)
+    await get_tokens(host, login, kept, failures, clock=SystemClock(), show=show, back=loopback(port))
     state, until = _state(await kept.read())
     whose = f"the account {options.account!r}" if login.by == "account" else f"the workspace {options.workspace!r}"
     output.note(f"logged in to the MCP server {name!r} for {whose}")

@@ -33,6 +33,7 @@ from ..sidecar.following import SidecarParts
 from .ag_ui import ag_ui_routes
 from .console import console_routes
 from .errors import HttpRefused, error_response, internal
+from .logins import WebLogins
 from .openai import openai_routes
 from .routes import ENDPOINTS, Endpoint, openapi
 from .security import LOOPBACK, Guard, Login, grant_of
@@ -106,6 +107,7 @@ class WebApp:
         self._owned = not isinstance(agents, Sidecar)
         self.parts = agents.parts if isinstance(agents, Sidecar) else _parts(agents, limits or Limits())
         self._sessions = None if tokens is None else Sessions(tokens, self.parts.agents)
+        self._logins = WebLogins(self)
         if names is None and login is None and tokens is None:
             names = LOOPBACK
         middleware = [Middleware(Guard, origins=origins, names=names)]
@@ -139,6 +141,7 @@ class WebApp:
         try:
             yield
         finally:
+            self._logins.close()
             if self._owned:
                 self.parts.ending.set()
                 await self.parts.agents.drain(DRAIN_SECONDS)
@@ -206,6 +209,7 @@ class WebApp:
             Route("/attachments", self.checked(self._attach), methods=["POST"]),
             Route("/attachments/{sha256}", self.checked(self._attachment), methods=["GET"]),
             Route("/openapi.json", self.checked(self._openapi), methods=["GET"]),
+            *self._logins.routes(self._body_of_caller),
             *openai_routes(self, self.checked, self._body_of_caller),
             *ag_ui_routes(self, self.checked, self._body_of_caller),
         ]

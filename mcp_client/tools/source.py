@@ -7,13 +7,14 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core import Clock
-from ...core.errors import FunctionInvalid, HostError, NameTaken, WorldAgentError
+from ...core.errors import FunctionInvalid, HostError, InvalidArgument, NameTaken, WorldAgentError
 from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
 from ...harness.schema import check_apart
@@ -36,7 +37,7 @@ from .rounds import Rounds
 from .server import CallTool, Listed, McpServer, Progress, ToolAnswer, ToolSpec, name_of
 
 if TYPE_CHECKING:
-    from ..oauth import LoginAuth
+    from ..oauth import LoginAuth, Return, Show
     from .link import ToolLink
 
 
@@ -162,6 +163,31 @@ class McpSource:
         except HostError as error:
             self._failure = error
             raise
+
+    async def log_in(self, show: Show, back: AbstractAsyncContextManager[Return]) -> None:
+        """Log a person in, for the workspace or for the account that this source is of.
+
+        Args:
+            show: Shows the person where to log in. The address has secrets of this login in it.
+            back: Where the person is sent back to.
+
+        Raises:
+            InvalidArgument: No person logs in to it.
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: The login was refused, or is not valid.
+            StorageUnavailable: The login cannot be kept.
+        """
+        from ..oauth import log_in
+
+        host, login = self.server.host, self.server.login
+        if login is not None and login.by == "account" and self.account is None:
+            raise self.failures.without_account().error()
+        if self._kept is None or login is None or login.by == "client" or not isinstance(host, HttpHost):
+            raise InvalidArgument(
+                f"no person logs in to MCP server {self.name!r}", remedy="use it without a login, or change `login`"
+            )
+        await log_in(host, login, self._kept, self.failures, clock=self._clock, show=show, back=back)
+        if self._auth is not None:
+            self._auth.forget()
 
     async def resources(self) -> tuple[McpResource, ...]:
         """The resources that it offers.

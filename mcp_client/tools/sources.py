@@ -41,7 +41,7 @@ class _OfAccount(McpSource):
             return
         await asyncio.wait(self._attempt(), timeout=LIST_SECONDS)
 
-    async def log_in(self, ctx: CallContext) -> str:
+    async def ask_to_log_in(self, ctx: CallContext) -> str:
         """Ask the person to log in, unless that is done."""
         assert self._rounds is not None
         await self._rounds.log_in(ctx)
@@ -69,7 +69,7 @@ class McpAccounts(McpSource):
 
     def __init__(self, name: str, server: McpServer, *, registry: Registry, clock: Clock, **more: Any) -> None:
         super().__init__(name, server, registry=registry, clock=clock, **more)
-        self._more = {"clock": clock, **more}
+        self._more: dict[str, Any] = {"clock": clock, **more}
         self._open: OrderedDict[str, _OfAccount] = OrderedDict()
         self._used: Counter[str] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
@@ -144,7 +144,7 @@ class McpAccounts(McpSource):
     async def _log_in(self, ctx: CallContext, /) -> str:
         if ctx.scope.account is None:
             raise self.failures.without_account().error()
-        return await self.of(ctx.scope.account).log_in(ctx)
+        return await self.of(ctx.scope.account).ask_to_log_in(ctx)
 
 
 def check_prefixes(servers: Mapping[str, McpServer]) -> None:

@@ -26,7 +26,7 @@ from worldagent.core.errors import (
 )
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.logins import LoginStore
-from worldagent.mcp_client.oauth import log_in
+from worldagent.mcp_client.oauth import log_in, loopback
 from worldagent.mcp_client.tools import Login, McpEntry, McpServer
 from worldagent.mcp_client.tools.results import ServerFailures
 
@@ -137,7 +137,9 @@ async def test_a_stolen_code_is_of_no_use_and_cannot_be_put_into_the_login_of_an
 
         failures = ServerFailures("t", login="log in")
         kept = kept_in(tmp_path, host)
-        error = await failure(log_in(host, Login(), kept, failures, clock=SystemClock(), show=stop, seconds=1))
+        error = await failure(
+            log_in(host, Login(), kept, failures, clock=SystemClock(), show=stop, back=loopback(), seconds=1)
+        )
         assert isinstance(error, McpLoginRequired)
         assert "nobody logged in within 1 s" in error.problem
         error = await failure(logged_in(tmp_path, state, host, user="bob", back={"code": stolen[0]}))

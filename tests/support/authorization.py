@@ -25,7 +25,7 @@ from support.role_host_stub import in_thread
 from worldagent.core import SystemClock
 from worldagent.mcp_client import HttpHost
 from worldagent.mcp_client.logins import KeptLogin, LoginStore
-from worldagent.mcp_client.oauth import log_in
+from worldagent.mcp_client.oauth import log_in, loopback
 from worldagent.mcp_client.tools import Login
 from worldagent.mcp_client.tools.results import ServerFailures
 
@@ -342,7 +342,9 @@ async def logged_in(
     failures = ServerFailures("t", login="log in")
     kept = kept_in(home, host, account)
     try:
-        await log_in(host, login or Login(), kept, failures, clock=SystemClock(), show=show, seconds=20)
+        await log_in(
+            host, login or Login(), kept, failures, clock=SystemClock(), show=show, back=loopback(), seconds=20
+        )
     finally:
         seen += await asyncio.gather(*visits)
     return seen

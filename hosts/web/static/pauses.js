@@ -1,6 +1,6 @@
 // What turns wait for: a card for each pause, with its arguments to change, and the answers that it takes.
 
-import { ApiError, get, stream, thread } from "./api.js";
+import { ApiError, call, get, stream, thread } from "./api.js";
 import { badge, empty, h, notice, time } from "./dom.js";
 
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
@@ -52,6 +52,7 @@ export function card(pause, answered) {
   if ("answer" in pause.answers) {
     const options = pause.options ?? [];
     const field = h("textarea", { rows: 2, "aria-label": "Your answer" });
+    if (pause.login) buttons.append(button("Log in", "primary", () => logIn(pause.login, problem)));
     if (options.length) buttons.append(...options.map((option) => button(text(option), "", () => send({ answer: option }))));
     else {
       const typed = () => {
@@ -69,6 +70,22 @@ export function card(pause, answered) {
   const waits = rest.length ? null : empty(pause.expired ? "It accepts no answer any more." : "It waits for a reply of a member.");
   made.append(head, ...about.filter(Boolean), h("pre", { tabindex: "0" }, text(pause.arguments ?? {})), waits ?? "", problem, buttons);
   return made;
+}
+
+/** Open the page of an MCP server's login in a tab. The address is for one login only, and is made now. */
+async function logIn(server, problem) {
+  problem.textContent = "";
+  const tab = window.open("", "_blank"); // now, since browsers block a tab that opens later
+  try {
+    const { login } = await call("POST", "oauth/start", { server });
+    if (!tab) { location.assign(login.link); return; }
+    tab.opener = null;
+    tab.location = login.link;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    tab?.close();
+    problem.textContent = error.message;
+  }
 }
 
 /** Answer a pause and follow the turn to its end or its next pause. */
