@@ -229,7 +229,7 @@ _OWN: Final[tuple[tuple[type[BaseException], _Make], ...]] = (
 )
 _SHORTEN = "shorten the message, the role or the conversation, or use a model with a longer context"
 _LOWEST, _HIGHEST = 100, 599  # the range of HTTP statuses
-_NOT_FOUND = 404
+_FORBIDDEN, _NOT_FOUND = 403, 404
 _CLIENT_ERROR, _SERVER_ERROR = 4, 5  # the classes of HTTP statuses from 400 to 499, and from 500 to 599
 _RETRY = "try again later, and check the service's status and your network"
 
@@ -254,11 +254,20 @@ def _number(value: object) -> float | None:
 
 _too_long = _fixed(ContextExceeded, "accepts fewer tokens than the prompt has", _SHORTEN)
 _key_refused = _fixed(ModelNotConfigured, "refused the API key", "set a key that this service accepts for this model")
+_no_access = _fixed(
+    ModelNotConfigured,
+    "refused access",
+    "check at the service what the key, its project and its account can use, and whether your network is blocked",
+)
+_not_here = _fixed(
+    ModelNotConfigured, "is not offered in your country", "use another service, or call it from where it is offered"
+)
 _refused = _fixed(ModelRefused, "refused the request", "check that the model accepts this kind of request")
 _not_found = _fixed(
     ModelNotConfigured, "was not found at its service", "check the model's name, and the service's address (api_base)"
 )
 _timeout = _fixed(ModelTimeout, "did not answer within the time limit", "try again, or allow more time")
+_gave_up = _fixed(ModelTimeout, "gave up before it had answered", "try again, or ask for a shorter answer")
 _billing = _fixed(ModelRefused, "refused for billing or quota", "check the account's balance")
 _declined = _fixed(ModelRefused, "or a filter of its service declined to answer", _OTHER_MESSAGE)
 _unavailable = _fixed(ModelUnavailable, "cannot be reached or failed", _RETRY)
@@ -269,15 +278,24 @@ def _invalid(model: str, error: BaseException) -> WorldAgentError:
     return (_not_found if _status(error) == _NOT_FOUND else _refused)(model, error)
 
 
+def _unauthorized(model: str, error: BaseException) -> WorldAgentError:
+    return (_no_access if _status(error) == _FORBIDDEN else _key_refused)(model, error)
+
+
+def _late(model: str, error: BaseException) -> WorldAgentError:
+    """A time limit: that of a call, or that of the service, which answers with a status."""
+    return (_timeout if _status(error) is None else _gave_up)(model, error)
+
+
 def _by_status(model: str, error: BaseException) -> WorldAgentError:
     """An error of a provider without a more specific type: its HTTP status decides."""
     match getattr(error, "status", None):
         case 401 | 403:
-            return _key_refused(model, error)
+            return _unauthorized(model, error)
         case int(status) if status == _NOT_FOUND:
             return _not_found(model, error)
         case 408 | 504:
-            return _timeout(model, error)
+            return _late(model, error)
         case 429:
             return _rate_limited(model, error)
         case int(status) if status // 100 == _CLIENT_ERROR:
@@ -322,7 +340,16 @@ _REFUSALS: Final[tuple[tuple[re.Pattern[str], _Make], ...]] = tuple(
     (re.compile(words, re.IGNORECASE), make)
     for words, make in (
         (r"content[ _](filter|management|policy)|ResponsibleAI|data_?inspection|inappropriate content", _declined),
-        (r"credit balance|usage limits?\b|insufficient[ _](balance|credit|quota|funds)|arrear|overdue", _billing),
+        (
+            r"unsupported_country|not available in your (country|region)"
+            r"|(country|region|location)\b.{0,30} not supported",
+            _not_here,
+        ),
+        (
+            r"credit balance|(usage|spending|key) limits?\b|insufficient[ _](balance|credit|quota|funds)|arrear|overdue"
+            r"|(any|no|more|available) credits\b",
+            _billing,
+        ),
         (r"api[_ ]key[_ ](is )?(not (valid|found)|invalid)|invalid api key", _key_refused),
         (r"failed to parse (input|tool)|failed to call a function|tool call validation failed", _malformed),
         (
@@ -438,7 +465,7 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
         dspy_errors.AdapterParseError,
         _fixed(OutputInvalid, "did not answer with the requested fields", "try again, or use a larger model"),
     ),
-    (dspy_errors.LMAuthError, _key_refused),
+    (dspy_errors.LMAuthError, _unauthorized),
     (dspy_errors.LMBillingError, _billing),
     (dspy_errors.LMRateLimitError, _rate_limited),
     (
@@ -446,7 +473,7 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
         _fixed(ModelNotConfigured, "is not known to the service", "check the model's name and the key's permissions"),
     ),
     (dspy_errors.LMInvalidRequestError, _invalid),
-    (dspy_errors.LMTimeoutError, _timeout),
+    (dspy_errors.LMTimeoutError, _late),
     (TimeoutError, _timeout),
     (dspy_errors.LMServerError, _unavailable),
     (dspy_errors.LMProviderError, _by_status),
