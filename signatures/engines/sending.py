@@ -287,6 +287,7 @@ def with_references(payload: dict[str, Any], found: Collection[str]) -> dict[str
     Deferred tools are not in the part of a prompt that stays the same and is cached. One whose search was in another
     process, and stands there in words, stays among the others.
     """
+    found = {name for tool in payload.get("tools") or () if (name := tool.get("name")) in found}
     if not found:
         return payload
     blocks = [block for each in payload["messages"] if isinstance(each["content"], list) for block in each["content"]]

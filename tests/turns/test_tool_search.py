@@ -8,7 +8,7 @@ import pytest
 
 from support.agents import open_pauses, scripted_agent
 from support.mcp_tools import agent_over, listing
-from support.services import Said, service
+from support.services import Said, in_words, named, service
 from worldagent.core.pauses import Approve
 from worldagent.harness import Function, Policy, Worker, tool
 from worldagent.harness.gate import Rule
@@ -177,3 +177,22 @@ async def test_what_was_found_stands_behind_the_static_prefix_where_the_service_
     assert {"type": "tool_reference", "tool_name": "list_flights"} in found
     assert again == found
     assert "list_flights of x" in called
+
+
+async def test_what_was_found_is_not_referred_to_where_it_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    search = '[{"tool": "find_tools", "arguments": {"query": "list flights"}}]'
+    native = (Said("", (("find_tools", {"query": "list flights"}),)), Said("None."))
+    with service(in_words(calls=search), in_words("Two."), *native) as stub:
+        stub.stand_in(monkeypatch)
+        lm, tools = "anthropic/claude-sonnet-4-5", many([])
+        async with scripted_agent(tmp_path / "a", lm, tools=tools, settings={**FEW, "model_tools": "json"}) as agent:
+            assert (await agent.thread("t").converse("Which flights?")).text == "Two."
+        stub.refuses = lambda body: "list_flights" in named(body)
+        stub.refusal = (400, "Invalid schema for function 'list_flights'", None)
+        async with scripted_agent(tmp_path / "b", lm, tools=tools, settings=FEW) as agent:
+            assert (await agent.thread("t").converse("Which flights?")).text == "None."
+    assert "list_flights" not in named(stub.requests[-1])
+    assert '"tool_name": "list_flights"' not in json.dumps(stub.requests[-1])
