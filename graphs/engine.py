@@ -778,9 +778,9 @@ class TurnEngine:
             trust=services.registry.trust,
         )
         # A function that is missing, such as one of a server that is down, counts as untrusted.
-        gone = {
-            each.name for each in records.values() if each.kind in ("leaf", "flow")
-        } - services.registry.functions.keys()
+        own = {name for name, function in services.registry.unlisted.items() if not function.untrusted}
+        gone = {each.name for each in records.values() if each.kind in ("leaf", "flow")}
+        gone -= services.registry.functions.keys() | own
         gate.recall(records.values(), (*services.registry.untrusted, *gone))
         for record in records.values():  # what the entries that it recalled and the replies that it got were made of
             if services.recall is not None and record.name == RECALL and record.result:

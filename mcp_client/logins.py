@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -178,6 +179,15 @@ class KeptLogin:
     def __init__(self, file: Path, key: str) -> None:
         self._file = file
         self._key = key
+        self._stamp = file.with_suffix(".stamp")
+
+    @property
+    def stamp(self) -> int:
+        """A number that changes when the login is written or removed, in any process."""
+        try:
+            return os.stat(self._stamp).st_mtime_ns
+        except OSError:
+            return 0
 
     async def read(self) -> LoginRecord | None:
         """The login; None if there is none, or it cannot be read."""
@@ -241,18 +251,24 @@ class KeptLogin:
         return data.decode("utf-8", "replace") if isinstance(data, bytes) else None
 
     def _write(self, text: str) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._put(text)
+        self._stamp.touch(0o600)
+
+    def _put(self, text: str) -> None:
         if (ring := _keyring()) is not None:
             with contextlib.suppress(Exception):  # such as a limit of 2560 bytes on Windows
                 ring.set_password(_SERVICE, self._key, text)
                 self._file.unlink(missing_ok=True)
                 return
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(self._file, text.encode())
         self._forget(ring)
 
     def _remove(self) -> bool:
         existed = self._forget(_keyring()) or self._file.exists()
         self._file.unlink(missing_ok=True)
+        if existed:
+            self._stamp.touch(0o600)
         return existed
 
     def _forget(self, ring: Any) -> bool:

@@ -83,26 +83,35 @@ class _Memory:
         self.client = client_info
 
 
-def _fit(provider: OAuthClientProvider, login: Login) -> None:
-    """Apply a login to what the library discovered, before anything is sent to the authorization server.
+class _Provider(OAuthClientProvider):
+    """Applies a login to what the library discovered, before anything is sent to the authorization server."""
 
-    Raises:
-        _Misled: It is another authorization server or client than the login allows.
-    """
-    context = provider.context
-    client, server = context.client_info, context.oauth_metadata
-    if login.client_id is not None and (client is None or client.client_id != login.client_id):
-        raise _Misled("another client")
-    if login.issuer is not None and (server is None or not issuers_match(str(server.issuer), login.issuer)):
-        raise _Misled("another authorization server")
-    if login.scope is not None:
-        context.client_metadata.scope = login.scope  # the library takes the scopes that the server asks for
-    methods = (server and server.token_endpoint_auth_methods_supported) or ()
-    if client is not None and login.client_secret is not None and methods and "client_secret_basic" not in methods:
-        client.token_endpoint_auth_method = "client_secret_post"
+    login: Login
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        self._fit()
+        return await super()._perform_authorization()
+
+    def _fit(self) -> None:
+        """Apply the login.
+
+        Raises:
+            _Misled: It is another authorization server or client than the login allows.
+        """
+        context, login = self.context, self.login
+        client, server = context.client_info, context.oauth_metadata
+        if login.client_id is not None and (client is None or client.client_id != login.client_id):
+            raise _Misled("another client")
+        if login.issuer is not None and (server is None or not issuers_match(str(server.issuer), login.issuer)):
+            raise _Misled("another authorization server")
+        if login.scope is not None:
+            context.client_metadata.scope = login.scope  # the library takes the scopes that the server asks for
+        methods = (server and server.token_endpoint_auth_methods_supported) or ()
+        if client is not None and login.client_secret is not None and methods and "client_secret_basic" not in methods:
+            client.token_endpoint_auth_method = "client_secret_post"
 
 
-class _Person(OAuthClientProvider):
+class _Person(_Provider):
     """Logs a person in, and renews the tokens."""
 
     def __init__(self, url: str, login: Login, memory: _Memory, redirect: str, **handlers: Any) -> None:
@@ -113,11 +122,7 @@ class _Person(OAuthClientProvider):
             scope=login.scope,
         )
         super().__init__(url, asked, memory, client_metadata_url=login.client_metadata, **handlers)
-        self._login = login
-
-    async def _perform_authorization(self) -> httpx2.Request:
-        _fit(self, self._login)
-        return await super()._perform_authorization()
+        self.login = login
 
     async def renew(self, record: LoginRecord, client: httpx2.AsyncClient) -> int:
         """Use the refresh token of a record, and return the status of the answer."""
@@ -126,25 +131,21 @@ class _Person(OAuthClientProvider):
         context.protocol_version = _PROTOCOL
         context.oauth_metadata = _of(OAuthMetadata, record.server)
         context.protected_resource_metadata = _of(ProtectedResourceMetadata, record.resource)
-        _fit(self, self._login)
+        self._fit()
         response = await client.send(await self._refresh_token())
         if not await self._handle_refresh_response(response) and response.is_success:
             raise OAuthTokenError("the answer is not one of tokens")
         return response.status_code
 
 
-class _Program(ClientCredentialsOAuthProvider):
+class _Program(_Provider, ClientCredentialsOAuthProvider):
     """Logs the program itself in."""
 
     def __init__(self, url: str, login: Login, memory: _Memory) -> None:
         assert login.client_id is not None
         assert login.client_secret is not None
         super().__init__(url, memory, login.client_id, login.client_secret, scope=login.scope, issuer=login.issuer)
-        self._login = login
-
-    async def _perform_authorization(self) -> httpx2.Request:
-        _fit(self, self._login)
-        return await super()._perform_authorization()
+        self.login = login
 
 
 def _of(kind: type[Any], value: Mapping[str, Any] | None) -> Any:
@@ -197,7 +198,8 @@ async def _ask(host: HttpHost, provider: OAuthClientProvider) -> None:
 class LoginAuth(httpx2.Auth):
     """Sends the token of a login with each request, and renews it when it has expired or the server refuses it.
 
-    Without a login, or if it is over, the server's refusal is the answer. A login that another process makes is found.
+    Without a login, or if it is over, the server's refusal is the answer. A login that another process makes is found,
+    and one that it removes is not used any more.
 
     Args:
         host: The server.
@@ -212,6 +214,7 @@ class LoginAuth(httpx2.Auth):
         self._kept = kept
         self._clock = clock
         self._held: LoginRecord | None = None
+        self._stamp = 0
         self._one = asyncio.Lock()
         self._working: set[asyncio.Task[str | None]] = set()
 
@@ -230,10 +233,6 @@ class LoginAuth(httpx2.Auth):
         else:
             yield _with(request, token)
 
-    def forget(self) -> None:
-        """Read the login again before the next request: there is another one."""
-        self._held = None
-
     async def aclose(self) -> None:
         """Wait for renewals: the refresh token that one of them has used is of no use to anybody."""
         if self._working:
@@ -241,6 +240,8 @@ class LoginAuth(httpx2.Auth):
 
     async def _token(self, *, refused: str | None = None) -> tuple[str | None, bool]:
         """A token other than the refused one, and whether getting one failed for now."""
+        if (stamp := self._kept.stamp) != self._stamp:
+            self._held, self._stamp = None, stamp  # somebody has logged in or out
         found = self._valid(self._held, refused)
         if found is not None:
             return found, False

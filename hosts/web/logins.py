@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from ...core.errors import InvalidArgument, WorldAgentError
 from ..service.arguments import WorkspaceArguments
-from ..service.call import Grant, forbidden
+from ..service.call import Caller, forbidden
 from .errors import HttpRefused
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MAX_WAITING: Final = 200
 """How many logins of a process can wait for a browser; the oldest makes room."""
 
-MAX_OF_CALLER: Final = 5
-"""The same for one caller."""
+FRESH_SECONDS: Final = 120.0
+"""How long a caller who asks again gets the same address."""
 
 _AGAIN: Final = "again"  # marks a request that a page of ours sent, with the cookies of the caller
 
@@ -48,11 +48,22 @@ class LoginArguments(WorkspaceArguments):
 class _Waiting:
     """A login that waits for a browser."""
 
-    grant: Grant
-    workspace: str
+    caller: Caller
     server: str
     back: Return
+    link: asyncio.Future[str]
+    began: float
     task: asyncio.Task[None] = field(init=False)
+
+    def is_same(self, other: _Waiting) -> bool:
+        """Whether it is for the same caller, and of the same server."""
+        mine, others = self.caller, other.caller
+        who = (mine.grant, mine.workspace, mine.account, self.server)
+        return who == (others.grant, others.workspace, others.account, other.server)
+
+    async def show(self, link: str) -> None:
+        """Take the address at which the person logs in."""
+        self.link.set_result(link)
 
 
 class WebLogins:
@@ -98,21 +109,29 @@ class WebLogins:
                 source = source.of(caller.account)
         if source.account is None and not caller.grant.operator:
             raise forbidden("login of the workspace")
-        made = _Waiting(caller.grant, caller.workspace, name, Return(f"{_origin(request)}/oauth/callback"))
-        link: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-        async def show(url: str) -> None:
-            link.set_result(url)
-
-        # The agent can be closed meanwhile. It is not in the context of this request, which ends sooner.
-        work = source.log_in(show, nullcontext(made.back))
-        made.task = asyncio.get_running_loop().create_task(work, context=Context())
-        self._add(made)
-        first: set[asyncio.Future[Any]] = {link, made.task}
+        loop = asyncio.get_running_loop()
+        back = Return(f"{_origin(request)}/oauth/callback")
+        made = self._begun(_Waiting(caller, name, back, loop.create_future(), loop.time()), source)
+        first: set[asyncio.Future[Any]] = {made.link, made.task}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if not link.done():
+        if not made.link.done():
             raise await _outcome(made.task) or InvalidArgument(f"{name!r} needs no login now", remedy="use it")
-        return JSONResponse({"contract": 1, "login": {"server": name, "link": link.result()}})
+        return JSONResponse({"contract": 1, "login": {"server": name, "link": made.link.result()}})
+
+    def _begun(self, made: _Waiting, source: McpSource) -> _Waiting:
+        """Begin a login, or find the one that its caller has just begun: a login can register a client."""
+        for same in filter(made.is_same, self._waiting):
+            if same.back.url == made.back.url and made.began - same.began < FRESH_SECONDS:
+                return same
+            same.task.cancel()
+        for oldest in self._waiting[: len(self._waiting) + 1 - MAX_WAITING]:
+            oldest.task.cancel()
+        # The agent can be closed meanwhile. It is not in the context of this request, which ends sooner.
+        work = source.log_in(made.show, nullcontext(made.back))
+        made.task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._waiting.append(made)
+        made.task.add_done_callback(lambda task: self._ended(made, task))
+        return made
 
     async def _returned(self, request: Request) -> Response:
         """Take the answer of an authorization server, if it is for the caller."""
@@ -125,11 +144,11 @@ class WebLogins:
             )
         try:
             grant = await self._web.grant(request)
-            await self._web.check_session(request, found.workspace)
+            await self._web.check_session(request, found.caller.workspace)
         except HttpRefused:
             # A browser that comes from another site brings no cookie of the session, but it does from a page of ours.
             return _page("Log in to this app, then begin again.", 401) if again else _same_again(request)
-        if grant != found.grant:
+        if grant != found.caller.grant:
             return _page("This login was begun by somebody else. Nothing was changed.", 403)
         found.back.take(given)
         try:
@@ -139,13 +158,6 @@ class WebLogins:
         return _page(
             f"You are logged in to {found.server!r}. Close this window, and continue where you were asked.", 200
         )
-
-    def _add(self, made: _Waiting) -> None:
-        mine = [each for each in self._waiting if each.grant == made.grant]
-        for old in (*mine[: len(mine) + 1 - MAX_OF_CALLER], *self._waiting[: len(self._waiting) + 1 - MAX_WAITING]):
-            old.task.cancel()
-        self._waiting.append(made)
-        made.task.add_done_callback(lambda task: self._ended(made, task))
 
     def _ended(self, made: _Waiting, task: asyncio.Task[None]) -> None:
         self._waiting.remove(made)

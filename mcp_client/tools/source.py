@@ -186,8 +186,6 @@ class McpSource:
                 f"no person logs in to MCP server {self.name!r}", remedy="use it without a login, or change `login`"
             )
         await log_in(host, login, self._kept, self.failures, clock=self._clock, show=show, back=back)
-        if self._auth is not None:
-            self._auth.forget()
 
     async def resources(self) -> tuple[McpResource, ...]:
         """The resources that it offers.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.agents import calls, failure
-from support.authorization import Authorization, authorization, logged_in
+from support.authorization import Authorization, authorization, kept_in, logged_in
 from support.mcp_tools import agent_over
 from worldagent.core.errors import (
     CallRefused,
@@ -86,6 +86,22 @@ async def test_the_login_of_one_account_is_none_of_another_and_of_no_workspace(t
     assert set(state.users) == {"ana"}
     with pytest.raises(InvalidArgument, match="`skills`"):
         server_of(host, skills=True)
+
+
+async def test_a_login_of_another_person_or_its_end_counts_from_the_next_call_in_every_process(tmp_path: Path) -> None:
+    with authorization() as (state, host):
+        await logged_in(tmp_path, state, host, account="ana")
+        async with agent_over(tmp_path, server_of(host)) as agent:
+            for user in ("ana", "ben"):  # as somebody else, under the same account
+                if user == "ben":
+                    await logged_in(tmp_path, state, host, account="ana", user="ben")
+                state.users.clear()
+                assert await agent.call("t_echo", {"text": "x"}, account="ana") == "x"
+                assert set(state.users) == {user}
+            await kept_in(tmp_path, host, "ana").remove()
+            state.users.clear()
+            assert isinstance(await failure(agent.call("t_echo", {"text": "x"}, account="ana")), McpLoginRequired)
+    assert not state.users
 
 
 @pytest.mark.requirement("T4", "T5")

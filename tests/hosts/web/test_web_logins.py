@@ -15,8 +15,7 @@ from support.browser import Browser
 from support.leaks import watch
 from support.mcp_tools import USE
 from support.web import web
-from worldagent.hosts.web import Grant, Tokens
-from worldagent.hosts.web.logins import MAX_OF_CALLER
+from worldagent.hosts.web import Grant, Tokens, logins
 from worldagent.mcp_client import HttpHost
 from worldagent.mcp_client.tools import Login, McpServer
 
@@ -107,7 +106,9 @@ async def test_no_account_ends_the_login_of_another_or_uses_its_code(tmp_path: P
     assert {token.user for token in state.tokens} == {"ana", "ben"}
 
 
-async def test_a_login_that_is_refused_forgotten_or_wrong_says_so(tmp_path: Path) -> None:
+async def test_a_login_that_is_refused_forgotten_or_wrong_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with authorization() as (state, host):
         async with app(tmp_path, host) as client, app(tmp_path / "b", host) as other:
             page = await client.get(httpx2.URL(await state.visit(await begun(client), allow=False)))
@@ -116,9 +117,10 @@ async def test_a_login_that_is_refused_forgotten_or_wrong_says_so(tmp_path: Path
             for asked, query in ((other, left.query.decode()), (client, "state=x&code=y"), (client, "error=denied")):
                 page = await asked.get(f"/oauth/callback?{query}")  # such as after a restart
                 assert (page.status_code, "Log in again" in page.text) == (400, True)
-            for _ in range(MAX_OF_CALLER):
-                await begun(client)
-            assert (await client.get(left)).status_code == 400  # the oldest made room
+            assert httpx2.URL(await begun(client)).params["state"] == left.params["state"]  # no second client for it
+            monkeypatch.setattr(logins, "FRESH_SECONDS", -1.0)
+            assert httpx2.URL(await begun(client)).params["state"] != left.params["state"]
+            assert (await client.get(left)).status_code == 400  # the newest counts
             assert (await client.get("/oauth/start?server=t")).status_code == 405
             strange = await client.post("/oauth/start", json={"server": "t"}, headers={"Sec-Fetch-Site": "cross-site"})
             assert strange.status_code == 403
