@@ -68,7 +68,7 @@ from .escape import escape_markers
 from .media import MEDIA_FIELDS, parts_of
 from .streaming import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 from .texts import fixed_in
-from .thinking import answer_in
+from .thinking import answer_in, unopened_end
 
 ROLE = "role"
 """The name of the role's input field, which is always the last one."""
@@ -194,6 +194,7 @@ class RoleAdapter(dspy.ChatAdapter):
         self.native_steps = True
         self.native_tools: Sequence[Mapping[str, Any]] | None = None
         self.reads_calls = True
+        self.ends_reasoning: str | None = None
         self.message: Message | None = None
         self.cache: CacheConfig | None = None
         self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
@@ -418,7 +419,9 @@ class RoleAdapter(dspy.ChatAdapter):
         shown = self._form(signature)
         if self._final and CALLS in shown.output_fields:  # no call is made, so none can invalidate the answer
             shown = shown.delete(CALLS)
-        text = answer_in("".join(map(_text_of, response.message.parts)))
+        said = "".join(map(_text_of, response.message.parts))
+        self.ends_reasoning = unopened_end(said) if said.strip() else None
+        text = answer_in(said)
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []
             written = self._mode == "native" and not (calls or self.reads_calls) and self._is_bare_call(shown, text)

@@ -590,6 +590,8 @@ class _Call(Hidden):
         fields = {name: prediction[name] for name in self._predictor.signature.output_fields}
         del prediction
         fields = with_texts(fields, lambda text, in_key: without_unpaired_surrogates(text))
+        if self._adapter.ends_reasoning is not None:
+            self._caller.connection.tools.ends_reasoning = self._adapter.ends_reasoning
         message = self._adapter.message if self._adapter.is_native else None
         if self._guard is None:
             return Answer(fields=fields, message=message)
@@ -610,7 +612,9 @@ class _Call(Hidden):
             return None
         parser = None if listener.field is None else self._adapter.parser(self._predictor.signature, listener.field)
         reason = None if listener.reason is None else self._think
-        return AnswerStream(parser, self._guard, self._emit, reason, None if listener.argue is None else self._argue)
+        argue = None if listener.argue is None else self._argue
+        ends = self._caller.connection.tools.ends_reasoning
+        return AnswerStream(parser, self._guard, self._emit, reason, argue, ends_reasoning=ends)
 
     def _think(self, text: str) -> None:
         if self._listener.reason is not None:

@@ -327,6 +327,8 @@ class AnswerStream:
         emit: Callable[[str], None],
         reason: Callable[[str], None] | None = None,
         argue: Callable[[int, str, str], None] | None = None,
+        *,
+        ends_reasoning: str = "",
     ) -> None:
         """Connect the parts.
 
@@ -338,8 +340,9 @@ class AnswerStream:
             reason: The same for the model's reasoning; None if it is not streamed.
             argue: The same for the arguments of calls that the service returns separately, after the place of the call
                 and the name of the tool; None if they are not streamed.
+            ends_reasoning: The tag that ends the reasoning that the model's answers do not open.
         """
-        self._thoughts = Thoughts()
+        self._thoughts = Thoughts(ends_reasoning)
         self._answer = _Text(parser, guard, None if parser is None else emit)
         self._thought = None if reason is None else _Text(None, guard, reason)
         # JSON in parts can be read in another way than as a whole, so arguments are not streamed beside a role.

@@ -25,26 +25,39 @@ def answer_in(text: str) -> str:
         return text
     split = Thoughts()
     answer = split.feed(text)[0] + split.close()[0]
-    if split.opened:
-        return answer
-    closing = _CLOSING.search(answer)
-    if closing is None or answer.count(_FENCE, 0, closing.start()) % 2:
-        return answer
-    return answer[closing.end() :].lstrip()
+    closing = None if split.opened else _only_closing(answer)
+    return answer if closing is None else answer[closing.end() :].lstrip()
+
+
+def unopened_end(text: str) -> str:
+    """The tag that ends reasoning at the beginning of a text that no tag has opened; empty if there is none."""
+    if "/" not in text or any(text.lstrip().startswith(tag) for tag in _TAGS):
+        return ""
+    closing = _only_closing(text)
+    return "" if closing is None else closing[0].rstrip()
+
+
+def _only_closing(text: str) -> re.Match[str] | None:
+    closing = _CLOSING.search(text)
+    return None if closing is None or text.count(_FENCE, 0, closing.start()) % 2 else closing
 
 
 class Thoughts:
     """Divides a text that comes in pieces into answer and reasoning. It delays no more than could become a tag.
 
-    A text with only a closing tag is an answer here: when that tag comes, the answer before it has been passed on. The
-    complete text is read by `answer_in`.
+    A text with only a closing tag is an answer here, unless it is expected: when that tag comes, the answer before it
+    has been passed on. The complete text is read by `answer_in`.
+
+    Args:
+        expected: The tag that ends reasoning in texts that do not open it, as the model's last answer had it; empty if
+            it had none. A text that does not have it is reasoning here.
 
     Attributes:
-        opened: Whether the text began with an opening tag.
+        opened: Whether the text began with reasoning.
     """
 
-    def __init__(self) -> None:
-        self.opened = False
+    def __init__(self, expected: str = "") -> None:
+        self.opened, self._expected = False, expected
         self._closing = ""  # the tag that ends the reasoning
         self._rest: str | None = ""  # what could become a tag; None when the answer has begun
 
@@ -62,8 +75,10 @@ class Thoughts:
                     return blank, ""
                 if any(each.startswith(begin) for each in _TAGS):
                     return "", ""
-                return self._answer(self._rest), ""
-            self.opened, self._closing, self._rest = True, _TAGS[tag], begin[len(tag) :].lstrip()
+                if not self._expected:
+                    return self._answer(self._rest), ""
+            self.opened, self._closing = True, self._expected if tag is None else _TAGS[tag]
+            self._rest = begin if tag is None else begin[len(tag) :].lstrip()
         thought, tag, answer = self._rest.partition(self._closing)
         if tag:
             return self._answer(answer), thought

@@ -43,6 +43,7 @@ class ToolSupport:
         most: How many tools it accepts, if it has refused more.
         left_out: The digests of tools that it has refused.
         named: The digests of tools that a warning has named, because they are not offered.
+        ends_reasoning: The tag that ended reasoning in its last answer, if nothing opened it.
     """
 
     known: bool | None = None
@@ -54,6 +55,7 @@ class ToolSupport:
     most: int | None = None
     left_out: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
+    ends_reasoning: str = ""
 
     def __post_init__(self) -> None:
         self.reads = self.reads or bool(self.known)
