@@ -20,6 +20,7 @@ from .calling import ToolsOfStep
 from .echo import EchoGuard
 from .engines.classification import ToolsRefused
 from .engines.connect import ModelConnection
+from .engines.sending import without_constraints
 
 
 def shown_prompt(
@@ -103,7 +104,7 @@ class Forms:
         self._connection, self._setting, self._user_follows = connection, tools, user_follows
         self._offered, self._schema, self._most = offered, schema, connection.tools.most
         self._refused: frozenset[str] = frozenset()
-        self._left_out, self._wrote = 0, False
+        self._left_out, self._wrote, self._grammars = 0, False, connection.tools.grammars
         self._left: list[Form] = self._possible()
         self.first: WorldAgentError | None = None
         """The error with which the first form was refused."""
@@ -120,7 +121,11 @@ class Forms:
 
     @property
     def native_tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools that are sent natively: those that the service is not known to refuse."""
+        """The tools as they are sent natively: those that the service is not known to refuse."""
+        return self._kept if self._grammars else [_without_constraints(tool) for tool in self._kept]
+
+    @property
+    def _kept(self) -> Sequence[Mapping[str, Any]]:
         refused, most = self._connection.tools.left_out | self._refused, self._most
         tools = [tool for tool in self._offered if _key(tool) not in refused] if refused else self._offered
         if most is None or len(tools) <= most:
@@ -132,13 +137,18 @@ class Forms:
 
     def refused_tools(self, refused: ToolsRefused) -> bool:
         """Leave out the tools that a service has refused. Return whether there is another request to send."""
-        sent = self.native_tools
+        if refused.grammar:
+            if self.now.schema or not self._grammars:  # the schema of the answer can be the reason, and goes first
+                return False
+            self._grammars = False
+            return True
+        sent = self._kept
         self._refused |= {_key(sent[place]) for place in refused.places}
         self._most = refused.most or self._most
         self._left_out += 1
-        if not self.native_tools:
+        if not self._kept:
             self._left = self._possible()
-        return self._left_out <= _ROUNDS and bool(self.native_tools or self.now.tools == "words")
+        return self._left_out <= _ROUNDS and bool(self._kept or self.now.tools == "words")
 
     def wrote_call(self) -> bool:
         """Offer the tools in words, because a call stands in the text. Return whether that can help."""
@@ -192,6 +202,13 @@ class Forms:
             known.left_out |= self._refused
             known.most = self._most if self._left_out else known.most
             self._name_left_out()
+        if form != "words" and known.grammars and not self._grammars:
+            known.grammars = False
+            _LOG.warning(
+                "the model %r refused the schemas of tools and took them without limits such as maxLength and pattern; "
+                "until this process ends it gets them so; nothing needs to be done, since calls are checked here",
+                self._connection.name,
+            )
         if self._none_fits:
             return
         if known.known is None:
@@ -234,7 +251,7 @@ class Forms:
         known, name = self._connection.tools, self._connection.name
         if not known.left_out and known.most is None:
             return
-        sent = {each["function"]["name"] for each in self.native_tools}
+        sent = {each["function"]["name"] for each in self._kept}
         left = {_key(each): each for each in self._offered if each["function"]["name"] not in sent}
         news = [each["function"]["name"] for key, each in left.items() if key not in known.named]
         known.named |= left.keys()
@@ -255,7 +272,7 @@ class Forms:
     @property
     def _none_fits(self) -> bool:
         """Whether there are tools, and the service refuses them all."""
-        return bool(self._offered) and not self.native_tools
+        return bool(self._offered) and not self._kept
 
     def _possible(self) -> list[Form]:
         forms = self._possible_tools()
@@ -279,6 +296,11 @@ class Forms:
         if self._setting == "auto" and known.known is None:
             forms.append("words")
         return forms
+
+
+def _without_constraints(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = tool["function"]
+    return {**tool, "function": {**function, "parameters": without_constraints(function["parameters"])}}
 
 
 def _key(tool: Mapping[str, Any]) -> str:

@@ -318,7 +318,7 @@ _OVERFLOW: Final = re.compile(
 _PER_TIME: Final = re.compile(r"per (minute|hour|day|second)|\b[TR]P[MD]\b|please wait|throttl", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"request too large", re.IGNORECASE)
 """What is too long whatever the time: OpenAI and Groq say so of a prompt that exceeds the limit of a minute."""
-_TOO_LARGE, _RATE_LIMITED = 413, 429
+_TOO_LARGE, _RATE_LIMITED, _FAILED = 413, 429, 500
 
 
 def _is_overflow(error: BaseException) -> bool:
@@ -414,10 +414,12 @@ class ToolsRefused:
     Attributes:
         places: Which of them it named.
         most: How many it takes, if they were too many.
+        grammar: Whether it could not make a grammar of their schemas, without a word of which.
     """
 
     places: frozenset[int] = frozenset()
     most: int | None = None
+    grammar: bool = False
 
 
 _PLACED: Final = re.compile(
@@ -433,6 +435,7 @@ _TOO_MANY: Final = re.compile(
     r"(?:at most|more than|less than or equal to|max(?:imum)?(?: length| number of \w+)?(?: is| of)?) (\d{1,4})\b",
     re.IGNORECASE,
 )
+_GRAMMAR: Final = re.compile(r"grammar|schema conversion|unrecognized schema", re.IGNORECASE)
 _OF_TOOLS: Final = re.compile(r"\btools\b|function_?declarations|\bfunctions\b", re.IGNORECASE)
 
 
@@ -445,9 +448,10 @@ def tools_refused(error: Exception, names: Sequence[str]) -> ToolsRefused | None
         error: The exception of a model call.
         names: The names of the tools, as they were sent.
     """
-    if not names or _status(error) not in _MAYBE_FORM or _own(error, "") or _said_of(error):
+    text, status = str(error), _status(error)
+    grammar = bool(_GRAMMAR.search(text)) and status in _MAYBE_FORM | {_FAILED}
+    if not names or _own(error, "") or _said_of(error) or not (grammar or status in _MAYBE_FORM):
         return None
-    text = str(error)
     if found := _TOO_MANY.search(text) if _OF_TOOLS.search(text) else None:
         most = int(found[1])
         if 0 < most < len(names):
@@ -456,7 +460,7 @@ def tools_refused(error: Exception, names: Sequence[str]) -> ToolsRefused | None
     # What names a tool because of a call of it does not refuse the tool.
     named = set() if _OF_A_CALL.search(text) else {each[1] for each in _NAMED.finditer(text)}
     places = {place for place, name in enumerate(names) if place in placed or name in named}
-    return ToolsRefused(places=frozenset(places)) if places else None
+    return ToolsRefused(places=frozenset(places), grammar=not places) if places or grammar else None
 
 
 # The first matching row counts, so subclasses come before their parents.

@@ -42,6 +42,7 @@ class ToolSupport:
         reads: Whether it reads the calls that its model makes. A server can accept tools and leave calls in the text.
         most: How many tools it accepts, if it has refused more.
         left_out: The digests of tools that it has refused.
+        grammars: Whether it takes constraints in their schemas; some servers make a grammar of these and cannot.
         named: The digests of tools that a warning has named, because they are not offered.
         ends_reasoning: The tag that ended reasoning in its last answer, if nothing opened it.
     """
@@ -54,6 +55,7 @@ class ToolSupport:
     refused: set[str] = field(default_factory=set)
     most: int | None = None
     left_out: set[str] = field(default_factory=set)
+    grammars: bool = True
     named: set[str] = field(default_factory=set)
     ends_reasoning: str = ""
 

@@ -206,6 +206,24 @@ _LISTS_OF_SCHEMAS: Final = frozenset({*_UNIONS, "prefixItems"})
 _SCHEMAS: Final = frozenset(
     {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties"}
 )
+_CONSTRAINTS: Final = frozenset(
+    {
+        *(
+            "pattern",
+            "format",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "uniqueItems",
+            "contains",
+            "multipleOf",
+        ),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minProperties", "maxProperties"),
+        *("patternProperties", "propertyNames", "dependentSchemas", "dependentRequired", "unevaluatedProperties"),
+        *("not", "if", "then", "else"),
+    }
+)
 _BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
@@ -224,15 +242,24 @@ def _current(schema: Any) -> Any:
         found.setdefault("items", {})  # OpenAI and Gemini require it
     if isinstance(found.get("$ref"), str):
         found["$ref"] = found["$ref"].replace("#/definitions/", "#/$defs/", 1)
-    return {name: _current_part(name, value) for name, value in found.items()}
+    return {name: _in_parts(name, value, _current) for name, value in found.items()}
 
 
-def _current_part(name: str, value: Any) -> Any:
+def without_constraints(schema: Any) -> Any:
+    """A schema without what a grammar of it can lack, such as the longest text; the gate checks that (T5)."""
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = schema.keys() - _CONSTRAINTS
+    return {name: _in_parts(name, value, without_constraints) for name, value in schema.items() if name in kept}
+
+
+def _in_parts(name: str, value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value of a keyword, with the schemas in it changed."""
     if name in _SCHEMAS_BY_NAME and isinstance(value, Mapping):
-        return {key: _current(each) for key, each in value.items()}
+        return {key: change(each) for key, each in value.items()}
     if name in _LISTS_OF_SCHEMAS and isinstance(value, list):
-        return [_current(each) for each in value]
-    return _current(value) if name in _SCHEMAS and isinstance(value, Mapping) else value
+        return [change(each) for each in value]
+    return change(value) if name in _SCHEMAS and isinstance(value, Mapping) else value
 
 
 def _with_object_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -228,6 +228,39 @@ async def test_a_tool_is_not_left_out_if_that_does_not_help(caplog: pytest.LogCa
         assert "in words" in caplog.records[0].getMessage()
 
 
+GRAMMAR = [
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2220
+    (400, {"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse grammar"}}),
+    # https://github.com/QwenLM/qwen-code/issues/10065
+    (500, {"error": "Engine protocol predict request returned 400: failed to parse grammar"}),
+]
+
+
+@pytest.mark.parametrize(("status", "error"), GRAMMAR)
+async def test_a_server_that_makes_grammars_gets_schemas_without_limits(
+    status: int, error: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = {
+        "type": "object",
+        "properties": {"pattern": {"type": "string", "maxLength": 65536}},
+        "required": ["pattern"],
+    }
+    short = {**long, "properties": {"pattern": {"type": "string"}}}
+
+    def answer(body: Mapping[str, Any]) -> Raw:
+        return whole(error, status) if schemas(body)["long"] == long else plain("chat", "Done.")
+
+    async with serving(*[answer] * 9) as service:
+        with caplog.at_level(logging.WARNING, "worldagent.models"):
+            for _ in range(2):
+                assert await ask("chat", service, tools("other", long=long)) == "Done."
+        assert [schemas(body) for body in service.requests] == [
+            {"other": ITEM, "long": each} for each in (long, short, short)
+        ]
+        [record] = caplog.records
+        assert "maxLength" in record.getMessage()
+
+
 MANY = {
     # https://github.com/zed-industries/zed/issues/32946
     "openai": "Invalid 'tools': array too long. Expected an array with maximum length 4, but got 6 instead.",
