@@ -32,6 +32,7 @@ _SERVICE: Final = "worldagent"
 _LONGEST: Final = 1 << 20  # bytes of a record
 _RECOMMENDED: Final = 1  # the least priority of a keyring that is not a plain file, by the library's own rule
 _LOCK_SECONDS: Final = 30.0
+_STAMP: Final = ".stamp"  # of a file beside each login, also of one in a keyring
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -163,9 +164,29 @@ class LoginStore:
             url: Its address.
             account: The account that the login is for; None is the workspace.
         """
-        whose = [self.workspace, name, url, *([] if account is None else [account])]
-        id = hashlib.sha256(canonical_json(whose).encode()).hexdigest()
-        return KeptLogin(self._folder / f"{id}.json", f"{self._home.absolute()}/{id}")
+        return self._kept(_digest(self.workspace, name, url), account)
+
+    async def remove_account(self, account: str) -> int:
+        """Remove all logins of an account, to whatever servers, and return how many there were.
+
+        Raises:
+            StorageUnavailable: A file cannot be removed.
+        """
+        folder = self._of_account(account)
+        ids = [file.stem for file in await asyncio.to_thread(lambda: list(folder.glob(f"*{_STAMP}")))]
+        return sum([await self._kept(id, account).remove() for id in ids])
+
+    def _of_account(self, account: str) -> Path:
+        return self._folder / _digest(self.workspace, account)
+
+    def _kept(self, id: str, account: str | None) -> KeptLogin:
+        folder = self._folder if account is None else self._of_account(account)
+        key = (folder / id).relative_to(self._folder)
+        return KeptLogin(folder / f"{id}.json", f"{self._home.absolute()}/{key.as_posix()}")
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
 
 
 class KeptLogin:
@@ -179,7 +200,7 @@ class KeptLogin:
     def __init__(self, file: Path, key: str) -> None:
         self._file = file
         self._key = key
-        self._stamp = file.with_suffix(".stamp")
+        self._stamp = file.with_suffix(_STAMP)
 
     @property
     def stamp(self) -> int:

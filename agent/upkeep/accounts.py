@@ -7,6 +7,7 @@ from typing import Final
 
 from ...core import Scope
 from ...core.errors import ThreadBusy
+from ...mcp_client.logins import LoginStore
 from ...memory import thread_key
 from ...memory.turns import keys_of
 from ..stores import Stores
@@ -27,6 +28,7 @@ class RemovedAccount:
         turns: Turns of these threads.
         entries: Memory entries of the account.
         schedules: Schedules of the account.
+        logins: Logins of the account to MCP servers, as far as this machine has them.
         shared: The ids of threads that are kept, because another account has a turn on them.
     """
 
@@ -35,11 +37,12 @@ class RemovedAccount:
     turns: int
     entries: int
     schedules: int
+    logins: int = 0
     shared: tuple[str, ...] = ()
 
 
 async def remove_account(stores: Stores, workspace: str, account: str, *, cancel: bool) -> RemovedAccount:
-    """Remove an account's schedules, threads and memory entries. See `Upkeep.remove_account`."""
+    """Remove an account's schedules, threads, memory entries and logins. See `Upkeep.remove_account`."""
     if not cancel:
         await check_over_account(stores, workspace, account)
     states, shared = await _threads(stores, workspace, account), await _shared(stores, workspace, account)
@@ -66,6 +69,7 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
         turns=sum(each.turns for each in removed),
         entries=entries,
         schedules=len(schedules),
+        logins=await LoginStore(stores.storage.resolve(), workspace).remove_account(account),
         shared=tuple(sorted(state.thread for state in states if state.thread in shared)),
     )
 

@@ -58,7 +58,9 @@ class Upkeep:
         return await remove(self._stores, self._scope(thread), cancel=cancel)
 
     async def remove_account(self, account: str, *, cancel: bool = False) -> RemovedAccount:
-        """Remove an account from the workspace: its schedules, its threads as `remove` does, and its memory entries.
+        """Remove an account from the workspace: schedules, threads as `remove` does, memory entries, and logins.
+
+        Logins are those to MCP servers that this machine has.
 
         A thread on which another account has a turn is kept, and named in the result: remove it by itself. Three more
         things are kept. Numbers of usage name the account and the day, so that removing it does not reset a limit, and

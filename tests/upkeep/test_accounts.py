@@ -12,6 +12,7 @@ from worldagent import Memory
 from worldagent.agent.upkeep import RemovedAccount
 from worldagent.core.errors import InvalidArgument, ThreadBusy, ThreadPaused
 from worldagent.graphs import Shape
+from worldagent.mcp_client.logins import LoginRecord, LoginStore
 from worldagent.scheduling import Every, Schedule, Schedules, StartMessage
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -50,8 +51,15 @@ async def test_an_account_goes_with_all_that_is_its_alone(tmp_path: Path) -> Non
                 )
             )
         await agent.memory.add("The harbour opens at six.")
+        places = [("mail", "ana"), ("notes", "ana"), ("mail", "bob"), ("mail", None)]
+        logins = [LoginStore(tmp_path, workspace).of(name, "https://a.example", whose) for name, whose in places]
+        for login in logins:
+            await login.write(LoginRecord(tokens={"access_token": "x"}, client={}))
         removed = await agent.upkeep.remove_account("ana")
-        assert removed == RemovedAccount(threads=3, messages=4, turns=2, entries=1, schedules=1, shared=("talk",))
+        assert removed == RemovedAccount(
+            threads=3, messages=4, turns=2, entries=1, schedules=1, logins=2, shared=("talk",)
+        )
+        assert [await login.read() is not None for login in logins] == [False, False, True, True]
         assert [state.thread for state in await agent.threads(archived=None)] == ["talk"]
         assert [schedule.id for schedule in await Schedules(agent).list()] == ["of-bob"]
         texts = {entry.text for entry in await agent.memory.list(account="ana")}
