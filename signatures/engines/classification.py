@@ -424,18 +424,20 @@ class ToolsRefused:
 
 _PLACED: Final = re.compile(
     r"function_?declarations\W{1,2}(\d+)"
-    r"|\btools(?:\.|\[|\\?['\"], ?)(\d+)(?!\d|\]?\W{0,2}function_?declarations)",
+    r"|\btools(?:\.|\[|\\?['\"], ?)(\d+)(?!\d|\]?\W{0,2}function_?declarations)(\.member\b)?",  # AWS counts from 1
     re.IGNORECASE,
 )
 _NAMED: Final = re.compile(
-    r"\b(?:function|tool|schema)s?(?: for| named| name)?:? ?['\"`]([\w-]{1,64})['\"`]", re.IGNORECASE
+    r"\b(?:function|tool|schema)s?(?: for| named| name)?:? ?['\"`]([\w-]{1,64})['\"`]"
+    r"|[`'\"]([\w-]{1,64})[`'\"] function_?declaration",
+    re.IGNORECASE,
 )
 _OF_A_CALL: Final = re.compile(r"(?:tool|function)[ _](?:call|use)|messages?(?:\.|\[|')", re.IGNORECASE)
 _TOO_MANY: Final = re.compile(
     r"(?:at most|more than|less than or equal to|max(?:imum)?(?: length| number of \w+)?(?: is| of)?) (\d{1,4})\b",
     re.IGNORECASE,
 )
-_GRAMMAR: Final = re.compile(r"grammar|schema conversion|unrecognized schema", re.IGNORECASE)
+_GRAMMAR: Final = re.compile(r"grammar|schema conversion|unrecognized schema|too many states", re.IGNORECASE)
 _OF_TOOLS: Final = re.compile(r"\btools\b|function_?declarations|\bfunctions\b", re.IGNORECASE)
 
 
@@ -456,9 +458,9 @@ def tools_refused(error: Exception, names: Sequence[str]) -> ToolsRefused | None
         most = int(found[1])
         if 0 < most < len(names):
             return ToolsRefused(most=most)
-    placed = {int(each[1] or each[2]) for each in _PLACED.finditer(text)}
+    placed = {int(each[1] or each[2]) - bool(each[3]) for each in _PLACED.finditer(text)}
     # What names a tool because of a call of it does not refuse the tool.
-    named = set() if _OF_A_CALL.search(text) else {each[1] for each in _NAMED.finditer(text)}
+    named = set() if _OF_A_CALL.search(text) else {each[1] or each[2] for each in _NAMED.finditer(text)}
     places = {place for place, name in enumerate(names) if place in placed or name in named}
     return ToolsRefused(places=frozenset(places), grammar=not places) if places or grammar else None
 

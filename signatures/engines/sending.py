@@ -196,12 +196,15 @@ def fitting_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _fitting(text: str) -> Mapping[str, Any]:
-    return _with_object_root(_current(json.loads(text)))
+    schema = json.loads(text)
+    if "definitions" in schema:
+        schema = {"$defs" if name == "definitions" else name: value for name, value in schema.items()}
+    return _with_object_root(_current(schema))
 
 
 _UNIONS: Final = ("oneOf", "anyOf", "allOf")
 _NOT_AT_ROOT: Final = frozenset((*_UNIONS, "$ref", "$schema", "enum", "const", "not", "if", "then", "else"))
-_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs", "dependentSchemas"})
+_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _LISTS_OF_SCHEMAS: Final = frozenset({*_UNIONS, "prefixItems"})
 _SCHEMAS: Final = frozenset(
     {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties"}
@@ -231,7 +234,7 @@ def _current(schema: Any) -> Any:
     """A schema in the words of draft 2020-12, which Anthropic requires."""
     if not isinstance(schema, Mapping):
         return {} if schema is True else schema
-    found = {"$defs" if name == "definitions" else name: value for name, value in schema.items()}
+    found = dict(schema)
     if isinstance(found.get("items"), list):
         found["prefixItems"], found["items"] = found["items"], found.pop("additionalItems", {})
     for bound, value in _BOUNDS:

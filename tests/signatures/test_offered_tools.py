@@ -89,6 +89,7 @@ async def test_a_schema_is_sent_in_the_form_that_services_take(form: str) -> Non
                 "list": {"type": ["array", "null"]},
                 "any": True,
                 "items": {"type": "array", "items": {"type": "string"}},
+                "inner": {"definitions": {"In": ITEM}, "$ref": "#/properties/inner/definitions/In"},
             },
             "required": ["pair", "undefined"],
             "definitions": {"Price": {"type": "number", "minimum": 0, "exclusiveMinimum": True}},
@@ -101,6 +102,7 @@ async def test_a_schema_is_sent_in_the_form_that_services_take(form: str) -> Non
         if form == "responses":
             assert {each["strict"] for each in service.requests[0]["tools"]} == {False}
     about = {} if form == "gemini" else {"description": "d"}
+    inner = {} if form == "gemini" else {"definitions": {"In": ITEM}}
     union = {"item": {"type": "string"}, "size": {"type": "number"}}
     assert found == {
         "union": {"$defs": {"Coat": ITEM}, "type": "object", "properties": union},
@@ -116,6 +118,7 @@ async def test_a_schema_is_sent_in_the_form_that_services_take(form: str) -> Non
                 "list": {"type": ["array", "null"], "items": {}},
                 "any": {},
                 "items": {"type": "array", "items": {"type": "string"}},
+                "inner": {**inner, "$ref": "#/properties/inner/definitions/In"},
             },
             "required": ["pair"],
             "$defs": {"Price": {"type": "number", "exclusiveMinimum": 0}},
@@ -135,6 +138,10 @@ WORDS: dict[str, Any] = {
     "gemini's names": "Invalid JSON payload received. Unknown name \"const\" at 'tools[0].function_declarations[1].x'",
     # https://github.com/farion1231/cc-switch/issues/5490
     "deepseek": "Invalid schema for function 'bad': schema must be a JSON Schema of 'type: \"object\"'.",
+    # https://github.com/BerriAI/litellm/issues/18442
+    "vertex": "Unable to submit request because `bad` functionDeclaration parameters schema should be of type OBJECT.",
+    # https://github.com/BerriAI/litellm/issues/19384
+    "bedrock": "Value '' at 'toolConfig.tools.2.member.toolSpec.description' failed to satisfy constraint",
     "the place": "Invalid 'tools[1].function.description': string too long. Expected a string with maximum length 1024",
     "a path": {"detail": [{"type": "x", "loc": ["body", "tools", 1, "function"], "msg": "x"}]},
 }
@@ -152,6 +159,8 @@ def refusing(form: str, words: object, refused: Callable[[Sequence[str]], bool])
         ("chat", "openai"),
         ("chat", "deepseek"),
         ("chat", "the place"),
+        ("chat", "bedrock"),
+        ("gemini", "vertex"),
         ("chat", "a path"),
         ("chat", "anthropic"),
         ("responses", "openai"),
@@ -231,7 +240,8 @@ async def test_a_tool_is_not_left_out_if_that_does_not_help(caplog: pytest.LogCa
 GRAMMAR = [
     # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2220
     (400, {"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse grammar"}}),
-    # https://github.com/QwenLM/qwen-code/issues/10065
+    # https://github.com/bethington/ghidra-mcp/issues/440
+    (400, {"error": {"code": 400, "message": "The specified schema produces a constraint that has too many states."}}),
     (500, {"error": "Engine protocol predict request returned 400: failed to parse grammar"}),
 ]
 
