@@ -10,7 +10,7 @@ import pytest
 
 from support.agents import calls, failure
 from support.authorization import Authorization, authorization, kept_in, logged_in
-from support.mcp_tools import agent_over
+from support.mcp_tools import agent_over, until
 from worldagent.core.errors import (
     CallRefused,
     InvalidArgument,
@@ -173,6 +173,28 @@ async def test_a_call_whose_login_is_over_pauses_and_is_made_once(
         finally:
             await agent.aclose()
     assert sent_by(state) == {("ana", "ana"): 2, ("ben", "ben"): 1}
+
+
+@pytest.mark.requirement("T4")
+async def test_changes_of_the_list_and_questions_of_the_server_stay_with_their_account(tmp_path: Path) -> None:
+    with authorization() as (state, host):
+        for name in ACCOUNTS:
+            await logged_in(tmp_path, state, host, account=name, user=name)
+        legacy = HttpHost(host.url, mode="legacy")  # a session for each connection, with streams of its own
+        async with agent_over(tmp_path, server_of(legacy, elicitation=True)) as agent:
+            turns = {}
+            for name in ACCOUNTS:
+                thread = agent.thread(name, account=name)
+                turns[name] = await thread.task("use", {"function": "t_ask", "arguments": {}})
+            for name, colour in (("ben", "blue"), ("ana", "red")):
+                [pause] = turns[name].pauses
+                answered = await agent.thread(name, account=name).resume({pause.id: Answer({"colour": colour})})
+                assert answered.result.value == colour
+            assert await agent.call("t_change", {}, account="ana") == "changed"
+            await until(lambda: "added" in agent.mcp["t"].of("ana").functions)
+            assert "added" not in agent.mcp["t"].of("ben").functions
+            assert "t_added" not in agent._registry.of("ben").names
+    assert Counter(user for user, body in state.bodies if b'"colour"' in body) == {"ana": 1, "ben": 1}
 
 
 @pytest.mark.requirement("T13")

@@ -212,7 +212,7 @@ async def test_tokens_codes_and_secrets_are_seen_nowhere_but_in_a_file_of_the_ow
             state.down = True
             state.revoke()
             await seen.outcome(agent.thread("b").task("use", call))
-        secrets += state.secrets
+        secrets += state.secrets + state.verifiers
     assert [type(error).__name__ for error in seen.errors] == ["McpServerInvalid", "McpServerUnavailable"]
     files = [file for file in (home / "logins").iterdir() if file.suffix == ".json"]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600]
@@ -224,7 +224,7 @@ async def test_tokens_codes_and_secrets_are_seen_nowhere_but_in_a_file_of_the_ow
     for text in (*secrets, "secret words"):
         assert text not in found
     assert seen.leaks_on_disk(*secrets) == []
-    assert len(set(secrets)) == 6  # a code, a secret, and the tokens of two grants
+    assert len(set(secrets)) == 7  # a code, its proof, a secret, and the tokens of two grants
 
 
 class Ring:

@@ -111,6 +111,7 @@ class Authorization:
         url: The MCP server.
         clients: Its clients by id.
         tokens: All tokens it has issued.
+        verifiers: The proofs that its token endpoint got with codes.
         grants: What was asked of its token endpoint, the types of grants.
         users: Whose tokens the MCP server was called with.
         bodies: What was sent to the MCP server, with whose token.
@@ -126,6 +127,7 @@ class Authorization:
     clients: dict[str, Client] = field(default_factory=dict)
     codes: dict[str, Code] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
+    verifiers: list[str] = field(default_factory=list)
     grants: list[str] = field(default_factory=list)
     users: list[str] = field(default_factory=list)
     bodies: list[tuple[str, bytes]] = field(default_factory=list)
@@ -262,6 +264,7 @@ def _app(state: Authorization) -> Flask:
     @app.post("/token")
     def token() -> Any:
         state.grants.append(request.form["grant_type"])
+        state.verifiers += filter(None, [request.form.get("code_verifier")])
         return Response("secret words", 503) if state.down else server.create_token_response()
 
     @app.post("/register")

@@ -77,11 +77,12 @@ async def test_a_person_logs_in_from_a_pause_and_nothing_of_it_is_kept(tmp_path:
             assert (await used(client, "t_echo", text="x"))["turn"]["result"] == {"value": "x"}
             assert (await client.get(back)).status_code == 400  # a code is used once
         query = httpx2.URL(link).params
-        secrets = [*state.secrets, query["state"], query["code_challenge"], back.params["code"]]
+        codes = [query["state"], query["code_challenge"], back.params["code"]]
+        secrets = [*state.secrets, *state.verifiers, *codes]
     (home / "logins").rename(tmp_path / "logins")
     assert seen.leaks_on_disk(*secrets) == []
     ours = [record.getMessage() for record in seen.logs.records if record.name.startswith("worldagent")]
-    found = repr([ours, [event.model_dump_json() for event in seen.events]])
+    found = repr([ours, page.text, seen.errors, [event.model_dump_json() for event in seen.events]])
     assert not [secret for secret in secrets if secret in found]
     assert set(state.users) == {"ana"}
 
