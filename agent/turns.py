@@ -113,10 +113,14 @@ class Turn:
     def to_json(self) -> dict[str, Any]:
         """Return the turn as JSON, with the fields that the command line and the sidecar use.
 
-        A turn without further outputs lacks the key `outputs`, and one of which nothing was withheld `withheld`.
+        A turn without further outputs lacks the key `outputs`, one of which nothing was withheld `withheld`, and usage
+        without tools of services `service_calls`.
         """
         left_out = {"kept_as", "roleless", *(name for name in ("outputs", "withheld") if not getattr(self, name))}
         found: dict[str, Any] = to_jsonable_python(self, exclude=left_out)
+        for used in (found["usage"], *found["usage"]["models"].values()):
+            if not used["service_calls"]:
+                del used["service_calls"]
         return found
 
 

@@ -331,6 +331,8 @@ class MessageRefused(_Event):
 class Usage(_Event):
     """Tokens of one model call, counted as in `ModelUsage`, and its cost in US dollars; null means unknown.
 
+    `service_calls` is how often the service ran tools of its own in it; an event without any lacks the key.
+
     `call_id` is the path id of the call, task or turn that made the model call; `seconds` is how long it took.
     """
 
@@ -344,6 +346,7 @@ class Usage(_Event):
     call_id: str = ""
     model: str = ""
     seconds: float = 0.0
+    service_calls: int = Field(default=0, ge=0, exclude_if=lambda calls: not calls)
 
 
 class RoleWithheld(_Event):

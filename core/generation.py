@@ -15,6 +15,13 @@ from .checks import NO_VARIABLES, has_variable
 ReasoningEffort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 ReasoningSummary = Literal["auto", "concise", "detailed"]
 
+WEB_SEARCH: Final = "web_search"
+WEB_FETCH: Final = "web_fetch"
+CODE_EXECUTION: Final = "code_execution"
+FILE_SEARCH: Final = "file_search"
+SERVICE_TOOLS: Final = (WEB_SEARCH, WEB_FETCH, CODE_EXECUTION, FILE_SEARCH)
+"""The tools that services of models run themselves, by their names here."""
+
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _MAX_VALUE_LENGTH: Final = 8192  # characters of a value; servers refuse more
 _RESERVED_HEADERS: Final = frozenset(
@@ -125,6 +132,7 @@ class ModelUsage:
         cached_tokens: Input tokens that the service read from its cache.
         reasoning_tokens: Output tokens that are reasoning, if the service counts them.
         cost: The cost in US dollars.
+        service_calls: How often services ran tools of their own, which most bill apart from tokens.
     """
 
     calls: int = 0
@@ -133,6 +141,7 @@ class ModelUsage:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float | None = 0.0
+    service_calls: int = 0
 
     def __add__(self, other: ModelUsage) -> ModelUsage:
         return ModelUsage(
@@ -142,6 +151,7 @@ class ModelUsage:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            service_calls=self.service_calls + other.service_calls,
         )
 
 

@@ -11,7 +11,7 @@ from ..core.lazy import lazy
 
 if TYPE_CHECKING:
     from .adapter import LM, NOTE, CallMade, PastStep, Signature, StepMade
-    from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
+    from .calling import LAST_STEP, OFFERED, Offer, OfferedTools, ServiceOffer
     from .converse import Converse, converse_signature
     from .engines.providers import ADDRESS_REMEDY, address_problem, check_named
     from .escape import escape_description
@@ -52,6 +52,7 @@ __all__ = [
     "Predictor",
     "PredictorPool",
     "Program",
+    "ServiceOffer",
     "Signature",
     "StepMade",
     "Thought",
@@ -70,7 +71,7 @@ __getattr__ = lazy(
     __name__,
     {
         ".adapter": "LM NOTE CallMade PastStep Signature StepMade",
-        ".calling": "LAST_STEP OFFERED Offer OfferedTools",
+        ".calling": "LAST_STEP OFFERED Offer OfferedTools ServiceOffer",
         ".converse": "Converse converse_signature",
         ".engines.providers": "ADDRESS_REMEDY address_problem check_named",
         ".escape": "escape_description",

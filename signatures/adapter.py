@@ -29,6 +29,7 @@ from dspy.adapters.utils import (
 )
 from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.lm15 import (
+    BuiltinTool,
     CacheConfig,
     DataPart,
     Message,
@@ -53,6 +54,7 @@ from .calling import (
     MAX_SECTIONS,
     TOOLS,
     JsonReader,
+    ServiceOffer,
     ToolCall,
     ToolsOfStep,
     Unfit,
@@ -64,6 +66,7 @@ from .calling import (
 )
 from .engines.classification import WrittenCall
 from .engines.grammars import GrammarUnfit, bounded
+from .engines.reading import served_in
 from .escape import escape_markers
 from .media import MEDIA_FIELDS, parts_of
 from .streaming import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
@@ -135,10 +138,12 @@ class StepMade:
         calls: Its calls and their results.
         message: The model's own message, if this run still has it, because its service requires it back unchanged.
             Without it the step is sent in words.
+        served: The calls that the service made itself. They are in the message, too.
     """
 
     calls: Sequence[CallMade]
     message: Message | None = None
+    served: Sequence[CallMade] = ()
 
 
 PastStep = StepMade | str
@@ -164,7 +169,7 @@ def demo_calls(demo: Mapping[str, Any]) -> list[CallMade]:
 
 def step_texts(step: PastStep) -> list[str]:
     """The text of a previous step, as a model reads it in words."""
-    return [step] if isinstance(step, str) else [call.text for call in step.calls]
+    return [step] if isinstance(step, str) else [call.text for call in (*step.served, *step.calls)]
 
 
 _Mode = Literal["bare", "words", "native"]
@@ -196,6 +201,8 @@ class RoleAdapter(dspy.ChatAdapter):
         self.reads_calls = True
         self.ends_reasoning: str | None = None
         self.message: Message | None = None
+        self.services: Sequence[ServiceOffer] = ()
+        self.served: Sequence[Mapping[str, Any]] = ()
         self.cache: CacheConfig | None = None
         self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
         self._system = weakref.WeakKeyDictionary()
@@ -215,7 +222,7 @@ class RoleAdapter(dspy.ChatAdapter):
         """
         fork = copy.copy(self)
         fork._mode = self._mode_of(bool(inputs.get(TOOLS)), native=native)
-        fork._steps, fork._final, fork.message = steps, final, None
+        fork._steps, fork._final, fork.message, fork.served = steps, final, None, ()
         if final and fork._mode == "words":
             fork._steps = [*steps, LAST_STEP]
         return fork
@@ -299,8 +306,11 @@ class RoleAdapter(dspy.ChatAdapter):
             tools = self._offered(inputs[TOOLS] if self.native_tools is None else self.native_tools)
             body |= {"tools": tools, "tool_choice": "none" if self._final else "auto"}
         request = _with_summary(request_from_openai_chat(body), given.get(SUMMARY))
-        own = (step.message for step in self._steps if isinstance(step, StepMade) and step.message is not None)
-        messages = [next(own, message) if message.parts_of(ToolCallPart) else message for message in request.messages]
+        if self.services:
+            own = tuple(BuiltinTool(name=each.name, config=dict(each.options)) for each in self.services)
+            request = replace(request, tools=(*request.tools, *own))
+        kept = (step.message for step in self._steps if isinstance(step, StepMade) and step.message is not None)
+        messages = [next(kept, message) if message.parts_of(ToolCallPart) else message for message in request.messages]
         return self._with_cache(replace(request, messages=tuple(messages)), signature, inputs)
 
     def _with_cache(self, request: Request, signature: Signature, inputs: Mapping[str, Any]) -> Request:
@@ -416,6 +426,8 @@ class RoleAdapter(dspy.ChatAdapter):
             WrittenCall: The text is a call, and the service is not known to read those.
         """
         self._truncated = response.finish_reason not in COMPLETE_FINISH_REASONS
+        if self.services:
+            self.served = served_in(response.message)
         shown = self._form(signature)
         if self._final and CALLS in shown.output_fields:  # no call is made, so none can invalidate the answer
             shown = shown.delete(CALLS)

@@ -250,6 +250,19 @@ FIND_TOOLS: Final = "find_tools"
 """The name of the function that finds tools."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOffer:
+    """A tool of the model's own service, which runs it inside the model call.
+
+    Attributes:
+        name: Its name, which is the same for all services.
+        options: What the service is told about it, as JSON.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
 class ToolsOfStep(tuple[Mapping[str, Any], ...]):
     """The tools of one step: those that are always offered, and behind them those that were found.
 

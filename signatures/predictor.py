@@ -38,7 +38,7 @@ from ..core.errors import (
 from ..role_resolution import NO_ROLE, Echo, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, fixed_texts, without_unpaired_surrogates
 from .callbacks import Watch
-from .calling import CALLS, TOOLS, ToolsOfStep
+from .calling import CALLS, TOOLS, ServiceOffer, ToolsOfStep
 from .disclosure import RoleGuard
 from .dspy_log import redirected
 from .echo import Hidden
@@ -183,11 +183,13 @@ class Answer:
         withheld: How many characters were withheld of each field, and of the `reasoning`.
         message: The model's own message, which its service can require back at the next step. It is not scrubbed, and
             must not be stored beyond the turn. None if tools were not sent natively.
+        served: The calls that the service made itself, as `Listener.served` gets them.
     """
 
     fields: Mapping[str, Any]
     withheld: Mapping[str, int] = field(default_factory=dict)
     message: Message | None = field(default=None, repr=False)
+    served: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,8 @@ class Listener:
             all arguments of a call at once.
         prompt: Receives the messages of every try, with `[role: N characters]` in place of the role; None for no one.
         withheld: Receives how many characters of the role were withheld of each field.
+        served: Receives the calls that the service made itself in a try: each with `tool`, `arguments`, `result` and
+            `failed`. Of a try whose answer is not used, it gets the tools only.
         waiting: Called with the model's name and a number of seconds before a call waits for the model's service.
         before: Called before every try. An exception is passed on, and the model is not called.
         after: Awaited when the call is over, successful or not.
@@ -220,6 +224,7 @@ class Listener:
     argue: Callable[[int, str, str], None] | None = None
     prompt: Callable[[list[dict[str, Any]]], None] | None = None
     withheld: Callable[[Mapping[str, int]], None] = lambda characters: None
+    served: Callable[[Sequence[Mapping[str, Any]]], None] = lambda calls: None
     waiting: Callable[[str, float], None] = lambda model, seconds: None
     before: Callable[[], None] = lambda: None
     after: Callable[[], Awaitable[None]] | None = None
@@ -267,6 +272,7 @@ async def open_model(
 
 _SILENT = Listener()
 _UNSAID: Final = ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+_SERVED: Final = "service_calls"
 _LONGEST_PAUSE: Final = 5.0  # seconds between two tries
 CHARACTERS_PER_TOKEN: Final = 4  # characters of a token, an estimate
 
@@ -342,6 +348,7 @@ class Predictor:
         role: ResolvedRole = NO_ROLE,
         steps: Sequence[PastStep] = (),
         final: bool = False,
+        services: Sequence[ServiceOffer] = (),
         listener: Listener = _SILENT,
     ) -> Answer:
         """Call the model once. Temporary failures are retried.
@@ -352,6 +359,7 @@ class Predictor:
             role: The turn's resolved role. It is revealed here, and only if it has a text for this Signature.
             steps: The previous steps, if the answer takes several.
             final: Whether the model must answer and can no longer call tools.
+            services: Tools of the model's service. Those that it lacks are left out.
             listener: Receives deltas and tokens.
 
         Raises:
@@ -359,7 +367,7 @@ class Predictor:
             RoleEchoed: The model disclosed a role whose `echo` is `fail`.
             HostError: The model failed. The text holds nothing of the prompt.
         """
-        call = _Call(self, inputs, caller, role, listener, steps=steps, final=final)
+        call = _Call(self, inputs, caller, role, listener, steps=steps, final=final, services=services)
         watch = listener.watch
         watched = None if watch is None else watch.began(self._plain, inputs)
         failure: WorldAgentError | None = None
@@ -407,17 +415,24 @@ class _Call(Hidden):
         *,
         steps: Sequence[PastStep],
         final: bool,
+        services: Sequence[ServiceOffer],
     ) -> None:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
         self._role, self._listener, self._steps, self._final = role.reveal(predictor.name), listener, steps, final
+        self._services = [each for each in services if each.name in caller.connection.services]
         demos = predictor.predict(roled=False).demos
         follows = user_follows(steps, role=self._role is not None) or any(demo.get(CALLS) for demo in demos)
+        offered = (inputs.get(TOOLS) if TOOLS in predictor.signature.input_fields else None) or ()
+        # Some models take no functions beside tools of their service, and few hold an answer to a schema then.
+        self._apart = bool(self._services) and not caller.connection.combines
         self._forms = Forms(
             caller.connection,
-            tools=caller.options.tools,
-            offered=(inputs.get(TOOLS) if TOOLS in predictor.signature.input_fields else None) or (),
+            tools="json" if self._apart else caller.options.tools,
+            offered=offered,
             user_follows=follows,
-            schema=None if caller.connection.tools.schemas == "never" else caller.schema_of(predictor.signature),
+            schema=None
+            if self._services or caller.connection.tools.schemas == "never"
+            else caller.schema_of(predictor.signature),
         )
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
@@ -458,6 +473,7 @@ class _Call(Hidden):
         if fork.is_native:
             fork.native_steps, fork.native_tools = form.tools == "native", self._forms.native_tools
             fork.reads_calls = self._forms.reads_calls
+        fork.services = self._services
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 
@@ -469,12 +485,12 @@ class _Call(Hidden):
             except WorldAgentError as error:
                 failed = error
             else:
-                self._forms.taken(calls=bool(answer.fields.get(CALLS)))
+                self._taken(calls=bool(answer.fields.get(CALLS)))
                 return answer
             if self._has_another_form(failed):
                 self._adapter = self._adapter_now()
             elif isinstance(failed, OutputInvalid | RoleEchoed):  # the model has answered
-                self._forms.taken()
+                self._taken()
                 raise failed
             elif self._forms.first is not None and isinstance(failed, ModelRefused | ModelNotConfigured):
                 self._forms.restart()
@@ -482,6 +498,10 @@ class _Call(Hidden):
                 raise self._forms.first
             else:
                 raise failed
+
+    def _taken(self, *, calls: bool = False) -> None:
+        if not self._apart:  # that the service takes functions in words here does not say that it refuses them
+            self._forms.taken(calls=calls)
 
     def _has_another_form(self, failed: WorldAgentError) -> bool:
         """Whether a try has failed because of its form, and there is another one."""
@@ -507,7 +527,9 @@ class _Call(Hidden):
         finally:
             if (self._emitted or self._argued) and not settled:
                 self._listener.withdraw()
-            used = usage.used() or (_UNSAID if settled else None)
+            used = usage.used() or (_UNSAID if settled or self._adapter.served else None)
+            if self._adapter.served:
+                self._listener.served(answer.served if settled and answer is not None else self._bare_served())
             if used is not None:
                 self._note(used, usage, {} if answer is None else answer.fields, seconds=time.perf_counter() - began)
 
@@ -522,12 +544,13 @@ class _Call(Hidden):
         if cost is None and None in (used.input_tokens, used.output_tokens):
             cost = usage.estimated(sent, received)
         name = self._caller.connection.name
+        used = replace(used, service_calls=len(self._adapter.served))
         self._listener.usage(used, model=name, seconds=seconds, tokens=sent + received, cost=cost or 0.0)
 
     def forget(self) -> None:
         """Release the role's text and the model's answer."""
         self._role = self._guard = self._stream = None
-        self._adapter.message = None
+        self._adapter.message, self._adapter.served = None, ()
         self._emitted, self._argued = "", {}
 
     async def _ask(self, usage: CostTracker) -> dspy.Prediction:
@@ -594,17 +617,28 @@ class _Call(Hidden):
             self._caller.connection.tools.ends_reasoning = self._adapter.ends_reasoning
         message = self._adapter.message if self._adapter.is_native else None
         if self._guard is None:
-            return Answer(fields=fields, message=message)
+            return Answer(fields=fields, message=message, served=self._adapter.served)
         steps = self._guard.scrubbing(fields)
         del fields  # the turn can be cancelled in the meantime
         scrubbed = await in_turns(steps)
-        if scrubbed.failed:
-            del message  # it is not scrubbed
+        answer = Answer(fields=scrubbed.fields, withheld=scrubbed.withheld, message=message)
+        failed = scrubbed.failed
+        if self._adapter.served:  # apart, so that what strangers say does not decide about the answer
+            served = await in_turns(self._guard.scrubbing({_SERVED: self._adapter.served}))
+            withheld = {**answer.withheld, **served.withheld}
+            answer = replace(answer, withheld=withheld, served=served.fields[_SERVED])
+            failed = failed or served.failed
+        if failed:
+            del message, answer  # they are not scrubbed
             raise RoleEchoed(
                 f"the model {self._caller.connection.name!r} disclosed its role",
                 remedy="try again, or set echo='disclosure', which withholds it",
             )
-        return Answer(fields=scrubbed.fields, withheld=scrubbed.withheld, message=message)
+        return answer
+
+    def _bare_served(self) -> list[dict[str, Any]]:
+        """The calls of the service without texts, which are not scrubbed."""
+        return [{**each, "arguments": {}, "result": None} for each in self._adapter.served]
 
     def _open_stream(self) -> AnswerStream | None:
         listener, self._emitted, self._argued = self._listener, "", {}

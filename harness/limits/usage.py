@@ -69,6 +69,7 @@ USAGE: Final = Schema(
             "ALTER TABLE wa_usage ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0",
             "ALTER TABLE wa_usage ADD COLUMN threads BIGINT NOT NULL DEFAULT 0",
         ),
+        ("ALTER TABLE wa_bill ADD COLUMN service_calls BIGINT NOT NULL DEFAULT 0",),
     ),
 )
 KeptKind = Literal["schedules", "entries"]
@@ -97,7 +98,7 @@ _KEEP = """INSERT INTO wa_spent(turn, path, calls, tokens, cost) VALUES(?, ?, ?,
 _KEPT = "SELECT calls, tokens, cost, path FROM wa_spent WHERE turn=?"
 _DROP = "DELETE FROM wa_spent WHERE turn=?"
 _BILL: Final[tuple[str, ...]] = tuple(column.name for column in fields(ModelUsage))
-_KEEP_BILL = f"""INSERT INTO wa_bill(turn, model, {", ".join(_BILL)}) VALUES(?, ?, ?, ?, ?, ?, ?, ?)
+_KEEP_BILL = f"""INSERT INTO wa_bill(turn, model, {", ".join(_BILL)}) VALUES({", ".join("?" * (2 + len(_BILL)))})
                  ON CONFLICT(turn, model) DO UPDATE SET {", ".join(f"{name}=excluded.{name}" for name in _BILL)}"""
 _KEPT_BILL = f"SELECT model, {', '.join(_BILL)} FROM wa_bill WHERE turn=?"
 _DROP_BILL = "DELETE FROM wa_bill WHERE turn=?"
@@ -126,6 +127,7 @@ class _StoredBill(Row):
     cached_tokens: _Count
     reasoning_tokens: _Count
     cost: Annotated[float, Field(ge=0, le=_MAX_COUNT, allow_inf_nan=False)] | None
+    service_calls: _Count
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

@@ -34,6 +34,9 @@ class ModelUsageRecord(Wire):
     cached_tokens: int
     reasoning_tokens: int
     cost: float | None = Field(description="US dollars")
+    service_calls: int = Field(
+        default=0, exclude_if=lambda calls: not calls, description="runs of tools of the service; omitted if 0"
+    )
 
 
 class TurnUsageRecord(ModelUsageRecord):

@@ -110,6 +110,8 @@ class ModelConnection:
         context: The limit of tokens for prompt and answer in sum, if it is known.
         takes: The kinds of media that it can accept in addition to text.
         tools: What it supports of tools natively. New findings are stored here.
+        services: The names of the tools that its service runs itself.
+        combines: Whether it takes functions beside such tools.
         cache: How its service caches prompts; None if it cannot be controlled.
         pace: The rate limiter of its calls; all code in the process that calls the same model shares it.
     """
@@ -122,6 +124,8 @@ class ModelConnection:
     context: int | None = None
     takes: frozenset[MediaKind] = frozenset({"image", "file"})
     tools: ToolSupport = field(default_factory=lambda: ToolSupport(False), compare=False)
+    services: frozenset[str] = frozenset()
+    combines: bool = True
     cache: Caching | None = None
     pace: RateLimiter = field(default_factory=RateLimiter, repr=False, compare=False)
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
@@ -155,6 +159,8 @@ async def connect_model(
             name=lm,
             takes=engine.takes(),
             tools=_support(engine),
+            services=engine.services(),
+            combines=engine.combines(),
             cache=_caching(engine.route),
             pace=RATE_LIMITERS.of_route(engine.route),
             close=engine.aclose,

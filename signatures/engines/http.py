@@ -30,6 +30,7 @@ from dspy.lm15 import (
     AnthropicLM,
     AsyncLMRouter,
     AsyncOpenAIChatLM,
+    BuiltinTool,
     DocumentPart,
     FunctionTool,
     GeminiLM,
@@ -64,6 +65,7 @@ from .reading import (
     read_answer,
 )
 from .sending import FOUND, NO_REFERENCES, amending, fitted, marked, open_to_amends, put_back, with_references
+from .services import Protocol, betas_of, combines, service_tools, with_service_tools
 
 T = TypeVar("T")
 
@@ -73,10 +75,14 @@ _BASE: Any = import_module("dspy._vendor.lm15.providers.base")
 _RESULTS: Any = import_module("dspy._vendor.lm15.result")
 
 _MAX_CONNECTIONS = 1000
+_MOST_PARTS: Final = 8
+"""How many requests one answer can take, if its service pauses while it runs its own tools."""
+
 _CLIENT_ERROR, _SERVER_ERROR, _END_OF_ERRORS = 400, 500, 600  # HTTP statuses of errors
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes
 _LONGEST_VECTORS = 1 << 24  # bytes of an answer with vectors: 64 with 8,192 numbers each
 _EMBEDDINGS: Final = "embeddings"
+_BETA: Final = "anthropic-beta"
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a fallback: callers set time limits
 _NO_KEY = "none"  # the key that is sent to a custom server if none is configured
 _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
@@ -244,6 +250,14 @@ _WAIT: Final = re.compile(r"(?:retry|try again)\D{1,20}((?:\d+(?:\.\d+)?(?:ms|[h
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
+def _with_betas(sent: Any, betas: Sequence[str]) -> Any:
+    """A request to Anthropic with values of its header for features that need one."""
+    named = [value for name, value in sent.headers if name.lower() == _BETA]
+    values = list(dict.fromkeys([*(each for value in named for each in value.split(",")), *betas]))
+    others = [(name, value) for name, value in sent.headers if name.lower() != _BETA]
+    return replace(sent, headers=[*others, (_BETA, ",".join(values))]) if values else sent
+
+
 def _wait_in(text: str) -> float | None:
     """The seconds after which a service says that it can be asked again, if it says so in the text of an error."""
     found = _WAIT.search(text)
@@ -252,13 +266,21 @@ def _wait_in(text: str) -> float | None:
     return sum(float(size) * _UNITS[unit] for size, unit in re.findall(r"([\d.]+)(ms|[hms])", found[1].lower()))
 
 
-def _reader_of(adapter: Any) -> type[Reader]:
-    """The reader of the protocol that one of lm15's adapters speaks."""
+_READERS: Final[Mapping[Protocol, type[Reader]]] = {
+    "messages": MessagesReader,
+    "gemini": GeminiReader,
+    "responses": ResponsesReader,
+    "chat": ChatReader,
+}
+
+
+def _protocol_of(adapter: Any) -> Protocol:
+    """The protocol that one of lm15's adapters speaks."""
     if isinstance(adapter, AnthropicLM):
-        return MessagesReader
+        return "messages"
     if isinstance(adapter, GeminiLM):
-        return GeminiReader
-    return ResponsesReader if isinstance(adapter, OpenAILM) else ChatReader
+        return "gemini"
+    return "responses" if isinstance(adapter, OpenAILM) else "chat"
 
 
 class _Routers:
@@ -384,6 +406,10 @@ async def _next(events: AsyncIterator[Any]) -> Any:
     return await anext(events, None)
 
 
+class _NoReferences(Exception):
+    """The service does not take references to tools."""
+
+
 class HttpEngine:
     """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that uses it."""
 
@@ -433,23 +459,55 @@ class HttpEngine:
 
     async def _exchange(self, request: Request, *, stream: bool, found: frozenset[str]) -> AsyncGenerator[Any, None]:
         service: Any = self._router.lm(self._wire_model)
-        inner = service._inner
+        inner, protocol = service._inner, self._protocol
         open_to_amends(inner)
-        request, kept = marked(replace(request, model=self._route.model), self._origin)
-        with amending(lambda payload: with_references(fitted(put_back(payload, kept)), found)):
-            sent, adaptations = await service._build(inner._build, request, stream=stream, policy="silent")
-        reader = _reader_of(inner)(self._origin, tools=bool(request.tools))
+        own = [(each.name, each.config or {}) for each in request.tools if isinstance(each, BuiltinTool)]
+        functions = tuple(each for each in request.tools if not isinstance(each, BuiltinTool)) if own else request.tools
+        request, kept = marked(replace(request, model=self._route.model, tools=functions), self._origin)
+        reader = _READERS[protocol](self._origin, tools=bool(functions))
+        reader.services = bool(own)
+        before: Sequence[Mapping[str, Any]] = ()
+
+        def amend(payload: dict[str, Any]) -> dict[str, Any]:
+            payload = with_references(fitted(put_back(payload, kept)), found)
+            if own:
+                where = {"provider": self._route.provider, "model": self._route.model}
+                payload = with_service_tools(payload, own, protocol, **where)
+            return {**payload, "messages": [*payload["messages"], *before]} if before else payload
+
+        for part in range(_MOST_PARTS):
+            with amending(amend):
+                sent, adaptations = await service._build(inner._build, request, stream=stream, policy="silent")
+            if own and protocol == "messages":
+                sent = _with_betas(sent, betas_of(own))
+            reader.can_pause = part + 1 < _MOST_PARTS
+            events = self._events(service, sent, reader, adaptations, request, refers=bool(found))
+            try:
+                async with contextlib.aclosing(events):
+                    async for event in events:
+                        yield event
+            except _NoReferences:
+                self._refers, found = False, frozenset()
+                continue
+            if not reader.paused:
+                return
+            before = [reader.continues()]
+
+    async def _events(
+        self, service: Any, sent: Any, reader: Reader, adaptations: Any, request: Request, *, refers: bool
+    ) -> AsyncGenerator[Any, None]:
+        """Send one request, and read its answer."""
+        inner = service._inner
         try:
             async with service.transport.stream(sent) as answer:
                 if answer.status >= _CLIENT_ERROR:
                     text = (await answer.read()).decode("utf-8", "replace")
-                    if not found or not NO_REFERENCES.search(text):
-                        raise _reported(inner, json_or_text(text), answer.headers, status=answer.status)
-                    self._refers, events = False, self._exchange(request, stream=stream, found=frozenset())
-                else:
-                    events = read_answer(answer, reader, longest=_LONGEST_BODY)
-                    if _BASE._client_side_stop(adaptations):
-                        events = _RESULTS.atruncate_stream_at_stop(events, request.config.stop)
+                    if refers and NO_REFERENCES.search(text):
+                        raise _NoReferences
+                    raise _reported(inner, json_or_text(text), answer.headers, status=answer.status)
+                events: Any = read_answer(answer, reader, longest=_LONGEST_BODY)
+                if _BASE._client_side_stop(adaptations):
+                    events = _RESULTS.atruncate_stream_at_stop(events, request.config.stop)
                 async with contextlib.aclosing(events):
                     try:
                         async for event in events:
@@ -513,6 +571,19 @@ class HttpEngine:
     def tools(self) -> bool:
         """Whether the service's interface supports tools. A custom server can lack them."""
         return self._plans(Message.user("Go."), FunctionTool(name="go"))
+
+    @property
+    def _protocol(self) -> Protocol:
+        service: Any = self._router.lm(self._wire_model)
+        return _protocol_of(service._inner)
+
+    def services(self) -> frozenset[str]:
+        """The names of the tools that the service runs itself."""
+        return service_tools(self._protocol, self._route.provider)
+
+    def combines(self) -> bool:
+        """Whether the model takes functions beside tools of its service."""
+        return combines(self._protocol, self._route.model)
 
     def embeds(self) -> bool:
         """Whether the service has OpenAI's protocol, and so can have embeddings."""

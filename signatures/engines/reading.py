@@ -28,10 +28,12 @@ from dspy.lm15 import (
     Usage,
 )
 
+from ...core.generation import CODE_EXECUTION, FILE_SEARCH, WEB_FETCH, WEB_SEARCH
 from ..calling import MAX_CHARACTERS, MAX_SECTIONS, Unreadable, read_arguments
 from ..thinking import answer_in
 from .classification import AnswerTooLong, Declined, Malformed, NoAnswer, WrittenCall
 from .partial_arguments import PartialArguments
+from .services import Served, tool_of
 
 KEPT: Final = "worldagent"
 """The owner of the state of a message that holds it as it came."""
@@ -39,8 +41,9 @@ KEPT: Final = "worldagent"
 _Finish = Literal["stop", "length", "tool_call"]
 _CONTROL: Final = "<|"  # begins the tokens with which models divide their output
 _FULL: Final = "model_context_window_exceeded"
+_PAUSED: Final = "pause_turn"
 _FINISH: Final[Mapping[str, _Finish]] = {
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length", _FULL), "length"),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length", _FULL, _PAUSED), "length"),
     **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "tool_call"),
 }
 _DECLINED: Final = re.compile(
@@ -109,15 +112,19 @@ class Reader:
 
     Attributes:
         ended: Whether the service has said that its answer is complete.
+        paused: Whether the service wants its message back, and then continues it.
+        can_pause: Whether it is sent back then. Otherwise such an answer is one that is not complete.
+        services: Whether tools of the service were offered, so that what it says of them is read.
     """
 
     def __init__(self, origin: str, *, tools: bool = False) -> None:
-        self.ended = False
+        self.ended = self.paused = self.can_pause = self.services = False
         self._origin, self._tools = origin, tools
         self._texts: list[str] = []
-        self._started = self._declined = self._full = False
+        self._started = self._declined = self._full = self._gap = False
         self._finish: _Finish | None = None
         self._tokens: dict[str, Any] = {}
+        self._tokens_before: list[dict[str, Any]] = []  # of the answers that this one continues
         self._report: dict[str, Any] = {}
         self._part, self._kind = -1, ""
         self._calls: list[_Call] = []
@@ -138,6 +145,18 @@ class Reader:
         """The tokens of all reports of the answer together."""
         raise NotImplementedError
 
+    def served(self) -> list[Served]:
+        """The calls of tools of the service itself, which it made and answered while it wrote its answer."""
+        return []
+
+    def continues(self) -> dict[str, Any]:
+        """Be ready to read the next part of an answer that is paused, and return the message so far."""
+        self.ended = self.paused = False
+        self._finish = None
+        self._tokens_before.append(self._tokens)
+        self._tokens = {}
+        return self.message()
+
     def end(self) -> Iterator[Any]:
         """Yield the last events.
 
@@ -148,6 +167,8 @@ class Reader:
             StreamAssemblyError: The answer ended before it was complete.
         """
         yield from self._start(None, None)
+        if self.paused:
+            return
         if self._declined:
             raise Declined
         if self._tools and not self._calls:
@@ -160,14 +181,18 @@ class Reader:
             raise lm15.StreamAssemblyError("the answer ended before it was complete")
         for call in self._calls:
             yield from self._last_of(call)
-        if self._calls:
-            # As one text, which lm15 need not walk through.
-            data: dict[str, Any] = {"origin": self._origin, "message": json.dumps(self.message())}
+        # As texts, which lm15 need not walk through.
+        data: dict[str, Any] = {"message": json.dumps(self.message())} if self._calls else {}
+        if self.services and (served := self.served()):
+            data["served"] = json.dumps([each.json() for each in served])
+        if data:
+            data["origin"] = self._origin
             yield StreamDeltaEvent(delta=ContinuationDelta(provider=KEPT, kind="message", data=data))
+        tokens = _added([*self._tokens_before, self._tokens]) if self._tokens_before else self._tokens
         yield StreamEndEvent(
             finish_reason=self._finish or "stop",
-            usage=self.usage(self._tokens) if self._tokens else None,
-            provider_data={**self._report, "usage": self._tokens},
+            usage=self.usage(tokens) if tokens else None,
+            provider_data={**self._report, "usage": tokens},
         )
 
     def _ends(self, *reasons: object) -> None:
@@ -204,12 +229,18 @@ class Reader:
 
     def _say(self, text: str) -> Iterator[Any]:
         if text:
+            if self._gap:
+                text, self._gap = f"\n\n{text}", False
             self._texts.append(text)
             yield StreamDeltaEvent(delta=TextDelta(text=text, part_index=self._place("text")))
 
     def _think(self, text: str) -> Iterator[Any]:
         if text:
             yield StreamDeltaEvent(delta=ThinkingDelta(text=text, part_index=self._place("thinking")))
+
+    def _interrupted(self) -> None:
+        """A tool of the service runs: text after it is a paragraph of its own."""
+        self._gap = self.services and bool(self._texts) and not self._texts[-1].endswith("\n")
 
     def _new_call(self) -> _Call:
         self._part, self._kind = self._part + 1, ""  # text after it is a part of its own
@@ -247,6 +278,13 @@ class Reader:
             self._tokens.update({name: value for name, value in usage.items() if value is not None})
 
 
+def served_in(message: lm15.Message) -> list[Mapping[str, Any]]:
+    """The calls of tools of the service in a message that one of the readers read; see `Served`."""
+    kept: Mapping[str, Any] = next((each.data for each in message.continuation if each.provider == KEPT), {})
+    found: list[Mapping[str, Any]] = json.loads(str(kept.get("served", "[]")))
+    return found
+
+
 def _call_delta(call: _Call, arguments: str) -> StreamDeltaEvent:
     delta = ToolCallDelta(input=arguments, part_index=call.part, id=call.id or None, name=call.name or None)
     return StreamDeltaEvent(delta=delta)
@@ -264,6 +302,21 @@ def _dict(value: object) -> Mapping[str, Any]:
 def _dicts(value: object) -> Sequence[Mapping[str, Any]]:
     """The objects of a list, or one that stands alone."""
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Mapping)]
+
+
+def _added(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The reports of tokens of the parts of an answer, added up."""
+    total = dict(reports[0])
+    for report in reports[1:]:
+        for name, value in report.items():
+            before = total.get(name)
+            if isinstance(before, Mapping) and isinstance(value, Mapping):
+                total[name] = _added([before, value])
+            elif _number(before) is not None and _number(value) is not None:
+                total[name] = before + value
+            else:
+                total[name] = value
+    return total
 
 
 def _number(value: object) -> int | None:
@@ -305,6 +358,7 @@ class ChatReader(Reader):
         self._places: dict[int, _Call] = {}
         self._content: list[Any] = []
         self._further: dict[str, Any] = {}
+        self._cited: list[Any] = []
         self._in_pieces = False
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
@@ -337,6 +391,8 @@ class ChatReader(Reader):
             if name not in _OUTPUT_ONLY:
                 self._further[name] = _joined(self._further.get(name), value)
         yield from self._think(_reasoning(delta))
+        if self.services:
+            self._cited += _dicts(delta.get("annotations") or [])
         content = delta.get("content")
         for part in content if isinstance(content, list) else [content]:
             yield from self._read_content(part)
@@ -399,6 +455,19 @@ class ChatReader(Reader):
         ]
         further = {name: value for name, value in self._further.items() if value not in (None, [], {})}
         return {"role": "assistant", "content": content or None, **further, "tool_calls": calls}
+
+    def served(self) -> list[Served]:
+        """What Groq lists as executed, and the searches that OpenRouter counts without saying what was searched."""
+        found = []
+        for each in _dicts(self._further.get("executed_tools") or []):
+            result = each.get("search_results") or each.get("code_results") or each.get("output")
+            arguments = _dict(json_or_text(_text(each.get("arguments"))))
+            found.append(Served.of(tool_of(_text(each.get("type"))), arguments, result))
+        counts = _dict(self._tokens.get("server_tool_use") or self._tokens.get("server_tool_use_details"))
+        for name, tool in (("web_search_requests", WEB_SEARCH), ("web_fetch_requests", WEB_FETCH)):
+            count = min(_number(counts.get(name)) or 0, MAX_SECTIONS)
+            found += [Served.of(tool, {}, None) for _ in range(count)]
+        return Served.cited(found, [_dict(each.get("url_citation")) or each for each in self._cited])
 
     def usage(self, given: Mapping[str, Any]) -> Usage:
         """The tokens, by the names of any vendor."""
@@ -622,6 +691,30 @@ class ResponsesReader(Reader):
                 items.append(dict(item.said))
         return {"items": items}
 
+    def served(self) -> list[Served]:
+        """The items of tools of the service."""
+        found, cited = [], []
+        for item in self._items:
+            said = item.said
+            if item.kind == "message":
+                parts = _dicts(said.get("content") or [])
+                cited += [each for part in parts for each in _dicts(part.get("annotations") or [])]
+            failed = said.get("status") == "failed"
+            match item.kind:
+                case "web_search_call":
+                    action = dict(_dict(said.get("action")))
+                    sources = action.pop("sources", None)
+                    found.append(Served.of(WEB_SEARCH, action, sources, failed=failed))
+                case "file_search_call":
+                    queries = {"queries": said.get("queries") or []}
+                    found.append(Served.of(FILE_SEARCH, queries, said.get("results"), failed=failed))
+                case "code_interpreter_call":
+                    code = {"code": said.get("code") or ""}
+                    found.append(Served.of(CODE_EXECUTION, code, said.get("outputs"), failed=failed))
+                case _:
+                    pass
+        return Served.cited(found, cited)
+
     def usage(self, given: Mapping[str, Any]) -> Usage:
         """The tokens."""
         return Usage(
@@ -660,7 +753,7 @@ class MessagesReader(Reader):
                 yield from self._begin(data)
                 self._close(data)
             case "content_block_start":
-                number = place if place not in self._blocks else len(self._blocks)  # some numbers come twice
+                number = place if place not in self._blocks else self._next  # some numbers come twice
                 self._numbers[place] = number
                 yield from self._open(number, _dict(data.get("content_block")))
             case "content_block_delta":
@@ -678,11 +771,16 @@ class MessagesReader(Reader):
         """Read a message, whose blocks can be there from the beginning when it is streamed, too."""
         self._count(message.get("usage"))
         yield from self._start(message.get("id"), message.get("model"))
-        for place, block in enumerate(_dicts(message.get("content") or [])):
-            yield from self._open(place, block)
+        for block in _dicts(message.get("content") or []):
+            yield from self._open(self._next, block)
+
+    @property
+    def _next(self) -> int:
+        return max(self._blocks, default=-1) + 1
 
     def _close(self, data: Mapping[str, Any]) -> None:
         self._count(data.get("usage"))
+        self.paused = self.can_pause and data.get("stop_reason") == _PAUSED
         self._ends(data.get("stop_reason"))
 
     def _open(self, place: int, block: Mapping[str, Any]) -> Iterator[Any]:
@@ -699,6 +797,8 @@ class MessagesReader(Reader):
                 arguments = "" if not given else given if isinstance(given, str) else json.dumps(given)
                 named = {"call_id": _text(block.get("id")), "name": _text(block.get("name"))}
                 yield from self._call(call, **named, arguments=arguments)
+            case "server_tool_use":
+                self._interrupted()
             case _:
                 kept.setdefault("type", "text")
 
@@ -737,6 +837,23 @@ class MessagesReader(Reader):
                 content.append(kept)
         return {"role": "assistant", "content": content}
 
+    def served(self) -> list[Served]:
+        """The results of the service's tools. It gives that of a call beside calls of functions in its next answer."""
+        content = self.message()["content"]
+        uses = {_text(each.get("id")): each for each in content if each.get("type") == "server_tool_use"}
+        found, cited = [], [each for block in content for each in _dicts(block.get("citations") or [])]
+        for block in content:
+            kind, use_id = _text(block.get("type")), _text(block.get("tool_use_id"))
+            if kind.endswith("_tool_result") and kind != "mcp_tool_result":
+                use = uses.pop(use_id, {})
+                name, result = _text(use.get("name")) or kind.removesuffix("_tool_result"), block.get("content")
+                failed = _text(_dict(result).get("type")).endswith("_error")
+                found.append(Served.of(tool_of(name), _dict(use.get("input")), result, failed=failed))
+        if not self._calls:
+            for use in uses.values():
+                found.append(Served.of(tool_of(_text(use.get("name"))), _dict(use.get("input")), None, failed=True))
+        return Served.cited(found, cited)
+
     def usage(self, given: Mapping[str, Any]) -> Usage:
         """The tokens. Those of the beginning count where the end does not say them again."""
         return Usage(
@@ -762,6 +879,7 @@ class GeminiReader(Reader):
         super().__init__(origin, tools=tools)
         self._parts: list[dict[str, Any]] = []
         self._open: list[tuple[_Call, dict[str, Any], PartialArguments]] = []
+        self._sources: dict[str, Any] = {}
 
     def event(self, data: Mapping[str, Any]) -> Iterator[Any]:
         """Read an event or a whole answer."""
@@ -774,6 +892,8 @@ class GeminiReader(Reader):
         for candidate in _dicts(data.get("candidates") or [])[:1]:
             for part in _dicts(_dict(candidate.get("content")).get("parts") or []):
                 yield from self._read(part)
+            for name in ("groundingMetadata", "urlContextMetadata") if self.services else ():
+                self._sources |= {key: each for key, each in _dict(candidate.get(name)).items() if each}
             self._ends(candidate.get("finishReason"))
 
     def end(self) -> Iterator[Any]:
@@ -795,6 +915,8 @@ class GeminiReader(Reader):
             self._parts.append(dict(part))
         if part.get("thought"):
             yield from self._think(_text(part.get("text")))
+        elif "executableCode" in part or "toolCall" in part:
+            self._interrupted()
         else:
             yield from self._say(_text(part.get("text")))
 
@@ -833,6 +955,36 @@ class GeminiReader(Reader):
     def message(self) -> dict[str, Any]:
         """The parts as they came."""
         return {"role": "model", "parts": self._parts}
+
+    def served(self) -> list[Served]:
+        """What the parts say of the service's tools; else what the sources of the answer do, which name no call."""
+        found: list[Served] = []
+        asked: dict[str, Mapping[str, Any]] = {}
+        for part in self._parts:
+            if code := _dict(part.get("executableCode")):
+                asked[CODE_EXECUTION] = code
+            elif ran := _dict(part.get("codeExecutionResult")):
+                failed, code = ran.get("outcome") != "OUTCOME_OK", asked.pop(CODE_EXECUTION, {})
+                found.append(Served.of(CODE_EXECUTION, {"code": code.get("code")}, ran.get("output"), failed=failed))
+            elif called := _dict(part.get("toolCall")):
+                asked[_text(called.get("id"))] = called
+            elif given := _dict(part.get("toolResponse")):
+                call = asked.pop(_text(given.get("id")), {})
+                tool = tool_of(_text(given.get("toolType") or call.get("toolType")))
+                found.append(Served.of(tool, _dict(call.get("args")), given.get("response")))
+        chunks = _dicts(self._sources.get("groundingChunks") or [])
+        pages = [each["web"] for each in chunks if isinstance(each.get("web"), Mapping)]
+        files = [each["retrievedContext"] for each in chunks if "retrievedContext" in each]
+        known = {each.tool for each in found}
+        if WEB_SEARCH not in known and (queries := self._sources.get("webSearchQueries")):
+            found.append(Served.of(WEB_SEARCH, {"queries": queries}, None))
+        if FILE_SEARCH not in known and files:
+            found.append(Served.of(FILE_SEARCH, {}, files))
+        for fetched in _dicts(self._sources.get("urlMetadata") or []) if WEB_FETCH not in known else ():
+            status = _text(fetched.get("urlRetrievalStatus"))
+            url = {"url": fetched.get("retrievedUrl")}
+            found.append(Served.of(WEB_FETCH, url, None, failed=not status.endswith("SUCCESS")))
+        return Served.cited(found, [{"url": each.get("uri"), "title": each.get("title")} for each in pages])
 
     def usage(self, given: Mapping[str, Any]) -> Usage:
         """The tokens. Those of thoughts are not among those of candidates, nor those of tool results in the prompt."""

@@ -231,6 +231,7 @@ class _Seen:
                     cached_tokens=event.cached_tokens,
                     reasoning_tokens=event.reasoning_tokens,
                     cost=event.cost,
+                    service_calls=event.service_calls,
                 )
             case _:
                 pass

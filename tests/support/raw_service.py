@@ -27,11 +27,12 @@ Answer = Raw | Callable[[Mapping[str, Any]], Raw]
 
 @dataclass
 class RawService:
-    """A service with answers in their order. It keeps what it was asked, and its paths."""
+    """A service with answers in their order. It keeps what it was asked, with paths and headers."""
 
     answers: list[Answer] = field(default_factory=list)
     requests: list[Any] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
 
     # Tells the scan for roles that this is the fake's own record.
@@ -44,6 +45,7 @@ class RawService:
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
             self.requests.append(json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"{}"))
             self.paths.append(head[0].split(" ")[1])
+            self.headers.append(headers)
             answer = self.answers.pop(0) if self.answers else whole({"error": {"message": "no answer is left"}}, 500)
             if not isinstance(answer, Raw):
                 answer = answer(self.requests[-1])

@@ -1,0 +1,224 @@
+"""The tools that services run themselves, inside a model call: who has which, how they are declared, what came back.
+
+Names are the same for all services: `web_search`, `web_fetch`, `code_execution` and `file_search`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from ...core.generation import CODE_EXECUTION, FILE_SEARCH, WEB_FETCH, WEB_SEARCH
+
+Protocol = Literal["chat", "responses", "messages", "gemini"]
+
+_RESPONSES: Final[Mapping[str, Mapping[str, Any]]] = {
+    WEB_SEARCH: {"type": "web_search"},
+    CODE_EXECUTION: {"type": "code_interpreter", "container": {"type": "auto"}},
+    FILE_SEARCH: {"type": "file_search"},
+}
+_INCLUDE: Final = {
+    "web_search": "web_search_call.action.sources",
+    "code_interpreter": "code_interpreter_call.outputs",
+    "file_search": "file_search_call.results",
+}
+"""What Responses leaves out of an answer unless it is asked for, by the type of the tool."""
+
+_MESSAGES: Final[Mapping[str, Mapping[str, Any]]] = {
+    WEB_SEARCH: {"type": "web_search_20250305", "name": WEB_SEARCH},
+    WEB_FETCH: {"type": "web_fetch_20250910", "name": WEB_FETCH},
+    CODE_EXECUTION: {"type": "code_execution_20250825", "name": CODE_EXECUTION},
+}
+_BETAS: Final = {
+    "web_fetch_20250910": "web-fetch-2025-09-10",
+    "code_execution_20250825": "code-execution-2025-08-25",
+}
+"""The headers that the first versions of a tool of Anthropic need, by its type."""
+
+_GEMINI: Final = {
+    WEB_SEARCH: "googleSearch",
+    WEB_FETCH: "urlContext",
+    CODE_EXECUTION: "codeExecution",
+    FILE_SEARCH: "fileSearch",
+}
+_GROQ: Final[Mapping[str, Mapping[str, Any]]] = {
+    WEB_SEARCH: {"type": "browser_search"},
+    CODE_EXECUTION: {"type": "code_interpreter"},
+}
+_OPENROUTER: Final = {WEB_SEARCH: "openrouter:web_search", WEB_FETCH: "openrouter:web_fetch"}
+
+_LESS: Final[Mapping[str, frozenset[str]]] = {
+    "vertex-anthropic": frozenset({WEB_SEARCH}),
+    "bedrock-anthropic": frozenset(),
+    "vertex": frozenset({WEB_SEARCH, WEB_FETCH, CODE_EXECUTION}),
+    "vertex-express": frozenset({WEB_SEARCH, WEB_FETCH, CODE_EXECUTION}),
+}
+"""The tools of clouds that have fewer than the maker of the model."""
+
+
+def service_tools(protocol: Protocol, provider: str) -> frozenset[str]:
+    """The tools that a service has.
+
+    Args:
+        protocol: Its protocol.
+        provider: The engine's name of the service.
+    """
+    match protocol:
+        case "responses":
+            every: Iterable[str] = _RESPONSES
+        case "messages":
+            every = _MESSAGES
+        case "gemini":
+            every = _GEMINI
+        case "chat":
+            every = {"groq": _GROQ, "openrouter": _OPENROUTER}.get(provider, ())
+    return _LESS.get(provider, frozenset(every))
+
+
+def combines(protocol: Protocol, model: str) -> bool:
+    """Whether a model takes functions and tools of its service in one request. Gemini does from version 3 on."""
+    return protocol != "gemini" or model.removeprefix("models/").startswith("gemini-3")
+
+
+def with_service_tools(
+    payload: dict[str, Any],
+    tools: Sequence[tuple[str, Mapping[str, Any]]],
+    protocol: Protocol,
+    *,
+    provider: str,
+    model: str,
+) -> dict[str, Any]:
+    """The JSON of a request that declares tools of the service.
+
+    Args:
+        payload: The JSON.
+        tools: Names and options of tools that the service has. Options replace what is declared otherwise, such as the
+            `type`, and the service checks them.
+        protocol: The protocol of the service.
+        provider: The engine's name of the service.
+        model: The model's id.
+    """
+    if not tools:
+        return payload
+    match protocol:
+        case "responses":
+            made: list[dict[str, Any]] = [{**_RESPONSES[name], **options} for name, options in tools]
+            more = [_INCLUDE[each["type"]] for each in made if each["type"] in _INCLUDE]
+            payload = {**payload, "include": list(dict.fromkeys([*payload.get("include", ()), *more]))}
+        case "messages":
+            made = [{**_MESSAGES[name], **options} for name, options in tools]
+        case "gemini":
+            made = [{_GEMINI[name]: dict(options)} for name, options in tools]
+            if provider == "gemini" and combines(protocol, model):
+                payload = {**payload, "toolConfig": _combined(payload.get("toolConfig"))}
+        case "chat" if provider == "groq":
+            made = [{**_GROQ[name], **options} for name, options in tools]
+        case "chat":
+            made = [
+                {"type": _OPENROUTER[name], **({"parameters": dict(options)} if options else {})}
+                for name, options in tools
+            ]
+    return {**payload, "tools": [*(payload.get("tools") or ()), *made]}
+
+
+def _combined(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Gemini's configuration of tools if it has both kinds: calls of both are in its answer, and AUTO is refused."""
+    calling = (config or {}).get("functionCallingConfig")
+    kept = {name: value for name, value in (config or {}).items() if value is not calling}
+    if isinstance(calling, Mapping) and calling.get("mode") != "AUTO":
+        kept["functionCallingConfig"] = calling
+    return {**kept, "includeServerSideToolInvocations": True}
+
+
+def betas_of(tools: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """The values of Anthropic's header for features that need one, for the tools of a request."""
+    kinds = [{**_MESSAGES[name], **options}["type"] for name, options in tools]
+    return [_BETAS[kind] for kind in kinds if kind in _BETAS]
+
+
+_KINDS: Final = (("search", WEB_SEARCH), ("fetch", WEB_FETCH), ("url_context", WEB_FETCH), ("browser", WEB_SEARCH))
+
+
+def tool_of(name: str) -> str:
+    """The name here of a tool that a service calls by one of its own names."""
+    said = name.lower()
+    if "file_search" in said:
+        return FILE_SEARCH
+    if "code" in said or "python" in said:
+        return CODE_EXECUTION
+    return next((tool for part, tool in _KINDS if part in said), name)
+
+
+# --- what came back ---------------------------------------------------------------------------------------------------
+
+_LONGEST: Final = 20_000  # characters of a result that are kept, as JSON
+_MOST_CITED: Final = 100
+_DEEPEST: Final = 20
+_OPAQUE: Final = ("encrypted_", "thoughtSignature", "search_suggestions", "renderedContent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One call of a tool that a service made and answered itself.
+
+    Attributes:
+        tool: The name of the tool.
+        arguments: What the model asked for, such as a query; empty if the service does not say.
+        result: What came back, as JSON without parts that only the service can read; None if it does not say.
+        failed: Whether the service says that the call failed.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    result: Any = None
+    failed: bool = False
+
+    @classmethod
+    def of(cls, tool: str, arguments: Mapping[str, Any], result: Any, *, failed: bool = False) -> Served:
+        """Make one of what a service says."""
+        return cls(tool=tool, arguments=_readable(arguments), result=_limited(_readable(result)), failed=failed)
+
+    @staticmethod
+    def cited(calls: Sequence[Served], citations: Iterable[Mapping[str, Any]]) -> list[Served]:
+        """The calls, with the sources that the answer cites at the last call that could have found them."""
+        sources: dict[str, dict[str, Any]] = {}
+        for each in citations:
+            place = each.get("url") or each.get("file_id") or each.get("filename")
+            if isinstance(place, str) and len(sources) < _MOST_CITED:
+                names = ("url", "title", "file_id", "filename")
+                sources.setdefault(place, {name: each[name] for name in names if isinstance(each.get(name), str)})
+        finds = [place for place, each in enumerate(calls) if each.tool != CODE_EXECUTION]
+        if not sources or not finds:
+            return list(calls)
+        found = calls[finds[-1]]
+        given = {} if found.result is None else {"result": found.result}
+        with_sources = replace(found, result={**given, "cited": list(sources.values())})
+        return [*calls[: finds[-1]], with_sources, *calls[finds[-1] + 1 :]]
+
+    def json(self) -> dict[str, Any]:
+        """The call as JSON."""
+        return asdict(self)
+
+
+def _readable(value: Any, depth: int = 0) -> Any:
+    """A value without what only its service can read: encrypted texts, signatures, pictures."""
+    if depth > _DEEPEST:
+        return None
+    if isinstance(value, Mapping):
+        binary = value.get("type") == "base64"
+        return {
+            str(name): _readable(each, depth + 1)
+            for name, each in value.items()
+            if not str(name).startswith(_OPAQUE) and not (binary and name == "data")
+        }
+    if isinstance(value, list):
+        return [_readable(each, depth + 1) for each in value]
+    return value
+
+
+def _limited(value: Any) -> Any:
+    """A result; of one that is too long the beginning of its JSON, as a text."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= _LONGEST else f"{text[:_LONGEST]} [...]"

@@ -1,0 +1,169 @@
+"""Tools of services: how each service is told of them, and what is read of the answers that other projects recorded."""
+
+import contextlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from support.raw_service import Raw, plain, raw_service, whole
+from support.recorded import recorded_answers
+from worldagent.core.errors import WorldAgentError
+from worldagent.core.generation import SERVICE_TOOLS
+from worldagent.signatures import Listener, ModelOptions, Offer, OfferedTools, Predictor, ServiceOffer, open_model
+from worldagent.signatures.converse import converse_signature
+from worldagent.signatures.engines.services import service_tools
+
+pytestmark = pytest.mark.requirement("H3")
+
+MODELS = {
+    "chat": ("groq/stub", "/v1"),
+    "responses": ("openai:stub", "/v1"),
+    "anthropic": ("anthropic/claude-stub", "/v1"),
+    "gemini": ("gemini/gemini-3-stub", "/v1beta"),
+}
+EVERY = [ServiceOffer(name=name) for name in SERVICE_TOOLS]
+LOOK = Offer(name="look", description="Looks.", params={"type": "object", "properties": {}})
+PLAIN = {"history": None, "message": "Go."}
+MADE = re.compile(
+    r'"tool_use_id": ?"srvtoolu|"executed_tools": ?\[\{"arguments"|"codeExecutionResult"|"toolResponse"'
+    r'|"(?:web_search|file_search|code_interpreter)_call"[^{}]*"status": ?"completed"'
+)
+
+
+def sent_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request says of tools of the service."""
+    names = ("tools", "include", "toolConfig")
+    return {name: body[name] for name in names if name in body}
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "own"),
+    [
+        (
+            "openai:stub",
+            "/v1",
+            {
+                "tools": [
+                    {"type": "web_search"},
+                    {"type": "code_interpreter", "container": {"type": "auto"}},
+                    {"type": "file_search"},
+                ],
+                "include": [
+                    "web_search_call.action.sources",
+                    "code_interpreter_call.outputs",
+                    "file_search_call.results",
+                ],
+            },
+        ),
+        (
+            "anthropic/claude-stub",
+            "/v1",
+            {
+                "tools": [
+                    {"type": "web_search_20250305", "name": "web_search"},
+                    {"type": "web_fetch_20250910", "name": "web_fetch"},
+                    {"type": "code_execution_20250825", "name": "code_execution"},
+                ]
+            },
+        ),
+        (
+            "gemini/gemini-2.5-stub",
+            "/v1beta",
+            {"tools": [{"googleSearch": {}}, {"urlContext": {}}, {"codeExecution": {}}, {"fileSearch": {}}]},
+        ),
+        ("groq/stub", "/v1", {"tools": [{"type": "browser_search"}, {"type": "code_interpreter"}]}),
+        ("openrouter/stub", "/v1", {"tools": [{"type": "openrouter:web_search"}, {"type": "openrouter:web_fetch"}]}),
+        ("openai/stub", "/v1", {}),
+    ],
+)
+async def test_each_service_is_told_of_its_tools_in_its_own_words(model: str, path: str, own: dict[str, Any]) -> None:
+    predictor = Predictor(converse_signature(None))
+    form = {"gemini": "gemini", "anthropic": "anthropic", "openai:stub": "responses"}.get(model.split("/")[0], "chat")
+    async with raw_service(plain(form, "So.")) as service:
+        caller = await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
+        async with contextlib.aclosing(caller):
+            await predictor(PLAIN, caller, services=EVERY)
+        assert sent_of(service.requests[0]) == own
+
+
+async def test_options_go_to_the_service_and_choose_a_version() -> None:
+    newer = {"type": "web_search_20260209", "max_uses": 3}
+    offers = [ServiceOffer(name="web_search", options=newer), ServiceOffer(name="web_fetch")]
+    async with raw_service(plain("anthropic", "So.")) as service:
+        caller = await open_model("anthropic/claude-stub", api_base=service.url + "/v1")
+        async with contextlib.aclosing(caller):
+            await Predictor(converse_signature(None))(PLAIN, caller, services=offers)
+        assert service.requests[0]["tools"][0] == {"name": "web_search", **newer}
+        assert service.headers[0]["anthropic-beta"] == "web-fetch-2025-09-10"
+
+
+async def test_gemini_takes_functions_beside_its_own_tools_from_version_3_on() -> None:
+    given = {**PLAIN, **OfferedTools.of([LOOK]).inputs}
+    for version, native in (("gemini-3-pro", True), ("gemini-2.5-pro", False)):
+        async with raw_service(plain("gemini", "So.")) as service:
+            caller = await open_model(f"gemini/{version}", api_base=service.url + "/v1beta")
+            async with contextlib.aclosing(caller):
+                await Predictor(converse_signature(None))(given, caller, services=EVERY[:1])
+            body = service.requests[0]
+            assert ("functionDeclarations" in body["tools"][0]) == native
+            assert body["tools"][-1] == {"googleSearch": {}}
+            assert body.get("toolConfig", {}) == ({"includeServerSideToolInvocations": True} if native else {})
+            assert ("- look: Looks." in json.dumps(body)) != native
+
+
+def test_clouds_have_fewer_tools_than_the_makers_of_their_models() -> None:
+    assert service_tools("messages", "vertex-anthropic") == {"web_search"}
+    assert service_tools("messages", "bedrock-anthropic") == frozenset()
+    assert "file_search" not in service_tools("gemini", "vertex")
+    assert service_tools("chat", "openai-chat") == frozenset()
+
+
+async def test_what_services_did_is_read_of_recorded_answers() -> None:
+    answers = [each for project in recorded_answers().values() for each in project if MADE.search(each["body"])]
+    counts: Counter[tuple[str, str]] = Counter()
+    predictor = Predictor(converse_signature(None))
+    for answer in answers:
+        model, path = MODELS[answer["form"]]
+        found: list[Mapping[str, Any]] = []
+        async with raw_service(Raw(answer["body"].encode(), answer["status"], answer["kind"])) as service:
+            caller = await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
+            async with contextlib.aclosing(caller):
+                with contextlib.suppress(WorldAgentError):  # some are no answers of a conversation
+                    await predictor(PLAIN, caller, services=EVERY, listener=Listener(served=found.extend))
+        assert found, answer["cassette"]
+        assert "encrypted_content" not in json.dumps(found)
+        if answer["form"] == "anthropic":
+            assert len(found) == len(set(re.findall(r'"tool_use_id": ?"(srvtoolu_\w+)"', answer["body"])))
+        counts.update((answer["form"], each["tool"]) for each in found)
+    assert len(answers) >= 30
+    assert all(counts[form, tool] for form, tool in WANTED), counts
+
+
+WANTED = (
+    *(("anthropic", name) for name in ("web_search", "web_fetch", "code_execution")),
+    *(("responses", name) for name in ("web_search", "code_execution", "file_search")),
+    *(("gemini", name) for name in ("web_search", "code_execution")),
+    ("chat", "web_search"),
+)
+
+
+async def test_a_search_that_openrouter_counts_is_one_with_the_pages_that_are_cited() -> None:
+    page = {"url": "https://maps.test/harbour", "title": "The harbour"}
+    message = {
+        "role": "assistant",
+        "content": "Nine metres.",
+        "annotations": [{"type": "url_citation", "url_citation": {**page, "start_index": 0}}],
+    }
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "server_tool_use": {"web_search_requests": 1}}
+    answer = whole({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
+    found: list[Mapping[str, Any]] = []
+    async with raw_service(answer) as service:
+        caller = await open_model("openrouter/stub", api_base=service.url + "/v1")
+        async with contextlib.aclosing(caller):
+            listener = Listener(served=found.extend)
+            await Predictor(converse_signature(None))(PLAIN, caller, services=EVERY[:1], listener=listener)
+    assert found == [{"tool": "web_search", "arguments": {}, "result": {"cited": [page]}, "failed": False}]
