@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .core import Tier
     from .core.pauses import Answer, Approve, Happened, NotHappened, Reject, RunAgain
     from .graphs import Shape
-    from .harness import Policy, Trace, Worker, flow, tool
+    from .harness import Policy, ServiceTool, Trace, Worker, flow, tool
     from .harness.gate import Ceiling, Rule
     from .harness.limits import Limits
     from .role_resolution import Role
@@ -35,6 +35,7 @@ __all__ = [
     "Roles",
     "Rule",
     "RunAgain",
+    "ServiceTool",
     "Settings",
     "Shape",
     "Storage",
@@ -60,6 +61,7 @@ _FOLDERS = {
     "Roles": ".agent",
     "Rule": ".harness.gate",
     "RunAgain": ".core.pauses",
+    "ServiceTool": ".harness",
     "Settings": ".agent",
     "Shape": ".graphs",
     "Storage": ".storage",

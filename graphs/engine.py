@@ -28,7 +28,7 @@ from ..core.errors import (
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
-from ..harness import CallContext, Function, Registry, Worker
+from ..harness import CallContext, Function, Registry, ServiceTool, Worker
 from ..harness.gate import CODE, Gate
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
@@ -593,14 +593,16 @@ class TurnEngine:
             runs = above is not None and above.name == SUBAGENT and not above.over
             if record.kind == "model" and (runs or (record.version and above is None)):
                 self._check_worker(record)
-            if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
+            if record.kind not in ("leaf", "flow", "task", "offer") or again.isdisjoint((record.id, record.parent)):
                 continue
             known = services.shapes.shapes if record.kind == "task" else registry.functions
             found: Function | Shape[Any, Any] | None = known.get(record.name) or own.get(record.name)
             absent = registry.absent(record.name) if found is None and record.kind != "task" else None
             if absent is not None:
                 raise absent
-            kind = found.kind if isinstance(found, Function) else "task"
+            kind: str = found.kind if isinstance(found, Function) else "task"
+            if record.kind == "offer" and isinstance(found, ServiceTool):
+                kind = "offer"
             if isinstance(found, Shape):
                 same = found.check_version(record.version)
             else:

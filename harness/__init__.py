@@ -7,6 +7,7 @@ from .function import CONVERSATION, Function
 from .gate import Policy
 from .pipeline import call
 from .registry import Registry
+from .service_tool import ServiceTool
 from .tool import flow, tool
 from .trace import Trace
 from .worker import Worker
@@ -20,6 +21,7 @@ __all__ = [
     "Policy",
     "Registry",
     "Risk",
+    "ServiceTool",
     "ToolContext",
     "Trace",
     "Worker",

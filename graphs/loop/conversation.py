@@ -30,7 +30,7 @@ from ..shape import SUBAGENT
 from ..tasks import calls_of
 from ..window import Window
 from .graph import ACT, THINK, node_of
-from .loop import Loop
+from .loop import Loop, calls_served
 from .tools import Tools
 
 _FOUND: Final = 20_000  # how many of the newest characters of tool results the judge sees
@@ -212,7 +212,10 @@ class Conversation(Loop):
             return Command(update=self._next(head), goto=list(self._places))
         answer = str(said["result"]) if self.tools.result is TEXT else canonical_json(said["result"])
         outputs = said.get("outputs", {})
-        if not await self._checks.passes(self._window.message, self._found, answer, outputs):
+        found = self._found
+        if "served" in said:
+            found += [each.result for each in calls_served(said)]
+        if not await self._checks.passes(self._window.message, found, answer, outputs):
             turn.emit(StepEnded, step=self.step, interim=True)
             return Command(update=self._next(head), goto=THINK)
         return await self._answered(head, answer, outputs)
@@ -301,7 +304,12 @@ class Conversation(Loop):
     async def _step(self, *, final: bool = False) -> dict[str, Any]:
         """The model's answer at this step. The journal stores it if it ends in calls, because those are made once."""
         turn, record = self.turn, self.turn.drive.recorded(self.think_id)
-        said = {} if record is not None else await self.said(final=final)
+        said: dict[str, Any] = {}
+        if record is None:
+            answered = await self.said(final=final)
+            if answered is SUSPENDED:
+                interrupt(WAITING)
+            said = cast("dict[str, Any]", answered)
         if record is None and "calls" not in said:
             return said
         if record is None:
@@ -348,7 +356,12 @@ class Conversation(Loop):
     @property
     def _found(self) -> list[str]:
         """The results of tools and helpers in this turn, as the model reads them."""
-        return [result_text(outcome) for step in self.steps for outcome in step.outcomes]
+        found: list[str] = []
+        for step in self.steps:
+            if "served" in step.said:
+                found += [each.result for each in calls_served(step.said)]
+            found += map(result_text, step.outcomes)
+        return found
 
     def _result(self, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> Draft:
         name, function = call["tool"], self.tools.functions.get(call["tool"])

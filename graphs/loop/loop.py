@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -31,6 +32,7 @@ from ...core.errors import (
     OutputInvalid,
     ParamsInvalid,
     ResultInvalid,
+    RoleEchoed,
     WorldAgentError,
 )
 from ...core.events import MemoryRecalled, TurnKind
@@ -38,9 +40,19 @@ from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
+from ...harness.service_tool import ServiceTools
 from ...memory import Draft
 from ...memory.entries import Entry, Recall, as_passages
-from ...signatures import CallMade, Listener, ModelCaller, PastStep, Predictor, StepMade, Thought
+from ...signatures import (
+    CallMade,
+    Listener,
+    ModelCaller,
+    PastStep,
+    Predictor,
+    ServiceOffer,
+    StepMade,
+    Thought,
+)
 from ...signatures.calling import FIND_TOOLS, memory_fields
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
@@ -53,6 +65,7 @@ from .tools import Tools
 CONTEXT: Final = "context"
 """The name of passages of the host in the gate, next to the names of untrusted functions."""
 
+_LOG = logging.getLogger("worldagent.tools")
 _NEVER_BEGUN: Final = "model"  # the kind of a record of a call that failed before it began, and had no effects
 _MOST_SHOWN: Final = 2000  # characters of an answer that was rejected
 _UNREAD: Final = "it could not be read; give the fields that are asked for, in the form that is asked for"
@@ -64,7 +77,7 @@ class CallingStep:
 
     Attributes:
         id: The path id of the model call.
-        said: The model's message: `calls`, and optionally `text`.
+        said: The model's message: `calls`, and optionally `text`, and `served`, the calls that its service made.
         outcomes: The outcomes of the calls, in their order: a `value`, or `code` and `problem`; also `arguments` if a
             person replaced those of the model.
         own: The model's own message and its connection's name, if this run has them; its service requires it back.
@@ -105,6 +118,9 @@ class Loop:
         self._recalled: Sequence[Entry] | None = None  # None until it is looked up
         self._own: tuple[str, Any] | None = None  # belongs to the last model call
         self._asked: tuple[Mapping[str, Any], Sequence[PastStep], Mapping[str, Any]] | None = None  # the last call
+        self._service_tools: ServiceTools | None = None
+        self._services: list[ServiceOffer] = []  # those that the next model call offers
+        self._served: list[Mapping[str, Any]] = []  # what the service did in the last one
 
     @property
     def models(self) -> Sequence[str | None]:
@@ -113,21 +129,48 @@ class Loop:
 
     # --- thinking ---------------------------------------------------------------------------------------------------
 
-    async def said(self, *, final: bool) -> dict[str, Any]:
-        """Let the model think once, and return `calls`, a `result` or a `fault`.
+    async def said(self, *, final: bool) -> Any:
+        """Let the model think once, and return `calls`, a `result` or a `fault`; `SUSPENDED` if a person must answer.
 
         Args:
             final: Whether it must answer.
         """
         self._own = self._asked = None
+        if self.tools.services and await self._judge_services() is SUSPENDED:
+            return SUSPENDED
         try:
             thought = await self.asked(final)
-        except OutputInvalid as error:
+        except (OutputInvalid, RoleEchoed) as error:
+            await self._record_served()
+            if isinstance(error, RoleEchoed):
+                raise
             self._unused = ""
             return {"fault": error.fault or _UNREAD}
         said = self.tools.checked(thought)
         self._unused = _shown(thought) if "fault" in said else ""
+        if served := await self._record_served():
+            said["served"] = served
         return said
+
+    async def _judge_services(self) -> Any:
+        """Let the gate judge which tools of the model's service are offered; `SUSPENDED` if a person is asked."""
+        services, name = self.turn.services, self.models[0]
+        connection = (services.caller if name is None else await services.models.get(name)).connection
+        for tool in self.tools.services:
+            if tool.name not in connection.services:
+                _warn_left_out(tool.name, connection.name)
+        if self._service_tools is None:
+            self._service_tools = ServiceTools(self.tools.services, self.calls)
+        found = await self._service_tools.offered(self.think_id, connection.services)
+        if found is not SUSPENDED:
+            self._services = [ServiceOffer(name=each.name, options=each.options) for each in found]
+        return found
+
+    async def _record_served(self) -> list[Mapping[str, Any]]:
+        served, self._served = self._served, []
+        if served and self._service_tools is not None:
+            await self._service_tools.record(self.think_id, served)
+        return served
 
     async def asked(self, final: bool) -> Thought:
         """Ask its models."""
@@ -146,6 +189,8 @@ class Loop:
         """
         tools = self.tools
         listener = self.turn.listener(tools.signature.__name__, field, step=self.step, tools=tools.offered.names)
+        if self._services:
+            listener = replace(listener, served=self._served.extend)
         # Not a closure: its frames are not cleared, and an error that is kept would keep the role.
         ask = partial(self._ask_one, inputs=inputs, final=final, notes=notes, listener=listener)
         return await self.turn.ask(ask, self.models)
@@ -164,6 +209,7 @@ class Loop:
             role=turn.role,
             steps=[*past, *notes],
             final=final,
+            services=self._services,
             listener=listener,
         )
         self._own = None if answer.message is None else (caller.connection.name, answer.message)
@@ -192,7 +238,8 @@ class Loop:
     def past(self, caller: ModelCaller) -> list[PastStep]:
         """The previous steps, as a model gets them.
 
-        A model's own message is included only for this model and in this run.
+        A model's own message is included only for this model and in this run, and not if it has calls of a tool of the
+        service that is no longer offered: a service can refuse them then.
         """
         found: list[PastStep] = []
         for step in self.steps:
@@ -201,8 +248,17 @@ class Loop:
                 CallMade(tool=call["tool"], arguments=call["arguments"], result=result_text(outcome))
                 for call, outcome in zip(step.calls, step.outcomes, strict=True)
             ]
-            found.append(StepMade(calls=made, message=message if name == caller.connection.name else None))
+            served = calls_served(step.said) if "served" in step.said else ()
+            own = message if name == caller.connection.name and not self._has_withdrawn(served) else None
+            found.append(StepMade(calls=made, message=own, served=served))
         return found
+
+    def _has_withdrawn(self, served: Sequence[CallMade]) -> bool:
+        """Whether calls of a service have one of a tool that is no longer offered."""
+        if not served:
+            return False
+        withdrawn = {each.name for each in self.tools.services} - {each.name for each in self._services}
+        return any(call.tool in withdrawn for call in served)
 
     def fault_notes(self) -> list[str]:
         """The texts for the model about an answer that could not be used."""
@@ -392,6 +448,14 @@ class Loop:
         return record is not None and record.over
 
 
+def calls_served(said: Mapping[str, Any]) -> list[CallMade]:
+    """The calls that the model's service made itself at a step, as a model reads them."""
+    return [
+        CallMade(tool=each["tool"], arguments=each["arguments"], result=result_text({"value": each["result"]}))
+        for each in said["served"]
+    ]
+
+
 def _outcome(record: CallRecord) -> dict[str, Any]:
     """The outcome of a finished call, from the journal."""
     result = json.loads(record.result or "null")
@@ -399,6 +463,16 @@ def _outcome(record: CallRecord) -> dict[str, Any]:
         return _failure(result)
     is_worker = isinstance(result, dict) and result.keys() == {"worker", "text"}
     return {"value": result["text"] if is_worker else result}
+
+
+@cache
+def _warn_left_out(tool: str, model: str) -> None:
+    """Name a tool that a model's service lacks, once for each."""
+    _LOG.warning(
+        "the service of the model %r has no tool %r, so the model is not offered it; the guide on model services says "
+        "which service has which",
+        *(model, tool),
+    )
 
 
 def _failure(recorded: Mapping[str, Any]) -> dict[str, Any]:

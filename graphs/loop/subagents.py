@@ -132,7 +132,7 @@ class WorkerLoop(Loop):
 
     async def _said(self, _: Any) -> Any:
         said = await self.said(final=len(self.steps) >= self._worker.max_steps or self.limit_reached())
-        if "fault" not in said:
+        if said is not SUSPENDED and "fault" not in said:
             self.keep_example()
         return said
 
@@ -323,7 +323,8 @@ class Subagents(WorkerTasks):
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
             tools = Tools.of_worker(worker, functions, memory=self._memory and worker.memory, search=self._search)
-            if found is not None and bool(found[0]) == bool(functions):  # its program is found by its Signature
+            same = found is not None and bool(found[1].functions) == bool(tools.functions)
+            if found is not None and same:  # its program is found by its Signature
                 tools = replace(tools, signature=found[1].signature)
             found = self._tools[worker.name] = (functions, tools)
         return found[1]

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from ...core import canonical_json
 from ...core.errors import ParamsInvalid, ResultInvalid
 from ...core.validation import json_of_value, read_model, read_value
-from ...harness import CONVERSATION, Function, Registry, Worker
+from ...harness import CONVERSATION, Function, Registry, ServiceTool, Worker
 from ...harness.function import READ_ONLY
 from ...harness.gate import Policy, is_like
 from ...harness.registry import GLOB
@@ -48,6 +48,7 @@ class Tools:
         result: The type that the answer must have.
         as_said: Whether the answer is stored as the model gave it, because not every type reads its own JSON.
         outputs: The types of an answer's further outputs, by name.
+        services: Tools of the model's service. The model cannot call them here.
     """
 
     signature: Signature
@@ -57,6 +58,7 @@ class Tools:
     result: TypeAdapter[Any] = field(default=TEXT)
     as_said: bool = False
     outputs: Mapping[str, TypeAdapter[Any]] = field(default_factory=dict)
+    services: Sequence[ServiceTool] = ()
 
     @classmethod
     def of_conversation(
@@ -76,7 +78,8 @@ class Tools:
         )
         if not policy.could_allow(FIND_TOOLS, READ_ONLY, CONVERSATION):
             search = None
-        tools = cls(signature=signature)._with(functions, search)
+        functions, services = _divided(functions)
+        tools = cls(signature=signature, services=services)._with(functions, search)
         if len(functions) > WARN_ABOVE_TOOLS and not tools.searched:
             offered = tools.offered
             tokens = len(canonical_json(dict(offered.inputs))) // CHARACTERS_PER_TOKEN
@@ -109,6 +112,7 @@ class Tools:
             FunctionInvalid: An input of the worker has the name of an output.
         """
         own = worker.function
+        functions, services = _divided(functions)
         signature = worker_signature(
             worker.name,
             worker.instructions,
@@ -119,7 +123,7 @@ class Tools:
             about_role=worker.about_role,
             about_result=worker.about_result,
         )
-        tools = cls(signature=signature, result=worker.result)
+        tools = cls(signature=signature, result=worker.result, services=services)
         return tools._with(functions, search, descriptions=worker.descriptions)
 
     def _with(
@@ -214,6 +218,14 @@ class Tools:
             return {"result": json_of_value(self.result, value, what=what, error=ResultInvalid)}
         except ResultInvalid as error:
             return {"fault": error.problem}
+
+
+def _divided(functions: Iterable[Function]) -> tuple[list[Function], list[ServiceTool]]:
+    """The functions that are called here, and the tools that the model's service runs."""
+    every = list(functions)
+    return [each for each in every if not isinstance(each, ServiceTool)], [
+        each for each in every if isinstance(each, ServiceTool)
+    ]
 
 
 def _offer(function: Function) -> Offer:

@@ -162,7 +162,9 @@ class Gate:
         """
         strangers = frozenset(untrusted)
         for record in records:
-            if record.name in strangers and record.over and not record.refused:
+            if record.kind == "service" or (
+                record.name in strangers and record.over and not record.refused and record.kind != "offer"
+            ):
                 self.marks.add(record.name)
             said: Mapping[str, Any] = record.recorded_decision or {}
             function, caller = said.get("function", record.name), said.get("caller", "")

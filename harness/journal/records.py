@@ -23,7 +23,9 @@ from ...core.events import PauseKind, Risk
 from ...core.pauses import pause_id_of
 from ...storage import Database, Lease, Moment, Row, Schema, Transaction, read_row
 
-CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round", "recall", "reply"]
+CallKind = Literal[
+    "leaf", "flow", "task", "model", "program", "question", "round", "recall", "reply", "offer", "service"
+]
 CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
 
 
@@ -123,7 +125,7 @@ class StoredCall(Row):
 
     @model_validator(mode="after")
     def _fits_its_kind_and_state(self) -> StoredCall:
-        if self.kind in ("leaf", "flow", "task") and not isinstance(self.input, dict | None):
+        if self.kind in ("leaf", "flow", "task", "offer", "service") and not isinstance(self.input, dict | None):
             raise ValueError("the input of a call must be an object")
         for kind in ("question", "reply"):
             if (self.kind == kind) != (self.ask is not None and self.ask.kind == kind):
@@ -269,7 +271,7 @@ class CallRecord:
     @property
     def counts(self) -> bool:
         """Whether it is a call that was made, not one that a limit refused."""
-        if self.kind not in ("leaf", "flow", "task"):
+        if self.kind not in ("leaf", "flow", "task", "service"):
             return False
         return self.gate is not None or self._code != _LIMIT
 

@@ -397,6 +397,25 @@ class Budget:
         if self.counters:
             self._add(Spent(calls=1))
 
+    def can_call(self) -> bool:
+        """Whether the limits allow one more call that a model chooses."""
+        bound = self.ledger.chosen
+        try:
+            for counter in self.counters if bound is None else (*self.counters, bound):
+                counter.check(("calls",))
+        except LimitReached:
+            return False
+        return True
+
+    def note(self, call_id: str) -> None:
+        """Count a call that a model's service has made by itself, whatever the limits."""
+        ledger = self.ledger
+        if call_id not in ledger.counted:
+            ledger.counted.add(call_id)
+            if ledger.chosen is not None:
+                ledger.chosen.add(Spent(calls=1))
+            self._add(Spent(calls=1))
+
     def check(self) -> None:
         """Check the limits before a model call.
 

@@ -17,12 +17,14 @@ from support.house import ROOT
 from support.recorded import recorded_rows
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.core import errors, events
+from worldagent.core.generation import SERVICE_TOOLS
 from worldagent.harness import Worker
 from worldagent.signatures import REPLY_DEMOS, Predictor, converse_signature
 from worldagent.signatures.adapter import PlainAdapter
 from worldagent.signatures.engines.connect import _caching as caching_of
 from worldagent.signatures.engines.http import find_route
 from worldagent.signatures.engines.providers import PROVIDERS, first_party, schemas
+from worldagent.signatures.engines.services import Protocol, service_tools
 from worldagent.testing import ScriptedLM
 
 ROLES = (
@@ -239,8 +241,17 @@ def vendor_rows() -> list[str]:
         key = " or ".join(f"`{name}`" for name in each.variables) or "none"
         needs = each.needs or "-"
         schema = {"never": "-", "beside": "beside tools"}.get(held := schemas(route.provider, own=False), held)
-        found.append(f"| `{each.example}` | {key} | {needs} | {tools} | {schema} | {' and '.join(kinds) or '-'} |")
+        own = service_tools(_protocol(route.provider), route.provider)
+        cells = [f"`{each.example}`", key, needs, tools, schema, " and ".join(kinds) or "-"]
+        cells.append(", ".join(f"`{name}`" for name in SERVICE_TOOLS if name in own) or "-")
+        found.append(f"| {' | '.join(cells)} |")
     return found
+
+
+def _protocol(provider: str) -> Protocol:
+    if "anthropic" in provider:
+        return "messages"
+    return "gemini" if provider == "gemini" or provider.startswith("vertex") else "chat"
 
 
 TABLES: Final[Mapping[tuple[str, str], Callable[[], list[str]]]] = {

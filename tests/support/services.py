@@ -41,13 +41,19 @@ class Said:
         text: Its text.
         calls: Names and arguments of the calls that it ends in.
         thinking: What it thought, signed, where the format has such. It is shown where the request asks for it.
-        ended: How chat completions say that it ended; empty is as usual.
+        ended: How chat completions and Anthropic say that it ended; empty is as usual.
+        searched: What the service searched the web for by itself before it said the text; empty is nothing.
     """
 
     text: str = ""
     calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     thinking: str = ""
     ended: str = ""
+    searched: str = ""
+
+
+PAGE = {"url": "https://maps.test/harbour", "title": "The harbour"}
+"""What the services find on the web."""
 
 
 def in_words(reply: str = "", calls: str = "", **others: str) -> Said:
@@ -220,8 +226,12 @@ def _responses(body: Mapping[str, Any], said: Said, number: int) -> dict[str, An
     if said.thinking:
         summary = [{"type": "summary_text", "text": said.thinking}]
         output.append({"type": "reasoning", "id": f"rs{number}", "summary": summary, "encrypted_content": SIGNATURE})
+    if said.searched:
+        action = {"type": "search", "query": said.searched, "sources": [{"type": "url", "url": PAGE["url"]}]}
+        output.append({"type": "web_search_call", "id": f"ws{number}", "status": "completed", "action": action})
     if said.text:
-        text = {"type": "output_text", "text": said.text, "annotations": []}
+        cited = [{"type": "url_citation", **PAGE, "start_index": 0, "end_index": 3}] if said.searched else []
+        text = {"type": "output_text", "text": said.text, "annotations": cited}
         output.append(
             {"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [text]}
         )
@@ -269,6 +279,10 @@ def _responses_stream(body: Mapping[str, Any], said: Said, number: int) -> Gener
             for piece in _pieces(said.thinking):
                 delta = {"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": piece}
                 yield _named({**delta, **where})
+        elif item["type"] == "web_search_call":
+            begun = {"type": item["type"], "id": item["id"], "status": "in_progress"}
+            yield _named({"type": "response.output_item.added", "output_index": place, "item": begun})
+            yield _named({"type": "response.web_search_call.searching", **where})
         else:
             begun = {**item, "arguments": "", "status": "in_progress"}
             yield _named({"type": "response.output_item.added", "output_index": place, "item": begun})
@@ -287,6 +301,11 @@ def _anthropic_blocks(said: Said, number: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if said.thinking:
         found.append({"type": "thinking", "thinking": said.thinking, "signature": SIGNATURE})
+    if said.searched:
+        use_id, query = f"srvtoolu_{number}", {"query": said.searched}
+        page = {"type": "web_search_result", **PAGE, "encrypted_content": SIGNATURE}
+        found.append({"type": "server_tool_use", "id": use_id, "name": "web_search", "input": query})
+        found.append({"type": "web_search_tool_result", "tool_use_id": use_id, "content": [page]})
     if said.text:
         found.append({"type": "text", "text": said.text})
     for place, (name, given) in enumerate(said.calls):
@@ -301,7 +320,7 @@ def _anthropic(body: Mapping[str, Any], said: Said, number: int) -> dict[str, An
         "role": "assistant",
         "model": body["model"],
         "content": _anthropic_blocks(said, number),
-        "stop_reason": "tool_use" if said.calls else "end_turn",
+        "stop_reason": said.ended or ("tool_use" if said.calls else "end_turn"),
         "stop_sequence": None,
         "usage": {**_ANTHROPIC_INPUT, "output_tokens": 10},
     }
@@ -327,6 +346,8 @@ def _anthropic_deltas(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[di
         thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"])]
         signed = {"type": "signature_delta", "signature": SIGNATURE}
         return {**block, "thinking": "", "signature": ""}, [*thoughts, signed]
+    if block["type"] == "web_search_tool_result":
+        return dict(block), []
     if block["type"] == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
     given = json.dumps(block["input"])
@@ -345,6 +366,10 @@ def _gemini(body: Mapping[str, Any], said: Said, number: int) -> dict[str, Any]:
     for place, (name, given) in enumerate(said.calls):
         call = {"name": name, "args": dict(given), "id": f"g{number}_{place}"}
         parts.append({"functionCall": call, **({} if place else {"thoughtSignature": SIGNATURE})})
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
+    if said.searched:
+        chunks = [{"web": {"uri": PAGE["url"], "title": PAGE["title"]}}]
+        candidate["groundingMetadata"] = {"webSearchQueries": [said.searched], "groundingChunks": chunks}
     usage = {
         "promptTokenCount": 100,
         "candidatesTokenCount": 10,
@@ -353,7 +378,7 @@ def _gemini(body: Mapping[str, Any], said: Said, number: int) -> dict[str, Any]:
         "thoughtsTokenCount": 3,
     }
     return {
-        "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}],
+        "candidates": [candidate],
         "usageMetadata": usage,
         "modelVersion": "gemini-stub",
         "responseId": "x",
@@ -368,7 +393,7 @@ def _gemini_stream(body: Mapping[str, Any], said: Said, number: int) -> Generato
         if place < len(parts) - 1:
             yield _event({**whole, "candidates": [candidate]})
         else:
-            yield _event({**whole, "candidates": [{**candidate, "finishReason": "STOP"}]})
+            yield _event({**whole, "candidates": [{**whole["candidates"][0], **candidate}]})
 
 
 # --- serving --------------------------------------------------------------------------------------------------------
@@ -489,6 +514,10 @@ def schema_of(body: Mapping[str, Any]) -> Any:
 def named(body: Mapping[str, Any]) -> list[str]:
     """The names of the tools of a request, in any format."""
     found = body.get("tools") or []
-    if found and "functionDeclarations" in found[0]:
-        found = found[0]["functionDeclarations"]
-    return [each.get("name") or each["function"]["name"] for each in found]
+    listed = [each.get("functionDeclarations") or [each] for each in found]
+    return [_name_of(each) for several in listed for each in several]
+
+
+def _name_of(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function", {})
+    return str(tool.get("name") or function.get("name") or tool.get("type") or next(iter(tool)))
