@@ -3,10 +3,13 @@
 import contextlib
 import itertools
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from support.raw_service import Answer, Raw, RawService, plain, raw_service, whole
 from support.services import named
@@ -125,6 +128,16 @@ async def test_a_schema_is_sent_in_the_form_that_services_take(form: str) -> Non
         },
         "usual": ITEM,
     }
+
+
+@given(st.lists(st.text("ab._-", min_size=1, max_size=70), min_size=1, max_size=30, unique=True))
+@example(["a.b", "a_b", "a_b_2", "a.b_2", "x" * 70, "x" * 71, "x" * 60 + ".y.z.0", "x" * 60 + "_y_z_0"])
+@example([f"{'x.' * 32}{number}" for number in range(30)])
+def test_names_fit_every_service_and_lead_back(names: list[str]) -> None:
+    offered = OfferedTools.of([Offer(name=name, description="", params=ITEM) for name in names])
+    wire = [each["function"]["name"] for each in offered.inputs[TOOLS]]
+    assert [offered.names[each] for each in wire] == names
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", each) for each in wire)
 
 
 WORDS: dict[str, Any] = {
