@@ -177,7 +177,7 @@ class Forms:
         Args:
             calls: Whether the answer has calls.
         """
-        form = self.now
+        form = self._left[0]
         if self._schema is not None and (form.schema or self._without_schema()):
             self._connection.tools.found(self._schema, beside_tools=bool(self._offered), accepted=form.schema)
             if not form.schema:
@@ -198,7 +198,8 @@ class Forms:
             self._remember_written(calls=calls)
             return
         known.reads = known.reads or (calls and form != "words")
-        if form != "words" or self._none_fits:
+        none_fits = form == "words" and bool(self._refused or known.left_out) and self._none_fits()
+        if form != "words" or none_fits:
             known.left_out |= self._refused
             known.most = self._most if self._left_out else known.most
             self._name_left_out()
@@ -209,7 +210,7 @@ class Forms:
                 "until this process ends it gets them so; nothing needs to be done, since calls are checked here",
                 self._connection.name,
             )
-        if self._none_fits:
+        if none_fits:
             return
         if known.known is None:
             known.known = form != "words"
@@ -269,7 +270,6 @@ class Forms:
                 *(name, _shown(news)),
             )
 
-    @property
     def _none_fits(self) -> bool:
         """Whether there are tools, and the service refuses them all."""
         return bool(self._offered) and not self._kept
@@ -286,7 +286,7 @@ class Forms:
         if not self._offered:
             return ["native"]
         known = self._connection.tools
-        if self._setting == "json" or (self._setting == "auto" and (known.known is False or self._none_fits)):
+        if self._setting == "json" or (self._setting == "auto" and (known.known is False or self._none_fits())):
             return ["words"]
         forms: list[Tools] = []
         if not self._user_follows or known.then_user is not False:

@@ -148,8 +148,8 @@ class Loop:
             return {"fault": error.fault or _UNREAD}
         said = self.tools.checked(thought)
         self._unused = _shown(thought) if "fault" in said else ""
-        if served := await self._record_served():
-            said["served"] = served
+        if self._served:
+            said["served"] = await self._record_served()
         return said
 
     async def _judge_services(self) -> Any:
