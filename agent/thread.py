@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel
 
-from ..core import ROOT, Scope, Tier, canonical_json, check_id
+from ..core import ROOT, Scope, Tier, check_id
 from ..core.checks import check_texts
 from ..core.errors import InvalidArgument, UnknownSkill
 from ..core.events import Deltas
@@ -725,9 +726,12 @@ class Thread:
     ) -> TurnRequest:
         request, wanted = self._message_request(text, model), output_type(output)
         passages = self._passages(context) if context else None
-        # The schema as one text: each later turn reads the message again and needs no object for each part of it.
-        body = request.body if wanted is None else {**request.body, "output": canonical_json(wanted.json_schema())}
-        request = replace(request, body=body, attached=_checked(attachments), output=wanted, prompt=passages)
+        if wanted is not None:
+            # The schema as one text: each later turn reads the message again and needs no object for each part of it.
+            # Its keys stay in their order, in which a model answers: a reason before what follows from it.
+            schema = json.dumps(wanted.json_schema(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            request = replace(request, body={**request.body, "output": schema})
+        request = replace(request, attached=_checked(attachments), output=wanted, prompt=passages)
         return self._with_inputs(request, inputs)
 
     def _passages(self, context: Sequence[str | Passage]) -> str:

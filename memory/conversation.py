@@ -44,7 +44,7 @@ MAY_HOLD_ROLE: Final = "may_hold_role"
 
 
 def output_schema(body: Mapping[str, Any]) -> str | None:
-    """The schema of the answer that a message requires, as canonical JSON; None if it requires none."""
+    """The schema of the answer that a message requires, as JSON; None if it requires none."""
     kept = body.get("output")
     return kept if kept is None or isinstance(kept, str) else canonical_json(kept)  # older messages have an object
 

@@ -300,7 +300,7 @@ def json_output(schema: Mapping[str, Any], about: str = "") -> tuple[Any, Any]:
         schema: The schema.
         about: What stands in its description before the schema.
     """
-    wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
+    wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False)}"
     wanted = f"{about}; {wanted}" if about else wanted
     output: Any = dspy.OutputField(desc=wanted)
     # For a grammar. It is a text, since the garbage collector would look through its values again and again.

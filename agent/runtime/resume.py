@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from traceback import clear_frames
 from typing import Any
 
-from ...core import ROOT, Emitter, Scope, Tier, canonical_json
+from ...core import ROOT, Emitter, Scope, Tier
 from ...core.clock import uninterrupted
 from ...core.errors import (
     AlreadyAnswered,
@@ -111,7 +112,7 @@ async def checked(
     message, item = begun
     _check_engine(parts, record)
     await engine.check_work(record.id, record.thread, record.scope.account)
-    if how.output is not None and canonical_json(how.output.json_schema()) != output_schema(message.body):
+    if how.output is not None and how.output.json_schema() != json.loads(output_schema(message.body) or "null"):
         raise InvalidArgument(
             f"`output` differs from the one that the turn {record.id!r} began with",
             remedy="pass the same output= again, or omit it to get the result as JSON",

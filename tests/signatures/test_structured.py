@@ -84,7 +84,7 @@ async def test_an_answer_with_a_type_is_held_to_its_schema_and_a_text_is_not(wan
     asked = first["properties"].pop("reply")
     assert first == {"type": "object", "properties": {}, "required": ["reply"], "additionalProperties": False}
     assert asked.pop("additionalProperties") is False
-    assert sorted(asked.pop("required")) == sorted(VELA)
+    assert asked.pop("required") == list(asked["properties"]) == list(VELA)  # in the order in which they are declared
     assert asked == ASKED
 
 
