@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ from .adapter import (
     declared_schema,
     fields_in,
     further_fields,
-    unfenced,
 )
 from .calling import JsonReader
 from .escape import escape_markers
@@ -100,7 +99,7 @@ class StructuredAdapter(RoleAdapter):
         return self.sent(json.dumps(shown, ensure_ascii=False))
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
-        """Read the object. A service that enforces nothing can answer in another form, which the chat format reads.
+        """Read the object, whatever is around it. A service that enforces nothing can answer in the chat format.
 
         Raises:
             Unfit, Unreadable: It has neither form.
@@ -109,17 +108,14 @@ class StructuredAdapter(RoleAdapter):
         reader = JsonReader(repairs=not self._truncated)
         given: Any = None
         with suppress(ValueError):
-            given = reader.read(unfenced(completion), repair=False)
+            given = reader.read(completion[completion.find("{") : completion.rfind("}") + 1], repair=False)
         if not isinstance(given, dict) or not signature.output_fields.keys() & given.keys():
             return super().parse(signature, completion)
-        fields = {name: info for name, info in signature.output_fields.items() if name in given}
-        told = {
-            name: value
-            for name, info in fields.items()
-            if (value := given[name]) is not None or info.is_required() or takes_null(_schema_of_field(info))
-        }
-        if "null" in completion:
-            told = {name: without_nulls(value, _schema_of_field(fields[name])) for name, value in told.items()}
+        told = {name: given[name] for name in signature.output_fields if name in given}
+        if "null" in completion and (schema := self.schema(signature)) is not None:
+            parts = json.loads(schema)["properties"]
+            read = {name: without_nulls(value, parts[name]) for name, value in told.items()}
+            told = {name: value for name, value in read.items() if value is not LEFT_OUT}
         return fields_in(told, signature, reader)
 
 
@@ -127,17 +123,15 @@ def _schema_of(shown: Signature) -> str | None:
     outputs = shown.output_fields
     if all(info.annotation is str for info in outputs.values()):
         return None
-    properties: dict[str, Any] = {}
     # They have a default for answers that are calls, which the schema does not bind.
     needed = {answer_field(shown)} | further_fields(shown)
+    needed |= {name for name, info in outputs.items() if info.is_required()}
+    writer = _Writer()
     try:
-        for name, info in outputs.items():
-            fitting = enforceable(_schema_of_field(info))
-            always = name in needed or info.is_required() or takes_null(fitting)
-            properties[name] = fitting if always else _or_null(fitting)
+        parts = {name: writer.field(_schema_of_field(info)) for name, info in outputs.items()}
     except (Unenforceable, PydanticUserError):
         return None
-    return json.dumps(_object(properties), ensure_ascii=False)
+    return json.dumps(_object(parts, needed), ensure_ascii=False)
 
 
 def _schema_of_field(info: Any) -> dict[str, Any]:
@@ -148,19 +142,26 @@ def _schema_of_field(info: Any) -> dict[str, Any]:
 # --- schemas that services take ---------------------------------------------------------------------------------------
 
 _DEEPEST: Final = 8  # levels of a field's schema: OpenAI takes 10 of an answer
-_MOST: Final = 300  # parts of it
+_MOST: Final = 1000  # parts and allowed values of an answer's schema
+_LONGEST: Final = 15_000  # characters of names, allowed values and descriptions in it
 _IN_WORDS: Final = (
-    *("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems"),
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems", "minProperties"),
+    *("maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 )
 """The keywords that not every service takes, and that a description can say."""
 
-_KNOWN: Final = frozenset(
-    {"type", "properties", "required", "items", "additionalProperties", *_IN_WORDS}
-    | {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"}
-    | {"$schema", "$id", "$comment", "$defs", "definitions"}
+_CHOICES: Final = ("$ref", "anyOf", "oneOf", "allOf", "enum", "const")
+_PLAIN: Final = frozenset({"properties", "required", "items", "additionalProperties"})
+_BEYOND: Final = frozenset(
+    {"not", "if", "dependentSchemas", "dependentRequired", "dependencies", "patternProperties", "propertyNames"}
+    | {"prefixItems", "contains", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"}
+    | {"nullable"}  # of OpenAPI
 )
+"""The keywords that no description can say. What is neither a keyword of JSON Schema is only an annotation."""
+
 _KINDS: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+LEFT_OUT: Final = {"type": "null", "description": "if it is left out"}
+"""What a property that can be missing is instead."""
 
 
 def enforceable(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,55 +173,73 @@ def enforceable(schema: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         Unenforceable: There is none: it allows any value or any key somewhere, is recursive, or is too large.
     """
-    return _Writer(schema).written(schema, ())
+    return _Writer().field(schema)
 
 
 class _Writer:
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
-        self._left = _MOST
+    """Writes the schemas of one answer. References are followed, so a short schema can be a large one."""
 
-    def written(self, schema: Any, above: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
-        self._left -= 1
-        if not isinstance(schema, Mapping) or depth > _DEEPEST or self._left < 0:
+    def __init__(self) -> None:
+        self._root: Mapping[str, Any] = {}
+        self._parts, self._characters = _MOST, _LONGEST
+
+    def field(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        self._root = schema
+        try:
+            return self._written(schema, ())
+        except RecursionError:
+            raise Unenforceable from None
+
+    def _count(self, *texts: str, parts: int = 1) -> None:
+        self._parts -= parts
+        self._characters -= sum(map(len, texts))
+        if self._parts < 0 or self._characters < 0:
             raise Unenforceable
-        keywords = schema.keys() - _KNOWN
+
+    def _written(self, schema: Any, above: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
+        if not isinstance(schema, Mapping) or depth > _DEEPEST or not _BEYOND.isdisjoint(schema):
+            raise Unenforceable
         about = _about(schema)
-        if keywords == {"$ref"}:
-            name = str(schema["$ref"])
-            if name in above:  # it has no end
-                raise Unenforceable
-            return self.written(target_of(name, self._root), (*above, name), depth) | about
-        if keywords in ({"anyOf"}, {"oneOf"}, {"allOf"}):
-            choices = schema[next(iter(keywords))]
-            if schema.keys() & {"properties", "items"} or not choices or ("allOf" in keywords and len(choices) > 1):
-                raise Unenforceable
-            parts = [self.written(each, above, depth) for each in choices]
-            return (parts[0] if len(parts) == 1 else {"anyOf": parts}) | about
-        if keywords in ({"enum"}, {"const"}):
-            return _one_of(schema["enum"] if "enum" in schema else [schema["const"]]) | about
-        if keywords:
+        self._count(*about.values())
+        chosen = [name for name in _CHOICES if name in schema]
+        kinds = schema.get("type", "object" if "properties" in schema else None)
+        kinds = kinds if isinstance(kinds, list) else [kinds]
+        if not chosen:
+            return _any_of([self._of_kind(str(kind), schema, above, depth) for kind in kinds]) | about
+        if len(chosen) > 1 or not _PLAIN.isdisjoint(schema):  # both hold
             raise Unenforceable
-        kind = schema.get("type", "object" if "properties" in schema else None)
-        if isinstance(kind, list):
-            parts = [self.written({**schema, "type": each}, above, depth) for each in kind]
-            return parts[0] if len(parts) == 1 else {"anyOf": parts}
-        return self._of_kind(str(kind), schema, above, depth) | about
+        made = self._chosen(chosen[0], schema[chosen[0]], above, depth)
+        allowed = {*kinds, "integer"} if "number" in kinds else {*kinds}
+        if kinds != [None] and not all(part.get("type") in allowed for part in made.get("anyOf", [made])):
+            raise Unenforceable
+        return made | about
+
+    def _chosen(self, keyword: str, given: Any, above: tuple[str, ...], depth: int) -> dict[str, Any]:
+        if keyword == "$ref":
+            if given in above:  # it has no end
+                raise Unenforceable
+            return self._written(_target_of(str(given), self._root), (*above, given), depth)
+        if keyword in ("enum", "const"):
+            values = given if keyword == "enum" else [given]
+            self._count(*map(str, values), parts=len(values))
+            return _one_of(values)
+        if keyword == "allOf" and len(given) > 1:
+            raise Unenforceable
+        return _any_of([self._written(each, above, depth) for each in given])
 
     def _of_kind(self, kind: str, schema: Mapping[str, Any], above: tuple[str, ...], depth: int) -> dict[str, Any]:
         if kind == "array":
-            return {"type": kind, "items": self.written(schema.get("items"), above, depth + 1)}
+            return {"type": kind, "items": self._written(schema.get("items"), above, depth + 1)}
         if kind != "object":
             if kind not in _KINDS.values():
                 raise Unenforceable
             return {"type": kind}
-        properties = schema.get("properties") or {}
-        if schema.get("additionalProperties", not properties) is not False:
+        properties, required = schema.get("properties") or {}, set(schema.get("required") or ())
+        if schema.get("additionalProperties", not properties) is not False or required - properties.keys():
             raise Unenforceable  # its keys are not known
-        required = schema.get("required") or ()
-        shown = {name: self.written(part, above, depth + 1) for name, part in properties.items()}
-        optional = {name for name in shown if name not in required and not takes_null(shown[name])}
-        return _object({name: _or_null(part) if name in optional else part for name, part in shown.items()})
+        self._count(*properties, parts=0)
+        parts = {name: self._written(part, above, depth + 1) for name, part in properties.items()}
+        return _object(parts, required)
 
 
 def _about(schema: Mapping[str, Any]) -> dict[str, str]:
@@ -231,35 +250,39 @@ def _about(schema: Mapping[str, Any]) -> dict[str, str]:
     return {"description": about} if about else {}
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    shown = dict(properties)
+def _object(parts: Mapping[str, Any], required: Container[str | None]) -> dict[str, Any]:
+    shown = {
+        name: part if name in required or _takes_null(part) else _any_of([part, LEFT_OUT])
+        for name, part in parts.items()
+    }
     return {"type": "object", "properties": shown, "required": list(shown), "additionalProperties": False}
 
 
-def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
+def _any_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    if not parts:
+        raise Unenforceable
+    return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
 
-def _one_of(values: Any) -> dict[str, Any]:
+def _one_of(values: list[Any]) -> dict[str, Any]:
     """Values by type: services want the type beside them."""
     by_kind: dict[str, list[Any]] = {}
-    for value in values if isinstance(values, list) else ():
+    for value in values:
         kind = _KINDS.get(type(value))
         if kind is None:
             raise Unenforceable
         by_kind.setdefault(kind, []).append(value)
-    if not by_kind:
-        raise Unenforceable
-    parts = [{"type": "null"} if kind == "null" else {"type": kind, "enum": each} for kind, each in by_kind.items()]
-    return parts[0] if len(parts) == 1 else {"anyOf": parts}
+    return _any_of(
+        [{"type": "null"} if kind == "null" else {"type": kind, "enum": each} for kind, each in by_kind.items()]
+    )
 
 
-def target_of(reference: str, root: Mapping[str, Any]) -> Any:
-    """What a reference in a schema stands for.
+def _takes_null(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema that was written here allows `null`."""
+    return schema.get("type") == "null" or any(map(_takes_null, schema.get("anyOf", ())))
 
-    Raises:
-        Unenforceable: It is not in this schema.
-    """
+
+def _target_of(reference: str, root: Mapping[str, Any]) -> Any:
     found: Any = root
     if not reference.startswith("#/"):
         raise Unenforceable
@@ -272,52 +295,50 @@ def target_of(reference: str, root: Mapping[str, Any]) -> Any:
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
+_STEPS: Final = 20_000  # of reading a value: 10 ms
+
+
+class _Misfit(Exception):
+    """A value does not fit a schema."""
+
 
 def without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A value without the properties that are `null` in place of missing, see `enforceable`."""
-    return _without(value, schema, schema)
+    """A value without the properties that are `null` because they are left out.
+
+    Args:
+        value: The value. One that does not fit the schema is returned unchanged, for others to report; if it is `null`,
+            it is left out.
+        schema: The schema that `enforceable` wrote.
+
+    Returns:
+        The value; `LEFT_OUT` if it is left out itself.
+    """
+    try:
+        return _read(value, schema, iter(range(_STEPS)))
+    except _Misfit:
+        return LEFT_OUT if value is None else value
 
 
-def _without(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
-    if isinstance(value, list):
-        items: Any = next((each["items"] for each in _choices(schema, root) if "items" in each), {})
-        return [_without(each, items, root) for each in value]
-    if not isinstance(value, dict):
-        return value
-    objects = [each for each in _choices(schema, root) if "properties" in each]
-    fitting = next((each for each in objects if value.keys() <= each["properties"].keys()), None)
-    if fitting is None:
-        return value
-    parts, required = fitting["properties"], fitting.get("required") or ()
-    return {
-        name: _without(each, parts[name], root)
-        for name, each in value.items()
-        if each is not None or name in required or takes_null(parts[name], root)
-    }
-
-
-def takes_null(schema: Any, root: Mapping[str, Any] | None = None) -> bool:
-    """Whether a schema allows `null`."""
-    return any(
-        not each
-        or each.get("type") == "null"
-        or (isinstance(each.get("type"), list) and "null" in each["type"])
-        or None in (each.get("enum") or ())
-        or ("const" in each and each["const"] is None)
-        for each in _choices(schema, schema if root is None else root)
-    )
-
-
-def _choices(schema: Any, root: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """The schemas of which a value fits one, without references."""
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return
-    if "$ref" in schema:
-        with suppress(Unenforceable):
-            yield from _choices(target_of(str(schema["$ref"]), root), root, depth + 1)
-        return
-    parts = [part for name in ("anyOf", "oneOf", "allOf") for part in schema.get(name) or ()]
-    if not parts:
-        yield schema
-    for part in parts:
-        yield from _choices(part, root, depth + 1)
+def _read(value: Any, schema: Mapping[str, Any], steps: Iterator[int]) -> Any:
+    if next(steps, None) is None:
+        raise _Misfit
+    for part in schema.get("anyOf", ()):
+        with suppress(_Misfit):
+            return _read(value, part, steps)
+    if "anyOf" in schema:
+        raise _Misfit
+    kind = schema["type"]
+    if kind == "object" and isinstance(value, dict):
+        parts = schema["properties"]
+        if not value.keys() <= parts.keys() or any(
+            LEFT_OUT not in parts[name].get("anyOf", ()) for name in parts.keys() - value.keys()
+        ):
+            raise _Misfit
+        read = {name: _read(each, parts[name], steps) for name, each in value.items()}
+        return {name: each for name, each in read.items() if each is not LEFT_OUT}
+    if kind == "array" and isinstance(value, list):
+        return [_read(each, schema["items"], steps) for each in value]
+    fits = kind == _KINDS.get(type(value)) or (kind == "number" and type(value) is int)
+    if not fits or value not in schema.get("enum", [value]):
+        raise _Misfit
+    return LEFT_OUT if schema == LEFT_OUT else value

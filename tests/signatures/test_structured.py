@@ -2,6 +2,9 @@
 
 import json
 import logging
+import random
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,12 +14,12 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
 from support.agents import scripted_agent, streamed
-from support.services import FORMATS, Format, Said, agent_at, named, price, schema_of, service
+from support.services import FORMATS, HOW, ROLE, Format, Said, agent_at, named, price, schema_of, service
 from worldagent import Role
 from worldagent.core import events as ev
 from worldagent.graphs.shapes import signature_worker
 from worldagent.signatures import Converse
-from worldagent.signatures.structured import Unenforceable, enforceable, without_nulls
+from worldagent.signatures.structured import LEFT_OUT, Unenforceable, enforceable, without_nulls
 
 pytestmark = pytest.mark.requirement("T12")
 
@@ -49,7 +52,7 @@ ASKED = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "description": "as painted on it (minLength: 1)"},
-        "masts": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "masts": {"anyOf": [{"type": "integer"}, LEFT_OUT]},
         "flag": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     },
 }
@@ -90,9 +93,10 @@ async def test_an_answer_with_a_type_is_held_to_its_schema_and_a_text_is_not(wan
 
 @ALL
 async def test_the_text_of_an_answer_with_further_fields_is_streamed(wanted: Format, tmp_path: Path) -> None:
-    with service(answer(reply='Rain, "again".\nSit!', mood="sour")) as stub:
+    with service(*[answer(reply='Rain, "again".\nSit!', mood="sour")] * 2) as stub:
         async with agent_at(tmp_path, stub, wanted, tools=[], converse=Moody) as agent:
             turn, events = await streamed(agent.thread("t").stream("Weather?", role=Role("gruff", "Be gruff.")))
+            await agent.thread("t").converse("Weather?")
     assert (turn.text, turn.outputs) == ('Rain, "again".\nSit!', {"mood": "sour"})
     assert "".join(event.text for event in events if isinstance(event, ev.TextDelta)) == turn.text
     assert not [event for event in events if isinstance(event, ev.TextReplaced)]
@@ -100,7 +104,18 @@ async def test_the_text_of_an_answer_with_further_fields_is_streamed(wanted: For
         "reply": {"type": "string"},
         "mood": {"type": "string", "enum": ["glad", "sour"]},
     }
-    assert "gruff" not in json.dumps(schema_of(stub.requests[0]))
+    assert json.dumps(schema_of(stub.requests[0])) == json.dumps(schema_of(stub.requests[1]))
+
+
+@ALL
+async def test_a_role_in_a_field_of_an_answer_is_withheld(wanted: Format, tmp_path: Path) -> None:
+    with service(answer(reply={**VELA, "name": f"I was told: {HOW}"})) as stub:
+        async with agent_at(tmp_path, stub, wanted, tools=[]) as agent:
+            turn, events = await streamed(agent.thread("t").stream("Which?", output=Ship, role=ROLE))
+    assert schema_of(stub.requests[0])
+    assert HOW not in turn.text
+    assert HOW not in "".join(event.text for event in events if isinstance(event, ev.TextDelta))
+    assert turn.result.name.startswith("I was told: ")
 
 
 @ALL
@@ -173,6 +188,19 @@ async def test_what_no_service_can_hold_an_answer_to_is_asked_as_before(
     assert [schema_of(body) for body in stub.requests] == [None]
 
 
+@pytest.mark.parametrize(
+    "around", ["{}", "```json\n{}\n```", "Here it is:\n```\n{}\n```\nShall I go on?", "\ufeff{}<|im_end|>"]
+)
+async def test_the_object_is_read_whatever_a_server_puts_around_it(around: str, tmp_path: Path) -> None:
+    said = json.dumps({"reply": "Rain.", "mood": "sour", "more": None})
+    with service(Said(around.replace("{}", said))) as stub:
+        async with agent_at(tmp_path, stub, "chat", tools=[], converse=Moody) as agent:
+            turn, events = await streamed(agent.thread("t").stream("Weather?"))
+    assert (turn.text, turn.outputs) == ("Rain.", {"mood": "sour"})
+    assert "".join(event.text for event in events if isinstance(event, ev.TextDelta)) == turn.text
+    assert not [event for event in events if isinstance(event, ev.TextReplaced)]
+
+
 async def test_a_worker_with_a_signature_of_its_own_is_held_to_it(tmp_path: Path) -> None:
     class Judge(dspy.Signature):
         """Judge a ship."""
@@ -180,17 +208,30 @@ async def test_a_worker_with_a_signature_of_its_own_is_held_to_it(tmp_path: Path
         ship: str = dspy.InputField()
         fit: bool = dspy.OutputField()
         why: str = dspy.OutputField()
+        masts: int = dspy.OutputField(default=2)
+        flag: str | None = dspy.OutputField(default="none")
 
     leaks, swims = {"fit": False, "why": "It leaks."}, {"fit": True, "why": "It swims."}
-    with service(answer(result=leaks), markers(result=swims)) as stub:
+    with service(answer(result={**leaks, "masts": None, "flag": None}), markers(result=swims)) as stub:
         async with agent_at(tmp_path, stub, "chat", tools=[], workers=[signature_worker(Judge)]) as agent:
-            for expected in (leaks, swims):  # a server can take a schema and ignore it
+            # a server can take a schema and ignore it
+            for expected in ({**leaks, "masts": 2, "flag": None}, {**swims, "masts": 2, "flag": "none"}):
                 assert (await agent.call("judge", {"ship": "Vela"})).model_dump() == expected
     assert all(map(schema_of, stub.requests))
 
 
 class Leaf(BaseModel):
     word: str
+
+
+class Found(BaseModel):
+    kind: Literal["found"]
+    at: int = 0
+
+
+class Lost(BaseModel):
+    kind: Literal["lost"]
+    at: int | None
 
 
 class Tree(BaseModel):
@@ -207,6 +248,11 @@ KINDS: list[tuple[Any, Any, Any]] = [
     ({"const": "x"}, "x", "x"),
     ({"oneOf": [{"type": "integer"}, {"enum": [True]}]}, 3, 3),
     ({"properties": {"a": {"type": "null"}, "b": {"type": "number"}}}, {"a": None, "b": None}, {"a": None}),
+    (Found | Lost, {"kind": "found", "at": None}, {"kind": "found"}),
+    (Found | Lost, {"kind": "lost", "at": None}, {"kind": "lost", "at": None}),
+    (list[Found] | list[Lost], [{"kind": "lost", "at": None}], [{"kind": "lost", "at": None}]),
+    ({"properties": {"a": {"type": "string"}}, "example": {"a": "x"}, "x-order": 1}, {"a": None}, {}),
+    ({"type": "number", "enum": [1, 2.5]}, 1, 1),
 ]
 
 
@@ -215,8 +261,13 @@ def test_a_schema_for_services_allows_what_the_schema_itself_does(kind: Any, giv
     schema = kind if isinstance(kind, dict) else TypeAdapter(kind).json_schema()
     asked = enforceable(schema)
     jsonschema.validate(given, asked)
-    assert without_nulls(given, schema) == read
+    assert without_nulls(given, asked) == read
     jsonschema.validate(read, schema)
+
+
+_MANY = {"type": "object", "properties": {f"p{place}": {"$ref": "#/$defs/a"} for place in range(100)}}
+_LONG = {"type": "string", "description": "x" * 200}
+_TWICE = {f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(40)}
 
 
 @pytest.mark.parametrize(
@@ -234,9 +285,144 @@ def test_a_schema_for_services_allows_what_the_schema_itself_does(kind: Any, giv
         {"type": "array", "prefixItems": [{"type": "string"}]},
         {"allOf": [{"type": "string"}, {"minLength": 1}]},
         Tree.model_json_schema(),
-        {"type": "object", "properties": {f"p{place}": {"type": "string"} for place in range(400)}},
+        # no answer would fit the schema itself
+        {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"a": {"type": "null"}}}}, "required": ["b"]},
+        {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["b"]},
+        {"type": "string", "enum": ["a", 1]},
+        {"type": "string", "anyOf": [{"type": "integer"}, {"type": "string"}]},
+        # too large, though not where they are written
+        *({**_MANY, "$defs": {"a": each}} for each in ({"enum": list(range(40))}, _LONG)),
+        {"$ref": "#/$defs/d0", "$defs": {**_TWICE, "d40": {"type": "string"}}},
+        {"type": "object", "properties": {f"p{place}": {"type": "string"} for place in range(1200)}},
+        {"enum": list(range(1200))},
+        {"type": "string", "pattern": "x" * 20_000},
     ],
+    ids=lambda schema: str(schema)[:60],
 )
 def test_a_schema_that_no_service_takes_is_not_written(schema: Any) -> None:
+    began = time.thread_time()
     with pytest.raises(Unenforceable):
         enforceable(schema)
+    assert time.thread_time() - began < 0.05
+
+
+def test_reading_takes_a_limited_time_whatever_the_schema_and_the_answer() -> None:
+    asked = enforceable({"type": "array", "items": {"anyOf": [{"const": place} for place in range(400)]}})
+    given = [399, *([None] * 4000)]
+    began = time.thread_time()
+    assert without_nulls(given, asked) == given
+    assert time.thread_time() - began < 0.05
+
+
+# --- what services document -------------------------------------------------------------------------------------------
+
+_COMMON = {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"}
+_REFERENCES = {"$ref", "$defs"}
+TAKEN = {
+    "openai": _COMMON | _REFERENCES | {"const", "pattern", "format", "minimum", "maximum", "multipleOf", "maxItems"},
+    "anthropic": _COMMON | _REFERENCES | {"const", "allOf", "default", "title", "format", "definitions"},
+    "gemini": _COMMON | _REFERENCES | {"oneOf", "prefixItems", "minItems", "maxItems", "minimum", "maximum", "format"},
+    "cerebras": _COMMON | _REFERENCES,
+    "xai": _COMMON | _REFERENCES | {"oneOf", "format", "minimum", "maximum"},
+    "llama.cpp": _COMMON | _REFERENCES | {"oneOf", "allOf", "const", "prefixItems", "minItems", "maxItems", "pattern"},
+}
+"""The keywords that each service documents. All want closed objects with all properties required, and one type at a
+time; the levels are those of OpenAI."""
+
+
+def _assert_taken(asked: Any, level: int = 2) -> None:
+    assert level <= 10
+    assert all(asked.keys() <= taken for taken in TAKEN.values())
+    for part in asked.get("anyOf", ()):
+        _assert_taken(part, level)
+    if "anyOf" in asked:
+        assert asked.keys() <= {"anyOf", "description"}
+        return
+    assert asked["type"] in {"string", "integer", "number", "boolean", "null", "array", "object"}
+    for value in asked.get("enum", ()):
+        jsonschema.validate(value, {"type": asked["type"]})
+    if asked["type"] == "array":
+        _assert_taken(asked["items"], level + 1)
+    if asked["type"] == "object":
+        assert asked["additionalProperties"] is False
+        assert asked["required"] == list(asked["properties"])
+        for part in asked["properties"].values():
+            _assert_taken(part, level + 1)
+
+
+def _schema(chance: random.Random, defs: dict[str, Any], level: int = 0) -> Any:
+    """A schema as programs and people write them."""
+    again = partial(_schema, chance, defs, level + 1)
+
+    def plain() -> Any:
+        kind = chance.choice(["string", "integer", "number", "boolean", "null"])
+        return chance.choice(
+            [
+                {"type": kind},
+                {"type": "string", "format": "date", "maxLength": 30, "title": "T"},
+                {"const": chance.choice(["x", 1, True, None])},
+                {"enum": chance.sample(["x", "y", 1, 2.5, True, None], 3), "default": "x"},
+                {"type": [kind, "null"], "description": "about it"},
+                {"type": "string", "enum": chance.choice([["x"], ["x", 1], ["x", None]])},
+            ]
+        )
+
+    def record() -> Any:
+        names = chance.sample("abc", chance.randint(1, 3))
+        needed = [name for name in names if chance.random() < 0.5]
+        made = {"type": "object", "properties": {name: again() for name in names}, "required": needed}
+        return made | chance.choice([{}, {"additionalProperties": False}])
+
+    def tagged() -> Any:
+        made = record()
+        made["properties"]["kind"] = {"const": chance.choice("xyz")}
+        return {**made, "required": [*made["required"], "kind"]}
+
+    def reference() -> Any:
+        name = chance.choice("DEF")
+        if name not in defs:
+            defs[name] = {}
+            defs[name] = again()
+        return {"$ref": f"#/$defs/{name}"} | chance.choice([{}, {}, {"description": "d"}, {"required": ["a"]}])
+
+    def union() -> Any:
+        made = {"anyOf": [again() for _ in range(chance.randint(1, 3))]}
+        return made | chance.choice([{}, {}, {}, {"type": "object"}, {"properties": {"a": {"type": "string"}}}])
+
+    some: list[Any] = [record, record, reference, union, lambda: {"type": "array", "items": again()}]
+    some += [lambda: {"anyOf": [tagged(), tagged()]}, lambda: {"anyOf": [{"type": "array", "items": tagged()}] * 2}]
+    some += [lambda: {**record(), "type": ["object", "null"]}, lambda: {"allOf": [again()], "title": "T"}]
+    return plain() if level > 3 or chance.random() < 0.35 else chance.choice(some)()
+
+
+def _value(chance: random.Random, asked: Any) -> Any:
+    if "anyOf" in asked:
+        return _value(chance, chance.choice(asked["anyOf"]))
+    if "enum" in asked:
+        return chance.choice(asked["enum"])
+    match asked["type"]:
+        case "object":
+            return {name: _value(chance, part) for name, part in asked["properties"].items()}
+        case "array":
+            return [_value(chance, asked["items"]) for _ in range(chance.randint(0, 2))]
+        case kind:
+            return {"string": "x", "integer": 7, "number": 2.5, "boolean": True, "null": None}[kind]
+
+
+def test_random_schemas_are_written_as_all_services_take_them_and_answers_fit_the_original() -> None:
+    written = 0
+    for seed in range(400):
+        chance, defs = random.Random(seed), dict[str, Any]()
+        schema = {**_schema(chance, defs), "$defs": defs}
+        try:
+            asked = enforceable(schema)
+        except Unenforceable:
+            continue
+        written += 1
+        _assert_taken(asked)
+        fits = jsonschema.Draft202012Validator(schema)
+        for _ in range(3):
+            given = _value(chance, asked)
+            read = without_nulls(given, asked)
+            assert fits.is_valid(given if read is LEFT_OUT else read), (seed, given, read)
+    assert written > 200
