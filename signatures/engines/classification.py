@@ -308,7 +308,8 @@ _OVERFLOW: Final = re.compile(
     r"(maximum|max|available|allowed|model'?s?) (prompt|input|sequence) (length|size|window)"
     r"|context (length|window|size)"
     r"|(prompt|input|request|context|messages) ((is|was|are) )?too (long|large)|too many (input )?tokens"
-    r"|reduce the (length|number) of (?!max)|exceed_context_size|input token count|inputs?\W+tokens .{0,40}must be"
+    r"|reduce the (length|number) of (?!max|strict|nullable|optional)|exceed_context_size|input token count"
+    r"|inputs?\W+tokens .{0,40}must be"
     r"|exceed\w* (the )?(model'?s? )?(token limit|max(imum)? (number of )?(input )?tokens)|model token limit"
     r"|range of input length|request too large|exceeds? the model'?s max"
     r"|prompt contains at least \d+|longer than the (maximum )?model|max_tokens must be at least 1, got -",

@@ -37,8 +37,8 @@ class ToolSupport:
         known: Whether it accepts tools.
         then_user: Whether it accepts a user message after results of calls.
         schemas: Whether it can hold an answer to a schema, as far as is known beforehand.
-        took: By whether there are tools too, whether it has accepted such a schema.
-        refused: The schemas that it refused although it has accepted others.
+        took: Whether it has accepted one beside tools, and whether without.
+        refused: By whether there were tools too, the digests of those that it refused.
         reads: Whether it reads the calls that its model makes. A server can accept tools and leave calls in the text.
         most: How many tools it accepts, if it has refused more.
         left_out: The digests of tools that it has refused.
@@ -50,9 +50,9 @@ class ToolSupport:
     known: bool | None = None
     then_user: bool | None = None
     schemas: Schemas = "never"
-    took: dict[bool, bool] = field(default_factory=dict)
+    took: set[bool] = field(default_factory=set)
+    refused: dict[bool, set[str]] = field(default_factory=lambda: {True: set(), False: set()})
     reads: bool = False
-    refused: set[str] = field(default_factory=set)
     most: int | None = None
     left_out: set[str] = field(default_factory=set)
     grammars: bool = True
@@ -65,18 +65,19 @@ class ToolSupport:
     def enforces(self, schema: str, *, beside_tools: bool) -> bool:
         """Whether an answer can be asked for with a schema, as far as is known."""
         possible = self.schemas == "beside" or (self.schemas == "alone" and not beside_tools)
-        return possible and self.took.get(beside_tools) is not False and digest(schema) not in self.refused
+        refused = self.refused[beside_tools]
+        known = beside_tools in self.took or len(refused) < _ENOUGH
+        return possible and known and digest(schema) not in refused
 
     def found(self, schema: str, *, beside_tools: bool, accepted: bool) -> None:
-        """Remember whether it accepted a schema. After the first one it refused, it gets none any more."""
+        """Remember whether it accepted a schema. One that has refused a few and taken none gets none any more."""
         if accepted:
-            self.took[beside_tools] = True
-        elif self.took.get(beside_tools) and len(self.refused) < _MOST_REFUSED:
-            self.refused.add(digest(schema))
-        else:
-            self.took[beside_tools] = False
+            self.took.add(beside_tools)
+        elif len(self.refused[beside_tools]) < _MOST_REFUSED:
+            self.refused[beside_tools].add(digest(schema))
 
 
+_ENOUGH: Final = 3  # schemas: a service that has them refuses one that is too large for it, or another request
 _MOST_REFUSED: Final = 100  # schemas
 
 _SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # the known support of services, for the entire process

@@ -11,12 +11,13 @@ from typing import Any, Literal
 import dspy
 import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, create_model
 
 from support.agents import scripted_agent, streamed
 from support.services import FORMATS, HOW, ROLE, Format, Said, agent_at, named, price, schema_of, service
 from worldagent import Role
 from worldagent.core import events as ev
+from worldagent.core.errors import ModelRefused
 from worldagent.graphs.shapes import signature_worker
 from worldagent.signatures import Converse
 from worldagent.signatures.structured import LEFT_OUT, Unenforceable, enforceable, without_nulls
@@ -134,17 +135,69 @@ async def test_a_service_that_refuses_schemas_is_asked_as_before_and_not_again(
     assert "model_schemas" in record.getMessage()
 
 
-async def test_a_service_that_took_one_schema_is_spared_only_what_it_refuses(tmp_path: Path) -> None:
-    with service(answer(reply=VELA), markers(reply=3), markers(reply=4), answer(reply=VELA)) as stub:
-        stub.refuses = lambda body: (
-            (schema_of(body) or {}).get("properties", {}).get("reply", {}).get("type") == "integer"
-        )
+@pytest.mark.parametrize(
+    ("refused", "asked"),
+    [
+        ({1}, [True, False, False, True, True, True, True, True]),
+        ({1, 3}, [True, False, False, True, True, False, True, True, True]),
+        ({1, 2, 3, 4, 5, 6}, [True, False, False, True, False, True, False, False, False, False]),  # three are enough
+    ],
+)
+async def test_a_schema_that_is_refused_says_nothing_of_others_until_a_few_are(
+    refused: set[int], asked: list[bool], tmp_path: Path
+) -> None:
+    with service() as stub:
+        stub.refuses = lambda body: any(f"maxLength: {size}" in json.dumps(schema_of(body)) for size in refused)
+        stub.reply = lambda body: (answer if schema_of(body) else markers)(reply={"name": "V"})
         async with agent_at(tmp_path, stub, "chat", tools=[]) as agent:
-            results = [
-                (await agent.thread("t").converse("Go.", output=output)).result for output in (Ship, int, int, Ship)
-            ]
-    assert results == [Ship(name="Vela"), 3, 4, Ship(name="Vela")]
-    assert [schema_of(body) is not None for body in stub.requests] == [True, True, False, False, True]
+            for size in (1, 1, 2, 3, 4, 5, 6):
+                output = create_model("Named", name=(str, Field(max_length=size)))
+                assert (await agent.thread("t").converse("Go.", output=output)).result == output(name="V")
+    assert [schema_of(body) is not None for body in stub.requests] == asked
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        # OpenAI, Anthropic, Gemini, Groq
+        (
+            "Invalid schema for response_format 'answer': 11 levels of nesting exceeds limit of 10.",
+            "invalid_json_schema",
+        ),
+        (
+            "Schemas contains too many parameters with union types (19 parameters with type arrays or anyOf). This "
+            "causes exponential compilation cost. Reduce the number of nullable or union-typed parameters (limit: 16 "
+            "parameters with unions).",
+            None,
+        ),
+        (
+            "The compiled grammar is too large, which would cause performance issues. Simplify your tool schemas or "
+            "reduce the number of strict tools.",
+            None,
+        ),
+        ("The specified schema produces a constraint that has too many states for serving.", None),
+        ("This model does not support response format `json_schema`. See supported models.", None),
+    ],
+)
+async def test_what_services_say_of_a_schema_that_they_refuse_is_understood(
+    said: str, code: str | None, tmp_path: Path
+) -> None:
+    with service(markers(reply=PLAIN)) as stub:
+        stub.refuses, stub.refusal = schema_of, (400, said, code)
+        async with agent_at(tmp_path, stub, "chat", tools=[]) as agent:
+            assert (await agent.thread("t").converse("Which?", output=Ship)).result == Ship(name="Vela")
+
+
+@pytest.mark.parametrize("said", ["Could not process image", "This request violates our content policy"])
+async def test_a_request_that_is_refused_for_its_content_says_nothing_of_schemas(said: str, tmp_path: Path) -> None:
+    with service(answer(reply=VELA)) as stub:
+        stub.refuses, stub.refusal = (lambda body: True), (400, said, None)
+        async with agent_at(tmp_path, stub, "chat", tools=[]) as agent:
+            with pytest.raises(ModelRefused):
+                await agent.thread("t").converse("Which?", output=Ship)
+            stub.refuses, before = (lambda body: False), len(stub.requests)
+            assert (await agent.thread("u").converse("Which?", output=Ship)).result == Ship(name="Vela")
+    assert [schema_of(body) is not None for body in stub.requests[before:]] == [True]
 
 
 @pytest.mark.parametrize(
