@@ -153,13 +153,20 @@ class ServiceTools:
             return []
         allowed, waits = [], False
         for tool in self._tools.values():
-            step_id, there = f"{think_id}.offer:{tool.name}", tool.name in names
+            step_id, there = self._step_id(think_id, tool.name), tool.name in names
             if there or self._ctx.frame.drive.recorded(step_id) is not None:  # what was asked is answered in any case
                 found = await self._judge(tool, step_id)
                 waits = waits or found is SUSPENDED
                 if there and found is True:
                     allowed.append(tool)
         return SUSPENDED if waits else allowed
+
+    def _step_id(self, think_id: str, name: str) -> str:
+        """The path id of a decision. After an answer that was rejected, the same step can need another one."""
+        drive, number = self._ctx.frame.drive, 0
+        while (record := drive.recorded(f"{think_id}.offer-{number}:{name}")) is not None and record.over:
+            number += 1
+        return f"{think_id}.offer-{number}:{name}"
 
     async def _judge(self, tool: ServiceTool, step_id: str) -> Any:
         ctx, before = self._ctx, self._judged.get(tool.name)

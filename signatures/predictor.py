@@ -485,12 +485,14 @@ class _Call(Hidden):
             except WorldAgentError as error:
                 failed = error
             else:
-                self._taken(calls=bool(answer.fields.get(CALLS)))
+                if not self._apart:  # functions in words do not say here that the service refuses them
+                    self._forms.taken(calls=bool(answer.fields.get(CALLS)))
                 return answer
             if self._has_another_form(failed):
                 self._adapter = self._adapter_now()
             elif isinstance(failed, OutputInvalid | RoleEchoed):  # the model has answered
-                self._taken()
+                if not self._apart:
+                    self._forms.taken()
                 raise failed
             elif self._forms.first is not None and isinstance(failed, ModelRefused | ModelNotConfigured):
                 self._forms.restart()
@@ -498,10 +500,6 @@ class _Call(Hidden):
                 raise self._forms.first
             else:
                 raise failed
-
-    def _taken(self, *, calls: bool = False) -> None:
-        if not self._apart:  # that the service takes functions in words here does not say that it refuses them
-            self._forms.taken(calls=calls)
 
     def _has_another_form(self, failed: WorldAgentError) -> bool:
         """Whether a try has failed because of its form, and there is another one."""

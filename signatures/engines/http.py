@@ -18,6 +18,7 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -572,7 +573,7 @@ class HttpEngine:
         """Whether the service's interface supports tools. A custom server can lack them."""
         return self._plans(Message.user("Go."), FunctionTool(name="go"))
 
-    @property
+    @cached_property
     def _protocol(self) -> Protocol:
         service: Any = self._router.lm(self._wire_model)
         return _protocol_of(service._inner)

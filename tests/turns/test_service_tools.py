@@ -192,9 +192,12 @@ async def test_a_tool_whose_options_have_changed_is_not_approved_by_an_earlier_a
         assert [named(each) for each in stub.requests] == [[]]
 
 
-async def test_an_approval_ends_when_the_turn_reads_more_of_strangers(tmp_path: Path) -> None:
-    first = Said("", (("price", {"item": "rope"}),), searched=QUERY)
-    with service(first, Said("", (("price", {"item": "oar"}),), searched="oars"), END) as stub:
+@pytest.mark.parametrize(
+    "calls", [(("price", {"item": "rope"}),), ()], ids=["in its next step", "in a step that is rejected"]
+)
+async def test_an_approval_ends_when_the_turn_reads_more_of_strangers(calls: Any, tmp_path: Path) -> None:
+    first, second = Said("", calls, searched=QUERY), Said("Three are left.", searched="oars")
+    with service(first, second) as stub:
         async with agent_at(tmp_path, stub, "responses", tools=[SEARCH, price]) as agent:
             thread = agent.thread("t")
             turn = await thread.converse("What is rope?")
@@ -203,7 +206,7 @@ async def test_an_approval_ends_when_the_turn_reads_more_of_strangers(tmp_path: 
             assert (pause.function, len(stub.requests)) == ("web_search", 1)
             assert pause.reason == "the turn has read untrusted results of: web_search"
             turn = await thread.resume({pause.id: Approve()})
-            assert (turn.text, turn.usage.service_calls) == (END.text, 2)
+            assert (turn.text, turn.usage.service_calls) == (second.text, 2)
 
 
 async def test_a_tool_that_a_person_rejects_is_not_offered_in_the_turn(tmp_path: Path) -> None:
