@@ -614,6 +614,10 @@ class _Call(Hidden):
         if self._adapter.ends_reasoning is not None:
             self._caller.connection.tools.ends_reasoning = self._adapter.ends_reasoning
         message = self._adapter.message if self._adapter.is_native else None
+        if self._adapter.served:
+            self._adapter.served = with_texts(
+                self._adapter.served, lambda text, in_key: without_unpaired_surrogates(text)
+            )
         if self._guard is None:
             return Answer(fields=fields, message=message, served=self._adapter.served)
         steps = self._guard.scrubbing(fields)

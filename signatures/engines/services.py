@@ -138,22 +138,24 @@ def betas_of(tools: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return [_BETAS[kind] for kind in kinds if kind in _BETAS]
 
 
+_OTHER: Final = "service_tool"
 _KINDS: Final = (("search", WEB_SEARCH), ("fetch", WEB_FETCH), ("url_context", WEB_FETCH), ("browser", WEB_SEARCH))
 
 
 def tool_of(name: str) -> str:
-    """The name here of a tool that a service calls by one of its own names."""
+    """The name here of a tool that a service calls by one of its own names; `service_tool` for any other."""
     said = name.lower()
     if "file_search" in said:
         return FILE_SEARCH
     if "code" in said or "python" in said:
         return CODE_EXECUTION
-    return next((tool for part, tool in _KINDS if part in said), name)
+    return next((tool for part, tool in _KINDS if part in said), _OTHER)
 
 
 # --- what came back ---------------------------------------------------------------------------------------------------
 
-_LONGEST: Final = 20_000  # characters of a result that are kept, as JSON
+_LONGEST: Final = 20_000  # characters of a result, and of an argument, that are kept, as JSON
+_MOST_ARGUMENTS: Final = 20
 _MOST_CITED: Final = 100
 _DEEPEST: Final = 20
 _OPAQUE: Final = ("encrypted_", "thoughtSignature", "search_suggestions", "renderedContent")
@@ -178,7 +180,8 @@ class Served:
     @classmethod
     def of(cls, tool: str, arguments: Mapping[str, Any], result: Any, *, failed: bool = False) -> Served:
         """Make one of what a service says."""
-        return cls(tool=tool, arguments=_readable(arguments), result=_limited(_readable(result)), failed=failed)
+        given = {name: _limited(value) for name, value in list(_readable(arguments).items())[:_MOST_ARGUMENTS]}
+        return cls(tool=tool, arguments=given, result=_limited(_readable(result)), failed=failed)
 
     @staticmethod
     def cited(calls: Sequence[Served], citations: Iterable[Mapping[str, Any]]) -> list[Served]:
@@ -219,6 +222,6 @@ def _readable(value: Any, depth: int = 0) -> Any:
 
 
 def _limited(value: Any) -> Any:
-    """A result; of one that is too long the beginning of its JSON, as a text."""
+    """A value; of one that is too long the beginning of its JSON, as a text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return value if len(text) <= _LONGEST else f"{text[:_LONGEST]} [...]"

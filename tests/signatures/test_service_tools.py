@@ -167,3 +167,23 @@ async def test_a_search_that_openrouter_counts_is_one_with_the_pages_that_are_ci
             listener = Listener(served=found.extend)
             await Predictor(converse_signature(None))(PLAIN, caller, services=EVERY[:1], listener=listener)
     assert found == [{"tool": "web_search", "arguments": {}, "result": {"cited": [page]}, "failed": False}]
+
+
+async def test_what_a_service_says_of_its_tools_is_bounded_and_can_be_stored() -> None:
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "x" * 9000, "input": {"code": "a" * 90_000}}
+    ran = {"stdout": "broken \ud800 text", "stderr": "b" * 90_000, "deep": json.loads("[" * 40 + "]" * 40)}
+    result = {"type": "bash_tool_result", "tool_use_id": "srvtoolu_1", "content": ran}
+    blocks = [use, result, *[{**result, "tool_use_id": f"srvtoolu_{place}"} for place in range(2, 3000)]]
+    answer = {"type": "message", "content": [*blocks[:2], {"type": "text", "text": "So."}], "stop_reason": "end_turn"}
+    many = {**answer, "content": [{**each, "content": None} for each in blocks[2:]] + [{"type": "text", "text": "So."}]}
+    found: list[Mapping[str, Any]] = []
+    async with raw_service(whole(answer), whole(many)) as service:
+        caller = await open_model("anthropic/claude-stub", api_base=service.url + "/v1")
+        async with contextlib.aclosing(caller):
+            for _ in range(2):
+                listener = Listener(served=found.extend)
+                await Predictor(converse_signature(None))(PLAIN, caller, services=EVERY, listener=listener)
+    json.dumps(found, ensure_ascii=False).encode()
+    assert found[0]["tool"] == "service_tool"
+    assert max(len(json.dumps(each)) for each in found) < 60_000
+    assert len(found) == 1 + 1000

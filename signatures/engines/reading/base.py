@@ -176,7 +176,7 @@ class Reader:
             yield from self._last_of(call)
         # As texts, which lm15 need not walk through.
         data: dict[str, Any] = {"message": json.dumps(self.message())} if self._calls else {}
-        if self.services and (served := self.served()):
+        if self.services and (served := self.served()[:MAX_SECTIONS]):
             data["served"] = json.dumps([each.json() for each in served])
         if data:
             data["origin"] = self._origin
