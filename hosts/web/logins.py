@@ -151,10 +151,9 @@ class WebLogins:
         if grant != found.caller.grant:
             return _page("This login was begun by somebody else. Nothing was changed.", 403)
         found.back.take(given)
-        try:
-            await asyncio.shield(found.task)
-        except WorldAgentError as error:
-            return _page(f"{error.problem}; {error.remedy}.", 400)
+        failure = await _outcome(found.task)
+        if failure is not None:
+            return _page(f"{failure.problem}; {failure.remedy}.", 400)
         return _page(
             f"You are logged in to {found.server!r}. Close this window, and continue where you were asked.", 200
         )

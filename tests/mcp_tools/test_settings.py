@@ -88,6 +88,8 @@ async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(mo
     odd = await looked({"one": entry(broken="bad schema")})
     assert odd.status == "warn"
     assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is not a JSON Schema" in odd.problem
+    login = await looked({"mail": {"url": "http://127.0.0.1:1/mcp", "login": "account"}})
+    assert login.status == "pass"  # there is nobody here whose tools could be listed
     down = await looked({"two": {"command": "no-such-program"}})
     assert down.status == "fail"
     assert down.problem == "two: MCP server 'two' could not be reached (there is no such program or folder)"
