@@ -508,7 +508,8 @@ def schema_of(body: Mapping[str, Any]) -> Any:
             | {"generationConfig": {"responseJsonSchema": schema}}
         ):
             return schema
-    return None
+        case _:
+            return None
 
 
 def named(body: Mapping[str, Any]) -> list[str]:
