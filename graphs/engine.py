@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 from langgraph.types import Command
 from pydantic import BaseModel
@@ -162,7 +161,6 @@ class TurnEngine:
                 predictors.add(signature)
         predictors.use_programs(programs or {})
         self.services = replace(services, shapes=all_shapes, predictors=predictors, options=limits)
-        self._tools: WeakKeyDictionary[Registry, tuple[int, Tools]] = WeakKeyDictionary()
         self._offered_in(registry)
         self.heads = Heads(saver, branches)
         self._options = options
@@ -421,13 +419,13 @@ class TurnEngine:
 
     def _offered_in(self, registry: Registry) -> Tools:
         """What conversations are offered now, of the agent's registry or that of an account."""
-        version, tools = self._tools.get(registry, (-1, None))
-        if tools is None or version != registry.version:
+
+        def make() -> Tools:
             signature = self._converse[self.services.caller.plain]
             tools = Tools.of_conversation(signature, registry, self.services.policy, self._search)
-            tools = replace(tools, outputs=self.converse.outputs)
-            self._tools[registry] = registry.version, tools
-        return tools
+            return replace(tools, outputs=self.converse.outputs)
+
+        return registry.made_of(make)
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
         """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""

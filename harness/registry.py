@@ -7,12 +7,14 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from copy import copy
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from ..core.errors import FunctionInvalid, NameTaken, ToolNotAllowed, UnknownFunction, UnknownWorker, WorldAgentError
 from .function import Function
 from .gate import Caller, Policy, is_like
 from .worker import Worker
+
+T = TypeVar("T")
 
 Missing = Callable[[str], WorldAgentError | None]
 """Returns why a source does not have a function of this name now, or None if it never has one."""
@@ -49,6 +51,7 @@ class Registry:
         self._barred: MutableMapping[str, Function] = {}
         self._unlisted: dict[str, Function] = {}
         self._version = 0
+        self._made: tuple[int, Any] | None = None
         self._shared: Registry | None = None
         self._accounts: dict[str, Registry] = {}
         self._functions: MutableMapping[str, Function] = {}
@@ -171,6 +174,14 @@ class Registry:
     def add_unlisted(self, function: Function) -> None:
         """Add a function that rules can name and no list has. Any other function of its name comes before it."""
         self._unlisted[function.name] = function
+
+    def made_of(self, make: Callable[[], T]) -> T:
+        """What `make` makes of the offered functions, made again when they change. It goes with this registry."""
+        version = self.version
+        if self._made is None or self._made[0] != version:
+            self._made = version, make()
+        found: T = self._made[1]
+        return found
 
     @property
     def unlisted(self) -> Mapping[str, Function]:
@@ -314,7 +325,7 @@ class Registry:
         found = self._accounts.get(account)
         if found is None:
             found = self._accounts[account] = copy(self)
-            found._shared, found._unknown = self, set()
+            found._shared, found._accounts, found._unknown, found._made = self, {}, set(), None
             found._functions, found._barred = ChainMap({}, self._functions), ChainMap({}, self._barred)
             found._sources, found._prefixes = ChainMap({}, self._sources), ChainMap({}, self._prefixes)
             found._missing = ChainMap({}, self._missing)

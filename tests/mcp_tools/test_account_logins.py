@@ -1,6 +1,8 @@
 """MCP servers to which each account logs in for itself: whose token is sent, which tools are offered, the pauses."""
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -219,9 +221,18 @@ async def test_connections_are_bounded_and_those_of_idle_accounts_are_closed_fir
             await logged_in(tmp_path, state, host, account=name, user=name)
         async with agent_over(tmp_path, server_of(host)) as agent:
             server = agent.mcp["t"]
+            await agent.thread("a", account="ana").converse("Hello.")
+            gone = weakref.ref(agent._registry.of("ana"))
             for name in (*names, *names):
                 assert await agent.call("t_echo", {"text": f"of {name}"}, account=name) == f"of {name}"
             assert agent._registry._accounts.keys() == {"ben", "cem"}
+            gc.collect()
+            assert gone() is None
+            for name in names:  # at once: what they close has not ended when they come back
+                server.of(name)
+            assert await agent.call("t_echo", {"text": "x"}, account="ben") == "x"
+            assert "t_echo" in agent._registry.of("ben").names
+            assert "t_log_in" in agent._registry.of("cem").names
             assert isinstance(server, sources.McpAccounts)
             with server.in_use("ben"), server.in_use("cem"):
                 error = await failure(agent.call("t_echo", {"text": "of ana"}, account="ana"))
