@@ -893,9 +893,6 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
             return None
         if _declares_one_of(signature, given) or (alone and given.keys() - signature.output_fields.keys()):
             return None  # the object is the answer itself
-        for name, info in signature.output_fields.items():
-            if info.annotation is str and not isinstance(given.get(name, ""), str):
-                raise Unfit(f"the output {name!r} does not fit: Input should be a valid string")
         return fields_in(given, signature, reader)
     except Unfit:
         if answer_field(signature) is None or further_fields(signature) & given.keys():
@@ -914,6 +911,8 @@ def fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader
     fields: dict[str, Any] = {}
     for name, info in signature.output_fields.items():
         if name in given:
+            if info.annotation is str and not isinstance(given[name], str):  # dspy would show Python's form of it
+                raise Unfit(f"the output {name!r} does not fit: Input should be a valid string")
             try:
                 fields[name] = parse_value(_sound(given[name], info.annotation, reader), info.annotation)
             except ValueError as error:

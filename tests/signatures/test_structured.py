@@ -254,6 +254,12 @@ async def test_the_object_is_read_whatever_a_server_puts_around_it(around: str, 
     assert not [event for event in events if isinstance(event, ev.TextReplaced)]
 
 
+async def test_a_text_that_is_no_text_is_asked_for_again(tmp_path: Path) -> None:
+    with service(answer(reply={"weather": "rain"}, mood="sour"), answer(reply="Rain.", mood="sour")) as stub:
+        async with agent_at(tmp_path, stub, "chat", tools=[], converse=Moody) as agent:
+            assert (await agent.thread("t").converse("Weather?")).text == "Rain."
+
+
 async def test_a_worker_with_a_signature_of_its_own_is_held_to_it(tmp_path: Path) -> None:
     class Judge(dspy.Signature):
         """Judge a ship."""
