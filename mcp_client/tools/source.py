@@ -113,7 +113,7 @@ class McpSource:
         self._keep = keep
         self._made: dict[str, tuple[ToolSpec, Function]] = {}
         self._left_out: dict[str, str] = {}
-        self._listed = False
+        self._listed = self._withdrawn = False
         self._failure: WorldAgentError | None = None
         self._connecting: set[asyncio.Task[None]] = set()
         self._rounds = Rounds(self) if server.elicitation or account is not None else None
@@ -253,15 +253,21 @@ class McpSource:
 
     async def aclose(self) -> None:
         """End the connection and remove its Functions."""
+        self.withdraw()
+        await self._connection.aclose()
+        if self._auth is not None:
+            await self._auth.aclose()
+
+    def withdraw(self) -> None:
+        """Remove its Functions for good; the connection can take longer to end."""
+        if not self._withdrawn:
+            self._withdrawn = True
+            self._registry.remove_source(self.name)
+            self._made, self._listed = {}, False
         for task in self._connecting:
             task.cancel()
         if self._rounds is not None:
             self._rounds.close()
-        self._registry.remove_source(self.name)
-        self._made, self._listed = {}, False
-        await self._connection.aclose()
-        if self._auth is not None:
-            await self._auth.aclose()
 
     def _link(self, delay: float) -> ToolLink:
         # Imported here, so that the MCP library is loaded only if a server is used.
@@ -304,6 +310,8 @@ class McpSource:
                 if why := self._take(spec, made):
                     left_out[spec.name] = why
             await asyncio.sleep(0)
+        if self._withdrawn:
+            return
         self._left_out = left_out
         for name, why in left_out.items():
             _LOG.warning("MCP server %r: the tool %r is left out: %s", self.name, name, why)

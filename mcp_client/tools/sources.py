@@ -129,7 +129,9 @@ class McpAccounts(McpSource):
         return next((account for account in self._open if not self._used[account]), None)
 
     def _close(self, account: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._open.pop(account).aclose())
+        source = self._open.pop(account)
+        source.withdraw()  # at once, since the account can come back before the task begins
+        task = asyncio.get_running_loop().create_task(source.aclose())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
