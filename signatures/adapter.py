@@ -432,7 +432,8 @@ class RoleAdapter(dspy.ChatAdapter):
         if self._final and CALLS in shown.output_fields:  # no call is made, so none can invalidate the answer
             shown = shown.delete(CALLS)
         said = "".join(map(_text_of, response.message.parts))
-        self.ends_reasoning = unopened_end(said) if said.strip() else None
+        if said.strip():
+            self.ends_reasoning = unopened_end(said) if "/" in said else ""
         text = answer_in(said)
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []

@@ -104,6 +104,7 @@ class Forms:
         self._connection, self._setting, self._user_follows = connection, tools, user_follows
         self._offered, self._schema, self._most = offered, schema, connection.tools.most
         self._refused: frozenset[str] = frozenset()
+        self._limited = bool(connection.tools.left_out) or self._most is not None  # whether tools can be left out
         self._left_out, self._wrote, self._grammars = 0, False, connection.tools.grammars
         self._left: list[Form] = self._possible()
         self.first: WorldAgentError | None = None
@@ -122,6 +123,8 @@ class Forms:
     @property
     def native_tools(self) -> Sequence[Mapping[str, Any]]:
         """The tools as they are sent natively: those that the service is not known to refuse."""
+        if not self._limited and self._grammars:
+            return self._offered
         return self._kept if self._grammars else [_without_constraints(tool) for tool in self._kept]
 
     @property
@@ -145,7 +148,7 @@ class Forms:
         sent = self._kept
         self._refused |= {_key(sent[place]) for place in refused.places}
         self._most = refused.most or self._most
-        self._left_out += 1
+        self._left_out, self._limited = self._left_out + 1, True
         if not self._kept:
             self._left = self._possible()
         return self._left_out <= _ROUNDS and bool(self._kept or self.now.tools == "words")
@@ -198,8 +201,8 @@ class Forms:
             self._remember_written(calls=calls)
             return
         known.reads = known.reads or (calls and form != "words")
-        none_fits = form == "words" and bool(self._refused or known.left_out) and self._none_fits()
-        if form != "words" or none_fits:
+        none_fits = form == "words" and self._limited and self._none_fits()
+        if self._limited and (form != "words" or none_fits):
             known.left_out |= self._refused
             known.most = self._most if self._left_out else known.most
             self._name_left_out()
@@ -250,8 +253,6 @@ class Forms:
     def _name_left_out(self) -> None:
         """Warn of tools that are not offered, once of each."""
         known, name = self._connection.tools, self._connection.name
-        if not known.left_out and known.most is None:
-            return
         sent = {each["function"]["name"] for each in self._kept}
         left = {_key(each): each for each in self._offered if each["function"]["name"] not in sent}
         news = [each["function"]["name"] for key, each in left.items() if key not in known.named]
@@ -286,7 +287,9 @@ class Forms:
         if not self._offered:
             return ["native"]
         known = self._connection.tools
-        if self._setting == "json" or (self._setting == "auto" and (known.known is False or self._none_fits())):
+        if self._setting == "json" or (
+            self._setting == "auto" and (known.known is False or (self._limited and self._none_fits()))
+        ):
             return ["words"]
         forms: list[Tools] = []
         if not self._user_follows or known.then_user is not False:

@@ -31,7 +31,7 @@ def answer_in(text: str) -> str:
 
 def unopened_end(text: str) -> str:
     """The tag that ends reasoning at the beginning of a text that no tag has opened; empty if there is none."""
-    if "/" not in text or any(text.lstrip().startswith(tag) for tag in _TAGS):
+    if any(text.lstrip().startswith(tag) for tag in _TAGS):
         return ""
     closing = _only_closing(text)
     return "" if closing is None else closing[0].rstrip()
