@@ -353,8 +353,8 @@ class Link(ABC):
             return self._foreign()
         if code in _MISUSED:
             http = isinstance(self._host, HttpHost)
-            what = "the address is perhaps not its MCP endpoint" if http else "the program is perhaps not a role host"
-            return self._failures.invalid(f"rejected a request of the contract (MCP error {code}); {what}")
+            what = "the address is perhaps not its MCP endpoint" if http else "the program is perhaps not an MCP server"
+            return self._failures.invalid(f"rejected a request of MCP (MCP error {code}); {what}")
         return self._failures.of_code(code)
 
     def _foreign(self) -> Failure:

@@ -50,6 +50,12 @@ _SECONDS: Final = 20.0  # of one request to an authorization server
 _PROTOCOL: Final = "2025-11-25"
 _CALLBACK: Final = "/callback"
 _LONGEST_LINE: Final = 16 << 10
+_TAKEN: Final = "Go back to where you began: it says whether you are logged in. You can close this window."
+_STRANGE: Final = "This is not the login that waits. Open the address that was shown last."
+_HEAD: Final = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>worldagent</title>"
+    '<meta name=viewport content="width=device-width"><meta name=color-scheme content="light dark">'
+)
 # Asked without a token, so that the server answers with 401 and says where to log in.
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _HEADERS: Final = {"Accept": "application/json, text/event-stream", MCP_PROTOCOL_VERSION_HEADER: _PROTOCOL}
@@ -487,7 +493,7 @@ async def loopback(port: int = 0) -> AsyncGenerator[Return]:
                 while (await reader.readline()).strip():
                     pass
             known = words[0] == "GET" and urlsplit(words[1]).path == _CALLBACK and way.take(_query(words[1]))
-            writer.write(_page("You can close this window." if known else "This is not the login that waits.", known))
+            writer.write(_response(_TAKEN if known else _STRANGE, known))
             await writer.drain()
         writer.close()
 
@@ -503,8 +509,18 @@ def _query(url: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
 
 
-def _page(text: str, found: bool) -> bytes:
-    body = f"<!doctype html><meta charset=utf-8><title>worldagent</title><p>{html.escape(text)}</p>".encode()
+def page(text: str, *, head: str = "") -> str:
+    """The HTML of a page with one text, which can be read on a phone too.
+
+    Args:
+        text: What it says, not escaped.
+        head: More HTML of its head.
+    """
+    return f"{_HEAD}{head}<p>{html.escape(text)}</p>"
+
+
+def _response(text: str, found: bool) -> bytes:
+    body = page(text).encode()
     head = [
         "HTTP/1.1 200 OK" if found else "HTTP/1.1 400 Bad Request",
         "Content-Type: text/html; charset=utf-8",

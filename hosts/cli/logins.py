@@ -55,7 +55,7 @@ class McpOptions:
 @app.command("list")
 @command()
 async def list_servers(options: McpOptions, output: Output) -> None:
-    """List the MCP servers with an address, and whether there is a login. Nothing is contacted.
+    """List the MCP servers that can be logged in to, and whether there is a login. Nothing is contacted.
 
     [bold]Example[/bold]
 
@@ -84,7 +84,8 @@ async def log_in(options: McpOptions, output: Output, name: str, port: int, no_b
     """Log in to an MCP server, and keep the tokens for the workspace, or for an account.
 
     It prints the address at which you log in, and opens it in a browser if it runs at a terminal. Then the browser
-    returns to this machine. Agents that are open use the login from their next call.
+    returns to this machine. Agents that are open use the login from their next call. If your browser is on another
+    machine, forward the port first, as with `ssh -L 8765:127.0.0.1:8765`, and add --port 8765 --no-browser.
 
     [bold]Examples[/bold]
 
@@ -151,11 +152,16 @@ def _servers(options: McpOptions) -> Mapping[str, McpServer]:
 def _server(options: McpOptions, name: str) -> Any:
     from ...core.errors import InvalidArgument
 
-    servers = {each: server for each, server in _servers(options).items() if server.login is not None}
-    if name not in servers:
-        known = ", ".join(sorted(servers)) or "none"
-        raise InvalidArgument(f"{name!r} is not an MCP server that can be logged in to", remedy=f"these are: {known}")
-    return servers[name]
+    servers = _servers(options)
+    found = servers.get(name)
+    if found is None or found.login is None:
+        known = ", ".join(sorted(each for each, server in servers.items() if server.login is not None))
+        why = "" if found is None else ": it is a program, or has a token"
+        raise InvalidArgument(
+            f"{name!r} is not an MCP server that can be logged in to{why}",
+            remedy=f"name one of these: {known}" if known else "add it to mcp_servers, with a url and without a token",
+        )
+    return found
 
 
 def _kept(options: McpOptions, name: str, server: McpServer) -> KeptLogin:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...core import SystemClock
 from ...core.errors import WorldAgentError
@@ -89,29 +89,38 @@ async def mcp_servers(site: Site) -> str | None:
         async with asyncio.TaskGroup() as looking:
             looks = {name: looking.create_task(_server_tools(sources[name], site.options.timeout)) for name in servers}
         found = {name: look.result() for name, look in looks.items()}
-    failed = [f"{name}: {shown}" for name, (status, shown) in found.items() if status == "fail"]
+    failed = {name: each for name, each in found.items() if each.status == "fail"}
     if failed:
-        raise Failed("; ".join(failed), "start or repair these servers, or remove them from mcp_servers")
-    odd = [f"{name}: {shown}" for name, (status, shown) in found.items() if status == "warn"]
+        remedies = "; ".join(f"{name}: {each.remedy}" for name, each in failed.items())
+        what = "; ".join(f"{name}: {each.shown}" for name, each in failed.items())
+        raise Failed(what, f"{remedies}; or remove them from mcp_servers")
+    odd = [f"{name}: {each.shown}" for name, each in found.items() if each.status == "warn"]
     if odd:
         raise Warned("; ".join(odd), "repair these tools, or remove them from allow")
-    return "; ".join(f"{name}: {shown}" for name, (_, shown) in found.items())
+    return "; ".join(f"{name}: {each.shown}" for name, each in found.items())
 
 
-async def _server_tools(source: McpSource, seconds: float) -> tuple[str, str]:
-    """The outcome for one server: a status, and a text."""
+class _Outcome(NamedTuple):
+    status: str
+    shown: str
+    remedy: str = ""
+
+
+async def _server_tools(source: McpSource, seconds: float) -> _Outcome:
+    """The outcome for one server."""
     if source.server.login is not None and source.server.login.by == "account":
-        return "pass", "each account logs in for itself"
+        return _Outcome("pass", "each account logs in for itself")
     try:
         async with asyncio.timeout(seconds):
             await source.connect()
     except TimeoutError:
-        return "fail", f"no answer within {seconds:g} s"
+        return _Outcome("fail", f"no answer within {seconds:g} s", "repair it, or raise --timeout")
     except WorldAgentError as error:
-        return "fail", error.problem
+        return _Outcome("fail", error.problem, error.remedy)
     if source.left_out:
-        return "warn", ", ".join(f"the tool {name!r} is left out: {why}" for name, why in source.left_out.items())
-    return "pass", f"{len(source.functions)} functions"
+        odd = ", ".join(f"the tool {name!r} is left out: {why}" for name, why in source.left_out.items())
+        return _Outcome("warn", odd)
+    return _Outcome("pass", f"{len(source.functions)} functions")
 
 
 @point("tools.shell", "commands cannot read the keys of the process")

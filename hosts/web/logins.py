@@ -149,7 +149,8 @@ class WebLogins:
             # A browser that comes from another site brings no cookie of the session, but it does from a page of ours.
             return _page("Log in to this app, then begin again.", 401) if again else _same_again(request)
         if grant != found.caller.grant:
-            return _page("This login was begun by somebody else. Nothing was changed.", 403)
+            what = "This login was begun by somebody else. Nothing was changed."
+            return _page(f"{what} To log in yourself, begin again in the app.", 403)
         found.back.take(given)
         failure = await _outcome(found.task)
         if failure is not None:
@@ -188,5 +189,7 @@ def _same_again(request: Request) -> Response:
 
 
 def _page(text: str, status: int, *, head: str = "") -> Response:
-    content = f"<!doctype html><meta charset=utf-8><title>worldagent</title>{head}<p>{html.escape(text)}</p>"
+    from ...mcp_client.oauth import page
+
+    content = page(text, head=head)
     return HTMLResponse(content, status, {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"})

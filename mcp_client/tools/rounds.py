@@ -170,14 +170,16 @@ class Rounds:
             except McpLoginRequired:
                 if self._source.account is None or not frame.drive.can_ask or asked == MAX_QUESTIONS:
                     raise
+            await self._ask_to_log_in(ctx, again=asked > 0)
             asked += 1
-            await self._ask_to_log_in(ctx)
 
-    async def _ask_to_log_in(self, ctx: CallContext) -> None:
+    async def _ask_to_log_in(self, ctx: CallContext, *, again: bool) -> None:
         """Ask the person of the turn's account, as a step. It has no link: a link has secrets, and is made later."""
-        name, failures = self._source.name, self._source.failures
-        said = f"The MCP server {name!r} needs a login of the account {self._source.account!r}. To log in,"
-        question = Question.of(f"{said} {failures.login}. Then continue.", (GO_ON, DECLINE), None, None)
+        name, account, failures = self._source.name, self._source.account, self._source.failures
+        why = f"The MCP server {name!r} {'still ' if again else ''}needs a login of the account {account!r}."
+        # In a browser the person has a button for it, and no terminal.
+        text = f"{why} Log in, then continue. At a terminal, {failures.login}."
+        question = Question.of(text, (GO_ON, DECLINE), None, None)
         question = replace(question, ask=replace(question.ask, login=name))
         if await ask_person(ctx, question, "log_in") == DECLINE:
             raise CallRefused(f"a person declined to log in to MCP server {name!r}", remedy="do without it")

@@ -44,7 +44,9 @@ async def test_a_person_logs_in_at_the_printed_address_and_logs_out(tmp_path: Pa
         assert (await command(tmp_path, "mcp", "login", "t", "--port", "70000", **settings)).code == 2
         unknown = await command(tmp_path, "mcp", "login", "u", **settings)
         assert unknown.code == 2
-        assert "'u' is not an MCP server that can be logged in to\nremedy: these are: t" in unknown.told
+        assert "'u' is not an MCP server that can be logged in to: it is a program, or has a token" in unknown.told
+        assert "remedy: name one of these: t" in unknown.told
+        assert "url and without a token" in (await command(tmp_path, "mcp", "login", "w")).told
 
 
 async def test_an_account_logs_in_for_itself_alone(tmp_path: Path) -> None:

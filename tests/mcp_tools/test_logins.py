@@ -133,7 +133,9 @@ async def test_a_stolen_code_is_of_no_use_and_cannot_be_put_into_the_login_of_an
                     assert (await browser.post(f"{state.origin}/token", data=form)).status_code == 400
                 # Any page can send a browser to the address: with another state, or none, it changes nothing.
                 for wrong in ({"state": "x"}, {"state": "", "error": "access_denied"}):
-                    assert (await browser.get(answer.copy_merge_params(wrong))).status_code == 400
+                    page = await browser.get(answer.copy_merge_params(wrong))
+                    assert (page.status_code, "address that was shown last" in page.text) == (400, True)
+                    assert "width=device-width" in page.text
 
         failures = ServerFailures("t", login="log in")
         kept = kept_in(tmp_path, host)

@@ -93,3 +93,4 @@ async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(mo
     down = await looked({"two": {"command": "no-such-program"}})
     assert down.status == "fail"
     assert down.problem == "two: MCP server 'two' could not be reached (there is no such program or folder)"
+    assert down.remedy.startswith("two: start it, or correct its address or command; or remove")

@@ -70,6 +70,7 @@ async def test_a_person_logs_in_from_a_pause_and_nothing_of_it_is_kept(tmp_path:
             assert await kept_in(home, host, "ana").read() is None
             page = await client.get(back.copy_add_param("again", "1"))
             assert (page.status_code, "You are logged in" in page.text) == (200, True), page.text
+            assert "width=device-width" in page.text  # a phone draws it small without it
             assert page.headers["cache-control"] == "no-store"
             answers = {pause["id"]: {"answer": "continue"}}
             turn = (await client.post("/threads/a/resume", json={"answers": answers})).json()["turn"]
@@ -161,6 +162,10 @@ async def test_the_console_opens_the_login_from_the_card_of_the_pause(
             await used(client, "t_log_in", thread="ana:a")
             try:
                 await page.goto(f"{client.base_url}/console/#/pauses")
+                question = page.get_by_text("needs a login of the account 'ana'. Log in, then continue.")
+                await expect(question).to_be_visible()
+                await page.get_by_role("button", name="continue").click()
+                await expect(page.get_by_text("still needs a login of the account 'ana'.")).to_be_visible()
                 await page.evaluate(OPENED)
                 await page.get_by_role("button", name="Log in", exact=True).click()
                 link = await page.evaluate("window.opened")
