@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -150,5 +151,7 @@ def error_response(
 ) -> JSONResponse:
     """Return an error as a response; without a `status` with that of the error."""
     status = status_of(failure) if status is None else status
-    headers = {"Retry-After": "1"} if status in (429, 503) else None
-    return JSONResponse(error_content(failure, advice), status_code=status, headers=headers)
+    content = error_content(failure, advice)
+    seconds = math.ceil(getattr(failure, "retry_after", None) or 1)  # a model's service can say how long
+    headers = {"Retry-After": str(seconds)} if status in (429, 503) and content["error"]["retryable"] else None
+    return JSONResponse(content, status_code=status, headers=headers)

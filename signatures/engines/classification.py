@@ -87,7 +87,15 @@ class NoAnswer(lm15.InvalidRequestError):
 
 
 class Unreachable(lm15.TransportError):
-    """The connection to the service failed. Its text is the address and the cause, and holds nothing of the request."""
+    """The connection to the service failed. Its text is the address and the cause, and holds nothing of the request.
+
+    Attributes:
+        remedy: What to do.
+    """
+
+    def __init__(self, text: str, remedy: str = "check the service's address (api_base) and your network") -> None:
+        super().__init__(text)
+        self.remedy = remedy
 
 
 # --- classification ---------------------------------------------------------------------------------------------------
@@ -178,10 +186,8 @@ def _unfit(model: str, cause: BaseException) -> WorldAgentError:
 
 
 def _unreached(model: str, cause: BaseException) -> WorldAgentError:
-    return ModelUnavailable(
-        f"the model {model!r} cannot be reached at {cause}",
-        remedy="check the service's address (api_base) and your network",
-    )
+    assert isinstance(cause, Unreachable)
+    return ModelUnavailable(f"the model {model!r} cannot be reached at {cause}", remedy=cause.remedy)
 
 
 def _embedded_too_long(model: str, cause: BaseException) -> WorldAgentError:
@@ -262,7 +268,9 @@ _no_access = _fixed(
 _not_here = _fixed(
     ModelNotConfigured, "is not offered in your country", "use another service, or call it from where it is offered"
 )
-_refused = _fixed(ModelRefused, "refused the request", "check that the model accepts this kind of request")
+_refused = _fixed(
+    ModelRefused, "refused the request", "check that the model accepts this kind of request, and the model_options"
+)
 _not_found = _fixed(
     ModelNotConfigured, "was not found at its service", "check the model's name, and the service's address (api_base)"
 )
@@ -340,7 +348,11 @@ def _is_overflow(error: BaseException) -> bool:
 _REFUSALS: Final[tuple[tuple[re.Pattern[str], _Make], ...]] = tuple(
     (re.compile(words, re.IGNORECASE), make)
     for words, make in (
-        (r"content[ _](filter|management|policy)|ResponsibleAI|data_?inspection|inappropriate content", _declined),
+        (
+            r"content[ _](filter|management|policy)|ResponsibleAI|data_?inspection|inappropriate content"
+            r"|(prompt|input|content) (was|is|has been) flagged|safety system",
+            _declined,
+        ),
         (
             r"unsupported_country|not available in your (country|region)"
             r"|(country|region|location)\b.{0,30} not supported",

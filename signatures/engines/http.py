@@ -176,6 +176,12 @@ _CAUSES: Final[tuple[tuple[type[BaseException], str], ...]] = (
 )
 
 
+_TRUST: Final = (
+    "check the service's address (api_base); if your company or your own server has an authority of its own, "
+    "name a file of it in the environment variable SSL_CERT_FILE"
+)
+
+
 def _unreachable(failure: BaseException, url: str) -> Unreachable:
     """The error of a connection that failed, with the address and the cause. Only known words are used (D5)."""
     parts = urlsplit(url)
@@ -186,7 +192,8 @@ def _unreachable(failure: BaseException, url: str) -> Unreachable:
     if not why:
         number = getattr(cause, "errno", None)
         why = os.strerror(number).lower() if isinstance(number, int) and number > 0 else "the connection broke"
-    return Unreachable(f"{parts.netloc.rpartition('@')[2]}: {why}")
+    text = f"{parts.netloc.rpartition('@')[2]}: {why}"
+    return Unreachable(text, _TRUST) if isinstance(cause, ssl.SSLCertVerificationError) else Unreachable(text)
 
 
 def _as_openai_has_it(found: Any) -> dict[str, Any]:

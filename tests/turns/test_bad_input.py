@@ -15,6 +15,7 @@ from support.agents import Said, answering, scripted_agent
 from support.homes import PNG, row_counts
 from support.openai_stub import openai_stub
 from support.serving import serving
+from support.tools import certificates
 from worldagent import Role, Settings, Storage, Tier, WorldAgent
 from worldagent.core import errors
 from worldagent.graphs import Shape, TaskContext
@@ -263,6 +264,19 @@ async def test_refusal_fails_the_turn(tmp_path: Path, model: str, error: type[Ex
         if error is not errors.ModelRateLimited:  # all calls of that service wait for as long as it says
             async with hosted(tmp_path, stub.url, "answer") as agent:
                 assert (await agent.thread("t").converse("Hi")).text == "Paris."
+
+
+async def test_a_certificate_of_an_authority_of_ones_own(tmp_path: Path) -> None:
+    secure, _ = certificates(tmp_path, "127.0.0.1")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=secure) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with hosted(tmp_path / "home", url, "answer") as agent:
+            with pytest.raises(errors.ModelUnavailable, match=r"its certificate is not valid; .* SSL_CERT_FILE"):
+                await agent.thread("t").converse(MESSAGE)
 
 
 def saying(data: bytes) -> AbstractAsyncContextManager[int]:

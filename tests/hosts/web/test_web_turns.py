@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from support.agents import answering, calls, to
 from support.homes import PNG
+from support.openai_stub import openai_stub
 from support.sidecar_served import Held
 from support.web import BOUND, STREAM, by_header, client_of, events_in, say, served, web
 from worldagent import Storage, Worker, WorldAgent, tool
@@ -334,12 +335,22 @@ async def test_a_query_beside_a_body_is_read_and_a_file_of_curl_has_the_type_of_
         assert sent.json()["attachment"]["media_type"] == "text/plain"
 
 
+@pytest.mark.requirement("T18")
+async def test_a_client_is_told_how_long_the_service_of_the_model_asks_to_wait(tmp_path: Path) -> None:
+    async with openai_stub() as stub:
+        given = {"settings": {"api_base": stub.url, "model_attempts": 1}}
+        async with web(tmp_path, "openai/limited-429", agent=given) as client:
+            answer = await client.post("/threads/main/messages", json={"text": "Hello."})
+    assert [answer.status_code, answer.headers["retry-after"]] == [429, "7"], answer.text
+
+
 @pytest.mark.requirement("H4")
 async def test_an_account_uploads_so_many_bytes_a_day(tmp_path: Path) -> None:
     limits = {"settings": {"account_limits": {"bytes": 5000}}}
     async with web(tmp_path, answering("Fine."), agent=limits) as client:
-        sizes = [(await client.post("/attachments", content=b"x" * size)).status_code for size in (4000, 4001, 999)]
-        assert sizes == [200, 429, 200]
+        stored = [await client.post("/attachments", content=b"x" * size) for size in (4000, 4001, 999)]
+        assert [each.status_code for each in stored] == [200, 429, 200]
+        assert "retry-after" not in stored[1].headers  # a client would repeat it each second of the day
         picture = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
         image = {"type": "image_url", "image_url": {"url": picture}}
         body = {"model": "novel", "messages": [{"role": "user", "content": [image]}]}
