@@ -99,8 +99,12 @@ def _words(function: Function) -> dict[str, float]:
         (f"{function.title} {function.description}", _TEXT_WEIGHT),
         (params, _PARAM_WEIGHT),
     ):
-        for word in words_of(_HUMP.sub(" ", text)):
-            found[_stem_of(word)] = found.get(_stem_of(word), 0.0) + weight
+        spaced = _HUMP.sub(" ", text)
+        # Few tools have an "a" in their text, so a query that has one would find these first.
+        telling = set(question_words(spaced)) if weight == _TEXT_WEIGHT else None
+        for word in words_of(spaced):
+            if telling is None or word in telling:
+                found[_stem_of(word)] = found.get(_stem_of(word), 0.0) + weight
     return found
 
 

@@ -224,6 +224,8 @@ def _check_keys(values: Mapping[str, Any], where: str) -> None:
             raise InvalidArgument(f"{where}.{str(key)[:80]}: there is no such key", remedy=remedy)
     if _is(values, "sandboxEnabled", where):
         raise InvalidArgument(f"{where}: its sandbox cannot be applied", remedy=_instead(where))
+    if {"settings", "source"} & values.keys() and not {"command", "url"} & values.keys():  # Zed
+        raise InvalidArgument(f"{where}: an extension of its program starts it", remedy=_instead(where))
     if "sse" in (values.get("type"), values.get("transport"), values.get("transportType")):
         remedy = f"use its address of streamable HTTP, or {_instead(where)}"
         raise InvalidArgument(f"{where}.type: the transport 'sse' is not supported", remedy=remedy)

@@ -68,6 +68,7 @@ def test_documented_entries_of_other_programs_are_taken(tmp_path: Path, caplog: 
     assert refused == [
         "Claude Code: the transport 'sse' is not supported",
         "VS Code: its sandbox cannot be applied",
+        "Zed: an extension of its program starts it",
         "Roo Code: the transport 'sse' is not supported",
     ]
 

@@ -149,6 +149,21 @@ async def test_own_tools_stay_offered_and_those_of_servers_are_searched(tmp_path
     assert not [name for name in lm.calls[0].tools if name.startswith("t_")]
 
 
+async def test_words_that_say_nothing_find_no_tool(tmp_path: Path) -> None:
+    """A query of a few words is of no known language; the descriptions are."""
+    plan = [calls(("find_tools", {"query": "close a ticket"})), {"reply": "Fine."}]
+    lm = ScriptedLM(plan, form="native")
+
+    def run() -> str:
+        return "done"
+
+    close = [tool(run, name=f"close_{each}", description=f"close {each} of the shop") for each in THINGS]
+    read = tool(run, name="read_resource", description="Reads a resource of a server.")
+    async with scripted_agent(tmp_path, lm, tools=[*close, read], settings=FEW) as agent:
+        await agent.thread("t").converse("Close it.")
+    assert set(lm.calls[1].tools) == {"find_tools", *(each.name for each in close)}
+
+
 @pytest.mark.requirement("R17")
 @pytest.mark.parametrize("takes", [True, False], ids=["takes references", "refuses them"])
 async def test_what_was_found_stands_behind_the_static_prefix_where_the_service_allows(
