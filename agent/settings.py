@@ -47,6 +47,14 @@ _FILE = f"{_PREFIX}SETTINGS"
 _EMBEDDED = "embedded"
 
 
+class _Elsewhere(ValueError):
+    """A fault in a file that the settings name."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
+
 class Settings(BaseSettings):
     """How an agent behaves unless a call says otherwise. The settings are read when an agent is created.
 
@@ -316,35 +324,39 @@ class Settings(BaseSettings):
     )
 
     def __init__(self, **values: Any) -> None:
-        problem = ""
+        problem, remedy = "", f"correct the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}"
         try:
             if os.environ.get(_FILE) and not settings_file().is_file():
                 raise FileNotFoundError
             super().__init__(**values)
         except ValidationError as failure:
+            found = failure.errors(include_input=False, include_url=False)
             problem = "; ".join(
                 ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"].removeprefix("Value error, "))))
-                for item in failure.errors(include_input=False, include_url=False)
+                for item in found
             )
+            elsewhere = found[0].get("ctx", {}).get("error")
+            if isinstance(elsewhere, _Elsewhere):  # no setting is at fault
+                remedy = elsewhere.remedy
         except (OSError, ValueError) as failure:
             problem = f"{settings_file()}: {type(failure).__name__}"
         if problem:
-            raise SettingsInvalid(
-                f"the settings are invalid: {problem}",
-                remedy=f"correct the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
-            )
+            raise SettingsInvalid(f"the settings are invalid: {problem}", remedy=remedy)
 
     @model_validator(mode="before")
     @classmethod
     def _with_servers_of_files(cls, given: Any) -> Any:
-        files, servers, problem = given.get("mcp_files", ()), given.get("mcp_servers", {}), ""
+        files, servers = given.get("mcp_files", ()), given.get("mcp_servers", {})
+        problem: ValueError | None = None
         if not isinstance(files, list | tuple) or not all(isinstance(file, str | PathLike) for file in files):
             raise ValueError("mcp_files must be a list of paths")
         try:
             return {**given, "mcp_servers": read_servers(servers, files)}
         except UsageError as error:
-            problem = f"{error.problem}; {error.remedy}"
-        raise ValueError(problem)
+            of_setting = error.problem.startswith("mcp_servers")
+            said = f"{error.problem}; {error.remedy}"
+            problem = ValueError(said) if of_setting else _Elsewhere(error.problem, error.remedy)
+        raise problem
 
     @field_validator("mcp_variables", mode="before")
     @classmethod
@@ -380,7 +392,7 @@ class Settings(BaseSettings):
             "attachments_url": lambda: None if objects is None else check_attachments_url(objects.get_secret_value()),
             "nats_url": lambda: None if broker is None else check_nats_url(broker.get_secret_value()),
             **{
-                f"mcp_servers.{name}": partial(entry.server, self.mcp_variable)
+                entry.place or f"mcp_servers.{name}": partial(entry.server, self.mcp_variable)
                 for name, entry in self.mcp_servers.items()
                 if not entry.disabled
             },
@@ -388,13 +400,14 @@ class Settings(BaseSettings):
             "workspace_limits": lambda: limits_of(self.workspace_limits),
         }
         for name, make in made.items():
-            problem = ""
+            problem: ValueError | None = None
             try:
                 make()
             except UsageError as error:
-                problem = f"{name}: {error.problem}; {error.remedy}"
-            if problem:
-                raise ValueError(problem)
+                said, of_file = f"{name}: {error.problem}", name.startswith("'")
+                problem = _Elsewhere(said, error.remedy) if of_file else ValueError(f"{said}; {error.remedy}")
+            if problem is not None:
+                raise problem
         return self
 
     def storage(self, given: Storage | None = None) -> Storage:

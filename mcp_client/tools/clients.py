@@ -196,7 +196,9 @@ def _entry(source: _Source, unused: list[str]) -> McpEntry:
         made["allow"] = values.pop("tools")
     if left := sorted(_UNUSED & values.keys()):
         unused.append(f"{where}: {', '.join(left)}")
-    return _checked({**made, **dict(_converted(values, made, where, signs))}, where)
+    entry = _checked({**made, **dict(_converted(values, made, where, signs))}, where)
+    entry._place = "" if where.startswith("mcp_servers.") else where
+    return entry
 
 
 def _converted(

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import Risk
@@ -188,6 +188,7 @@ class McpEntry(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    _place: str = PrivateAttr(default="")  # the file and the name there, for errors
 
     type: Literal["stdio", "http", "streamable-http", "streamable_http"] | None = None
     command: str | None = None
@@ -215,6 +216,11 @@ class McpEntry(BaseModel):
     connect_timeout: float = Field(default=20.0, gt=0)
     result_limit: int = Field(default=RESULT_LIMIT, ge=1)
     disabled: bool = False
+
+    @property
+    def place(self) -> str:
+        """The file of another program that has it, and its name there; empty if no file has it."""
+        return self._place
 
     def server(self, values: Values = lambda _: None) -> McpServer:
         """The server, with the value of each variable.

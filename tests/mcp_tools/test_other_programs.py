@@ -140,6 +140,11 @@ def test_a_timeout_has_the_unit_of_its_program(tmp_path: Path, entry: dict[str, 
         ("a.json", '{"mcpServers": {"a": {"args": "s3cret"}}}', "a.args: Input should be a valid tuple"),
         ("a.json", '{"mcpServers": {"a": {"command": "x", "enabled": "s3cret"}}}', "a.enabled must be true or false"),
         ("a.toml", '[mcp_servers.a]\ncommand = "x"\nenv_vars = [{nom = "s3cret"}]', "a.env_vars must be names"),
+        (
+            "a.json",
+            '{"mcpServers": {"a": {"command": "x", "args": ["${KEY}"]}}}',
+            "a: `args.0` needs the variable 'KEY'",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, name: str, text: str | None, problem: str) -> None:
@@ -147,7 +152,8 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, name: str, text: st
     with pytest.raises(SettingsInvalid) as refused:
         Settings(mcp_files=[file])
     assert f"{str(file)!r}" in refused.value.problem
-    assert problem in refused.value.problem
+    assert problem in str(refused.value)
+    assert "settings.toml" not in refused.value.remedy, "which is not at fault"
     assert "s3cret" not in str(refused.value)
 
 
