@@ -46,6 +46,7 @@ def test_help_shows_the_commands_in_groups() -> None:
             "profiles",
             "skills",
             "schedule",
+            "mcp",
             "trust",
             "policy",
             "roles",
