@@ -185,4 +185,4 @@ def _state(record: LoginRecord | None) -> tuple[str, datetime | None]:
     if record is None:
         return "none", None
     until = None if record.expires is None or record.renewable else datetime.fromtimestamp(record.expires, UTC)
-    return ("over" if record.tokens is None or (until is not None and until <= datetime.now(UTC)) else "there"), until
+    return ("over" if record.tokens is None or (until is not None and until <= datetime.now(UTC)) else "active"), until

@@ -150,7 +150,7 @@ def _answer(error: BaseException) -> str:
         return _place(error.__cause__)
     if status is None:
         return type(error).__name__
-    return f"HTTP {status}" if code is None else f"HTTP {status}, {code}"
+    return f"HTTP {status}" if code in (None, str(status)) else f"HTTP {status}, {code}"
 
 
 def _place(cause: BaseException | None) -> str:

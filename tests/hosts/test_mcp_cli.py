@@ -33,10 +33,10 @@ async def test_a_person_logs_in_at_the_printed_address_and_logs_out(tmp_path: Pa
                 await state.visit(line.rpartition(" ")[2].strip())
                 out = await process.stdout.read()
                 told = (await process.stderr.read()).decode()
-        assert json.loads(out) == {"login": {"name": "t", "state": "there", "until": None}}
+        assert json.loads(out) == {"login": {"name": "t", "state": "active", "until": None}}
         assert "logged in to the MCP server 't' for the workspace 'default'" in told
         assert not any(secret in line + told + out.decode() for secret in state.secrets)
-        assert await listed() == [{**entry, "state": "there"}]
+        assert await listed() == [{**entry, "state": "active"}]
         removed = await command(tmp_path, "mcp", "logout", "t", **settings)
         assert removed.code == 0
         assert (await command(tmp_path, "mcp", "logout", "t", **settings)).code == 1
@@ -68,4 +68,4 @@ async def test_an_account_logs_in_for_itself_alone(tmp_path: Path) -> None:
                 told = (await process.stderr.read()).decode()
         assert "logged in to the MCP server 't' for the account 'ana'" in told
         states = [await state_of(*whose) for whose in (("--account", "ana"), ("--account", "ben"), ())]
-        assert states == ["there", "none", "for each account"]
+        assert states == ["active", "none", "for each account"]
