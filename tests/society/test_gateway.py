@@ -221,7 +221,8 @@ async def test_a_message_passes_on_the_files_that_its_sender_reaches_and_names(t
         turn = await agent.thread("t", account="charles").converse("Show it.", attachments=[b"The menu."])
         assert turn.status == "done", turn.pauses
         await all_delivered(agent)
-    assert read == {"cro": ["The menu.", "-"], "coo": ["The menu.", "-"], "root": ["The menu.", "-"]}
+    # Calls of read-only tools run side by side.
+    assert all(sorted(found) == ["-", "The menu."] for found in read.values()), read
 
 
 @pytest.mark.requirement("T4")
