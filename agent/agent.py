@@ -3,95 +3,57 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from os import PathLike
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from pydantic import BaseModel
 
-from ..core import STORED_TIERS, Clock, Scope, SystemClock, Tier, check_id
-from ..core.clock import Expiring, abandoned
-from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
+from ..core import Clock, Scope, Tier, check_id
+from ..core.clock import abandoned
+from ..core.errors import InvalidArgument
 from ..core.events import Event
 from ..core.pauses import UnattendedMode
-from ..core.validation import is_text, own_copy
-from ..graphs import Shape, ShapeRegistry
+from ..core.validation import own_copy
+from ..graphs import Shape
 from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
-from ..harness.guard import OnError, harmless
+from ..harness.guard import OnError
 from ..harness.inside import Inside
 from ..harness.limits import Spent
 from ..harness.trace import Trace, Traces, TraceSink
-from ..harness.trace.index import TraceIndex
-from ..harness.trace.tracer import Tracer
-from ..mcp_client import HostRoleStore, HttpHost, StdioHost
-from ..mcp_client.logins import LoginStore
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
 from ..memory.examples import ExampleFilters, Feedback
 from ..profiles import Profile
 from ..role_resolution import (
-    ResolvedRole,
-    ResolverOptions,
     Role,
     RoleExplanation,
-    RoleResolver,
-    RoleStore,
-    SqliteRoleStore,
 )
 from ..role_resolution.role import check_role, refuses_texts
 from ..skills import SkillCatalogue
 from ..storage import Storage
 from ..tools import BuiltinTools
-from .choices import (
-    all_models,
-    all_tools,
-    all_workers,
-    allowed_tools,
-    check_approver,
-    check_kinds,
-    check_notifier,
-    check_profile,
-    check_queue,
-    chosen_profile,
-    converse_class,
-    generation_options,
-    graph_options,
-    listed,
-    model_options,
-    open_usage,
-    prompt_of,
-    registry_of,
-    servers_of,
-    skill_catalogue,
-    society_functions,
-)
+from .assembly import open_agent, spec_of
 from .following import EventFollower
-from .memory import Memory, MemoryFunctions, WorkspaceMemory, open_memory
-from .recording import Recorder
-from .roles import RoleRequests, Roles, StoredRoles
-from .runtime import RunnerParts, TurnRunner, call_without_turn, trace_messages
+from .memory import Memory, WorkspaceMemory
+from .roles import Roles, StoredRoles
+from .runtime import RunnerParts, TurnRunner, call_without_turn
 from .settings import UNSET, Settings, Unset
 from .starts import Start
 from .stores import Stores
-from .submitting import Submission, Submissions, TurnQueue, submit
+from .submitting import Submission, TurnQueue, submit
 from .thread import Thread
 from .threads import ThreadFilters, ThreadState, ThreadStatus
-from .unattended import AccountEvents, Notifier
-from .upkeep import Retention, Upkeep
+from .unattended import Notifier
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from ..graphs.outer import LangChainTool, MessagesGraph
-    from ..memory.entries import Recall
-    from ..signatures import LM, Converse, ModelCaller, Program, TurnExample
+    from ..signatures import LM, Converse, Program, TurnExample
     from ..society import Society, WorkspaceConfig
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
 
@@ -173,53 +135,34 @@ class WorldAgent:
         on_error: OnError | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.workspace = check_id("workspace", workspace)
-        check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
-        check_kinds(policy=(policy, Policy), builtin_tools=(builtin_tools, BuiltinTools))
-        check_approver(approver)
-        check_notifier(notifier)
-        check_queue(queue)
-        self._queue = queue
-        self._notifier = notifier
-        self.settings = settings if settings is not None else Settings()
-        self._lm = lm if lm is not None else self.settings.lm
-        if self._lm is None:
-            raise ModelNotConfigured(
-                "no model is configured",
-                remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM, or set the environment "
-                "variable WORLDAGENT_LM",
-            )
-        if identity is not None and not is_text(identity):
-            raise InvalidArgument("`identity` must be a non-empty string", remedy="say who the agent is, or omit it")
-        self._identity = identity
-        self._role_settings = roles if roles is not None else Roles()
-        self._requests = RoleRequests(self._role_settings.on_request)
-        self._models = all_models(models, self.settings)
-        own_shapes = ShapeRegistry(listed("shapes", shapes)).shapes.values()
-        self._shapes = (*own_shapes, *self._requests.shapes)
-        self._skills = skill_catalogue(skills)
-        self._profile = chosen_profile(profile, self.settings)
-        self._tools = allowed_tools(builtin_tools, self.settings)
-        check_kinds(memory=(memory, Memory))
-        if memory is None and self.settings.memory:
-            memory = Memory(embedder=self.settings.memory_embedder)
-        self._memory = memory if self._profile.memory.long_term_memory else None
-        self._memory_functions = MemoryFunctions(self._memory)
-        self._society_functions = society_functions(society, self.workspace)
-        members = () if self._society_functions is None else self._society_functions.functions
-        own = (*all_tools(tools), *self._requests.functions, *self._memory_functions.functions, *members)
-        self._storage = self.settings.storage(storage)
-        every = all_workers(workers, self.settings)
-        self._registry = registry_of(own, every, self._profile, self._tools, home=self._storage.resolve())
-        self._policy = self.settings.gate_policy(policy)
-        self._approver = approver
-        self._servers = servers_of(self._profile, self.settings, mcp)
-        check_profile(self._profile, self._registry, self._shapes, self._servers, self._tools)
-        self._programs = dict(programs or {})
-        self._converse = converse_class(converse)
-        self._trace = Trace.of(trace)
-        self._on_error = None if on_error is None else harmless(on_error)
-        self._clock = clock or SystemClock()
+        self._spec = spec_of(
+            workspace,
+            identity=identity,
+            lm=lm,
+            tools=tools,
+            workers=workers,
+            models=models,
+            mcp=mcp,
+            shapes=shapes,
+            skills=skills,
+            profile=profile,
+            builtin_tools=builtin_tools,
+            policy=policy,
+            approver=approver,
+            notifier=notifier,
+            storage=storage,
+            roles=roles,
+            memory=memory,
+            society=society,
+            programs=programs,
+            converse=converse,
+            queue=queue,
+            settings=settings,
+            trace=trace,
+            on_error=on_error,
+            clock=clock,
+        )
+        self.workspace, self.settings = self._spec.workspace, self._spec.settings
         self._runner = TurnRunner()
         self._stack: AsyncExitStack | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
@@ -248,25 +191,7 @@ class WorldAgent:
             if self._stack is None:
                 opened, task = AsyncExitStack(), asyncio.current_task()
                 try:
-                    parts = await self._open(opened)
-                    if self._society_functions is not None:
-                        parts = self._open_society(self._society_functions.config, parts)
-                    self._requests.open(parts)
-                    opened.callback(self._requests.close)
-                    self._memory_functions.open(parts)
-                    opened.callback(self._memory_functions.close)
-                    if self._memory is not None and self._memory.source is None:
-                        from .distilling import MemoryUpkeep
-
-                        upkeep = MemoryUpkeep(parts, self.workspace, self._memory.distil_after)
-                        opened.push_async_callback(upkeep.aclose)
-                    self._runner.open(parts)
-                    if self._society_functions is not None and parts.members is not None:
-                        society = parts.members.society
-                        self._society_functions.open(society, parts.stores.attachments)
-                        await society.bootstrap()
-                        opened.callback(self._society_functions.close)
-                        opened.push_async_callback(society.aclose)
+                    parts = await open_agent(self._spec, self._runner, opened)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
                         await opened.aclose()
@@ -333,17 +258,17 @@ class WorldAgent:
     @property
     def storage(self) -> Storage:
         """Where the agent keeps its files."""
-        return self._storage
+        return self._spec.storage
 
     @property
     def policy(self) -> Policy:
         """The policy that decides about its calls."""
-        return self._policy
+        return self._spec.policy
 
     @property
     def clock(self) -> Clock:
         """The agent's source of time."""
-        return self._clock
+        return self._spec.clock
 
     def check_shared(self) -> Self:
         """Return this agent if other machines can resume its turns, as far as it is configured for them (D10).
@@ -355,8 +280,8 @@ class WorldAgent:
         Raises:
             SettingsInvalid: Stored roles are in this home alone, or the role key would be a new one.
         """
-        if self._storage.url is not None:
-            self._role_settings.check_shared(self.settings, self._storage)
+        if self._spec.storage.url is not None:
+            self._spec.roles.check_shared(self.settings, self._spec.storage)
         return self
 
     @property
@@ -367,7 +292,7 @@ class WorldAgent:
     @property
     def queue(self) -> TurnQueue | None:
         """The queue of submitted turns that it was created with."""
-        return self._queue
+        return self._spec.queue
 
     @property
     def stores(self) -> Stores:
@@ -390,7 +315,7 @@ class WorldAgent:
     @property
     def profile(self) -> Profile:
         """The profile that the agent was started with; it does not change."""
-        return self._profile
+        return self._spec.profile
 
     @property
     def functions(self) -> tuple[Function, ...]:
@@ -468,9 +393,9 @@ class WorldAgent:
             InvalidArgument: The agent has no society.
         """
         self._runner.parts  # noqa: B018 -- it raises if the agent is closed
-        if self._society_functions is None:
+        if self._spec.society is None:
             raise InvalidArgument("this agent has no society", remedy="create it with society=WorkspaceConfig(...)")
-        return self._society_functions.society
+        return self._spec.society.society
 
     @property
     def memory(self) -> WorkspaceMemory:
@@ -878,210 +803,6 @@ class WorldAgent:
         if self._lock is None or self._lock[0] is not loop:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
-
-    async def _open_skills(self, mcp: McpSources, opened: AsyncExitStack) -> SkillCatalogue:
-        catalogue = self._skills
-        if not self._profile.skills.enabled:
-            return SkillCatalogue(())
-        if any(server.skills for server in self._servers.values()):
-            from ..skills.hosted import fetch_skills
-
-            folder = Path(opened.enter_context(TemporaryDirectory(prefix="worldagent-skills-")))
-            catalogue = catalogue.with_hosts(await fetch_skills(self._servers, mcp, folder))
-        return catalogue
-
-    def _skill_shapes(self, catalogue: SkillCatalogue, resolver: RoleResolver) -> tuple[Shape[Any, Any], ...]:
-        if not catalogue.usable:
-            return ()
-        from ..skills.composer import SkillComposer
-
-        made = SkillComposer(
-            catalogue,
-            self._registry,
-            self._policy,
-            self._identity,
-            lambda: resolver.key,
-            memory=self._memory is not None,
-            find_tools_above=self.settings.find_tools_above,
-        )
-        return (made.shape(),)
-
-    async def _open_model(self) -> ModelCaller:
-        from ..signatures import open_model
-
-        settings, generation = self.settings, generation_options(self.settings, self._profile)
-        assert self._lm is not None
-        return await open_model(
-            self._lm,
-            api_base=settings.api_base,
-            options=model_options(settings, self.workspace),
-            generation=generation.sent(),
-            headers=generation.revealed_headers(),
-            on_error=self._on_error,
-        )
-
-    def _open_society(self, config: WorkspaceConfig, parts: RunnerParts) -> RunnerParts:
-        """Return the parts with the members of the workspace."""
-        from ..society import Society
-        from ..society.wakeups import wakeups_of
-        from ..society.workers import MemberWorkers
-
-        stores, engine, notify = parts.stores, parts.engine, partial(trace_messages, parts, self.workspace)
-        wakeups = wakeups_of(stores.database, self.settings.nats_url)
-        is_taken = engine.is_taken
-        society = Society(config, stores.database, stores.clock, notify=notify, wakeups=wakeups, is_taken=is_taken)
-        known = engine.services.registry.workers
-        members = MemberWorkers(society, known, add=engine.add_worker, remove=engine.remove_worker)
-        return replace(parts, members=members)
-
-    async def _open(self, opened: AsyncExitStack) -> RunnerParts:
-        # Imported here, since this loads dspy and langgraph: a program that only imports `WorldAgent` must not wait.
-        from ..graphs import CheckpointSaver, TurnEngine
-        from ..graphs.context import Services
-        from ..signatures.models import Models
-
-        settings, caller = self.settings, await self._open_model()
-        opened.push_async_callback(caller.aclose)
-        models = Models(caller, self._models, api_base=settings.api_base, on_error=self._on_error)
-        opened.push_async_callback(models.aclose)
-        limit, wait = settings.attachment_limit, settings.thread_wait
-        stores = await Stores.open(self._storage, self._clock, limit=limit, wait=wait)
-        opened.push_async_callback(stores.aclose)
-        tracer = self._open_traces(opened)
-        usage = open_usage(settings, stores, self.workspace)
-        opened.push_async_callback(usage.aclose)
-        resolver = await self._open_resolver(opened)
-        mcp = await self._open_servers(stores.attachments, opened)
-        skills = await self._open_skills(mcp, opened)
-        recall = await self._open_memory(stores, opened)
-        submissions = Submissions(self._queue, self._storage, self.workspace)
-        opened.push_async_callback(submissions.aclose)
-        services = Services(
-            caller=caller,
-            models=models,
-            registry=self._registry,
-            resolver=resolver,
-            log=stores.log,
-            clock=self._clock,
-            summary_cooldown=Expiring(self._clock),
-            on_error=self._on_error,
-            journal=stores.journal,
-            attachments=stores.attachments,
-            examples=stores.examples,
-            kept=stores.kept,
-            recall=recall,
-            policy=self._policy,
-            approver=self._approver,
-            callbacks=tuple(self._trace.callbacks),
-        )
-        engine = TurnEngine(
-            await CheckpointSaver(stores.database).create_tables(),
-            services,
-            shapes=(*self._shapes, *self._skill_shapes(skills, resolver)),
-            branches=stores.branches,
-            identity=self._identity,
-            prompt=prompt_of(self._profile, self._registry, self._tools),
-            options=graph_options(settings, self._profile),
-            programs=self._programs,
-            converse=self._converse,
-            operators=self._society_functions is not None,
-        )
-        pins = Expiring[ResolvedRole](self._clock)
-        recorder = Recorder(stores.events, stores.leases, age=settings.event_age)
-        opened.push_async_callback(recorder.aclose)
-        account_events = AccountEvents()
-        opened.callback(account_events.close)
-
-        def removed(thread: str, turn: str) -> None:
-            resolver.threads.forget(thread)
-            pins.drop(turn)
-
-        keep, age = settings.checkpoint_keep or None, settings.checkpoint_age
-        return RunnerParts(
-            engine=engine,
-            resolver=resolver,
-            stores=replace(stores, heads=engine.heads, removed=removed, flush=tracer.flush),
-            settings=settings,
-            pins=pins,
-            retention=Retention(stores.checkpoints, self._clock, keep, age),
-            usage=usage,
-            mcp=mcp,
-            skills=skills,
-            profile=self._profile,
-            recorder=recorder,
-            notifier=self._notifier,
-            account_events=account_events,
-            tracer=tracer,
-            submissions=submissions,
-        )
-
-    async def _open_memory(self, stores: Stores, opened: AsyncExitStack) -> Recall | None:
-        if self._memory is None:
-            return None
-        recall = await open_memory(self._memory, stores.entries, self.workspace, self.settings, opened)
-        if self._society_functions is None:
-            return recall
-        from ..society import Society
-        from ..society.reading import reader_of
-
-        society = Society(self._society_functions.config, stores.database, self._clock)
-        return replace(recall, readers=partial(reader_of, society))
-
-    def _open_traces(self, opened: AsyncExitStack) -> Tracer:
-        """Open the tracer; the home's trace file is created with the first trace."""
-        clock = self._clock
-        index = TraceIndex(self._storage.traces, age=self.settings.trace_age, clock=lambda: clock.now().timestamp())
-        tracer = self._trace.tracer(index, on=self.settings.trace)
-        opened.push_async_callback(tracer.aclose)
-        return tracer
-
-    async def _open_servers(self, attachments: Attachments, opened: AsyncExitStack) -> McpSources:
-        async def keep(scope: Scope | None, content: bytes, media_type: str, kind: str) -> Mapping[str, Any]:
-            store = attachments if scope is None else attachments.reached_by(scope)
-            return (await store.add(content, name=kind, media_type=media_type)).to_json()
-
-        logins = LoginStore(self._storage.resolve(), self.workspace)
-        sources = McpSources(self._servers, registry=self._registry, clock=self._clock, keep=keep, logins=logins)
-        opened.push_async_callback(sources.aclose)
-        await sources.start()
-        return sources
-
-    async def _open_resolver(self, opened: AsyncExitStack) -> RoleResolver:
-        settings = self.settings
-        key = self._storage.role_key if settings.role_key is None else settings.role_key.get_secret_value()
-        resolver = RoleResolver(
-            await self._open_role_store(opened),
-            self._role_settings.sources,
-            options=ResolverOptions(
-                policy=self._role_settings.policy,
-                on_unavailable=self._role_settings.on_unavailable,
-                limit=settings.role_limit,
-                timeout=settings.role_timeout,
-                cache_ttl=settings.role_cache_ttl,
-                key=key,
-            ),
-            clock=self._clock,
-        )
-        await resolver.load_key()
-        return resolver
-
-    async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
-        host = self._role_settings.host_of(self.settings)
-        if isinstance(host, HttpHost | StdioHost):
-            reached = HostRoleStore(host, clock=self._clock)
-            opened.push_async_callback(reached.aclose)
-            # A host that is down fails a turn or is skipped by it (R14); the agent starts without it.
-            with contextlib.suppress(HostError, TimeoutError):
-                async with asyncio.timeout(self.settings.role_timeout):
-                    await reached.connect()
-            return reached
-        if host is not None:
-            return host
-        # If the embedder passes a source for the channel tier, the embedded store does not offer that tier.
-        offered = frozenset(STORED_TIERS) - self._role_settings.sources.keys()
-        store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
-        opened.push_async_callback(store.aclose)
-        return store
 
 
 def _check_turn(turn_id: object) -> str:

@@ -82,8 +82,8 @@ async def test_the_login_of_one_account_is_none_of_another_and_of_no_workspace(t
             assert error.remedy == "run `worldagent mcp login t --workspace novel --account ben`"
             # A function that a call of another account got hold of refuses it.
             stolen = agent.mcp["t"].of("ana").functions["echo"]
-            assert agent._registry.of("ben").offered.keys() & {"t_echo", "t_log_in"} == {"t_log_in"}
-            agent._registry.of("ben").replace_source("x", [stolen])
+            assert agent._spec.registry.of("ben").offered.keys() & {"t_echo", "t_log_in"} == {"t_log_in"}
+            agent._spec.registry.of("ben").replace_source("x", [stolen])
             assert isinstance(await failure(agent.call("t_echo", {"text": "x"}, account="ben")), McpLoginRequired)
     assert set(state.users) == {"ana"}
     with pytest.raises(InvalidArgument, match="`skills`"):
@@ -195,7 +195,7 @@ async def test_changes_of_the_list_and_questions_of_the_server_stay_with_their_a
             assert await agent.call("t_change", {}, account="ana") == "changed"
             await until(lambda: "added" in agent.mcp["t"].of("ana").functions)
             assert "added" not in agent.mcp["t"].of("ben").functions
-            assert "t_added" not in agent._registry.of("ben").names
+            assert "t_added" not in agent._spec.registry.of("ben").names
     assert Counter(user for user, body in state.bodies if b'"colour"' in body) == {"ana": 1, "ben": 1}
 
 
@@ -222,17 +222,17 @@ async def test_connections_are_bounded_and_those_of_idle_accounts_are_closed_fir
         async with agent_over(tmp_path, server_of(host)) as agent:
             server = agent.mcp["t"]
             await agent.thread("a", account="ana").converse("Hello.")
-            gone = weakref.ref(agent._registry.of("ana"))
+            gone = weakref.ref(agent._spec.registry.of("ana"))
             for name in (*names, *names):
                 assert await agent.call("t_echo", {"text": f"of {name}"}, account=name) == f"of {name}"
-            assert agent._registry._accounts.keys() == {"ben", "cem"}
+            assert agent._spec.registry._accounts.keys() == {"ben", "cem"}
             gc.collect()
             assert gone() is None
             for name in names:  # at once: what they close has not ended when they come back
                 server.of(name)
             assert await agent.call("t_echo", {"text": "x"}, account="ben") == "x"
-            assert "t_echo" in agent._registry.of("ben").names
-            assert "t_log_in" in agent._registry.of("cem").names
+            assert "t_echo" in agent._spec.registry.of("ben").names
+            assert "t_log_in" in agent._spec.registry.of("cem").names
             assert isinstance(server, sources.McpAccounts)
             with server.in_use("ben"), server.in_use("cem"):
                 error = await failure(agent.call("t_echo", {"text": "of ana"}, account="ana"))
