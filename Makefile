@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup link demo test coverage check docs pictures bench soak lowest format lock clean
+.PHONY: help setup link demo test coverage check docs pictures bench soak lowest format lock changelog clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -117,6 +117,9 @@ format: $(READY) ## Put the code into its standard form
 
 lock: $(DEMO) ## Update requirements.lock to the newest versions that fit, with their hashes
 	$(UV) pip compile --generate-hashes pyproject.toml --all-extras --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --quiet --upgrade -o requirements.lock
+
+changelog: $(READY) ## Gather changes/ into CHANGELOG.md under the version of pyproject.toml, and remove its files (a release)
+	.venv/bin/towncrier build --yes --version "$$($(PY) -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')"
 
 clean: ## Remove caches and built files; `rm -r .venv` as well for a fresh start
 	rm -rf examples/*/target build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
