@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack, nullcontext
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
 from ..core import Clock, Scope, Tier, check_id
+from ..core.capability import Capability
 from ..core.clock import abandoned
 from ..core.errors import InvalidArgument
 from ..core.events import Event
@@ -25,7 +26,6 @@ from ..harness.guard import OnError
 from ..harness.inside import Inside
 from ..harness.limits import Spent
 from ..harness.trace import Trace, Traces, TraceSink
-from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
 from ..memory.examples import ExampleFilters, Feedback
 from ..profiles import Profile
@@ -34,17 +34,15 @@ from ..role_resolution import (
     RoleExplanation,
 )
 from ..role_resolution.role import check_role, refuses_texts
-from ..skills import SkillCatalogue
 from ..storage import Storage
 from ..tools import BuiltinTools
-from .assembly import open_agent, spec_of
+from .assembly import Shorthands, open_agent, spec_of
 from .following import EventFollower
-from .memory import Memory, WorkspaceMemory
 from .roles import Roles, StoredRoles
-from .runtime import RunnerParts, TurnRunner, call_without_turn
+from .runtime import TurnRunner, call_without_turn
+from .runtime.inside import AgentRuntime
 from .settings import UNSET, Settings, Unset
 from .starts import Start
-from .stores import Stores
 from .submitting import Submission, TurnQueue, submit
 from .thread import Thread
 from .threads import ThreadFilters, ThreadState, ThreadStatus
@@ -54,8 +52,12 @@ from .upkeep import Upkeep
 if TYPE_CHECKING:
     from ..graphs.outer import LangChainTool, MessagesGraph
     from ..signatures import LM, Converse, Program, TurnExample
-    from ..society import Society, WorkspaceConfig
+    from ..skills import SkillCatalogue
+    from .memory import WorkspaceMemory
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
+
+
+T = TypeVar("T")
 
 
 @refuses_texts
@@ -78,19 +80,12 @@ class WorldAgent:
             `policy` names.
         approver: Answers approval requests in this process. A request that it does not answer pauses the turn.
         notifier: Is called for each pause of an unattended turn.
-        mcp: MCP servers by name, whose tools it can also call; they override those of the setting `mcp_servers`.
         shapes: Kinds of work besides `subagent`; those with a description are offered to the conversation.
-        skills: Folders with skill packages, or a `SkillCatalogue`. Its conversations are offered them, and
-            `thread.run_skill` runs one by name (T6).
         profile: What the agent starts with: a profile or its name. Default: the setting `profile` (P4).
         builtin_tools: What the built-in tools can access, such as the folders they work in. Default: the settings.
             The profile says which of the tools the agent has.
         storage: Where the agent keeps its files.
         roles: Where roles come from, and how several become one.
-        memory: What it remembers across threads. Default: the setting `memory`. If off, no prompt has a place for it.
-        society: Makes it the root of a workspace of members that know each other by introduction: a
-            `worldagent.society.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
-            has `worldagent.society.SEND_RULES`.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
         converse: A subclass of `worldagent.signatures.Converse`: the conversation's own instructions, further inputs
             (`converse(..., inputs=...)`) and further outputs (`turn.outputs`) (T20).
@@ -100,6 +95,8 @@ class WorldAgent:
         on_error: Receives the original of every error that the agent replaces. It can hold a
             prompt: keep it in the process (D5).
         clock: Source of time.
+        capabilities: Features beside the core, as objects or as names of installed ones.
+        shorthands: `mcp`, `skills`, `memory` and `society` stand for capabilities of this package; see `Shorthands`.
 
     Raises:
         InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid, ProfileInvalid: An argument, a
@@ -115,9 +112,7 @@ class WorldAgent:
         tools: Iterable[Function | Callable[..., Any]] = (),
         workers: Iterable[Worker | Function | PathLike[str]] = (),
         models: Mapping[str, str | LM] | None = None,
-        mcp: Mapping[str, McpServer] | None = None,
         shapes: Iterable[Shape[Any, Any]] = (),
-        skills: SkillCatalogue | Iterable[PathLike[str]] = (),
         profile: str | Profile | None = None,
         builtin_tools: BuiltinTools | None = None,
         policy: Policy | None = None,
@@ -125,8 +120,6 @@ class WorldAgent:
         notifier: Notifier | None = None,
         storage: Storage | None = None,
         roles: Roles | None = None,
-        memory: Memory | None = None,
-        society: WorkspaceConfig | None = None,
         programs: Mapping[str, Any] | None = None,
         converse: type[Converse] | None = None,
         queue: TurnQueue | None = None,
@@ -134,17 +127,18 @@ class WorldAgent:
         trace: Trace | TraceSink | Sequence[TraceSink] | None = None,
         on_error: OnError | None = None,
         clock: Clock | None = None,
+        capabilities: Iterable[Capability[Any] | str] = (),
+        **shorthands: Unpack[Shorthands],
     ) -> None:
+        self._runtime = AgentRuntime(workspace)
         self._spec = spec_of(
-            workspace,
+            self._runtime,
             identity=identity,
             lm=lm,
             tools=tools,
             workers=workers,
             models=models,
-            mcp=mcp,
             shapes=shapes,
-            skills=skills,
             profile=profile,
             builtin_tools=builtin_tools,
             policy=policy,
@@ -152,8 +146,6 @@ class WorldAgent:
             notifier=notifier,
             storage=storage,
             roles=roles,
-            memory=memory,
-            society=society,
             programs=programs,
             converse=converse,
             queue=queue,
@@ -161,8 +153,10 @@ class WorldAgent:
             trace=trace,
             on_error=on_error,
             clock=clock,
+            capabilities=capabilities,
+            shorthands=shorthands,
         )
-        self.workspace, self.settings = self._spec.workspace, self._spec.settings
+        self._runtime.spec, self.workspace, self.settings = self._spec, self._spec.workspace, self._spec.settings
         self._runner = TurnRunner()
         self._stack: AsyncExitStack | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
@@ -191,7 +185,7 @@ class WorldAgent:
             if self._stack is None:
                 opened, task = AsyncExitStack(), asyncio.current_task()
                 try:
-                    parts = await open_agent(self._spec, self._runner, opened)
+                    parts = await open_agent(self._spec, self._runtime, self._runner, opened)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
                         await opened.aclose()
@@ -226,7 +220,7 @@ class WorldAgent:
                 Postgres server that answers nothing is given up 5 seconds later; its turns can be resumed as after a
                 kill.
         """
-        with self.stores.database.given_up_after(seconds) if self._runner.is_open else nullcontext():
+        with self._runner.parts.stores.database.given_up_after(seconds) if self.is_open else nullcontext():
             await self._runner.drain(seconds)
             await self.aclose()
 
@@ -266,25 +260,6 @@ class WorldAgent:
         return self._spec.policy
 
     @property
-    def clock(self) -> Clock:
-        """The agent's source of time."""
-        return self._spec.clock
-
-    def check_shared(self) -> Self:
-        """Return this agent if other machines can resume its turns, as far as it is configured for them (D10).
-
-        On Postgres, its stored roles must be at a role host or in a store of the embedder, and it must have been given
-        the role key: as the setting `role_key`, or as a file in its home. Call it before the agent opens, which creates
-        the file.
-
-        Raises:
-            SettingsInvalid: Stored roles are in this home alone, or the role key would be a new one.
-        """
-        if self._spec.storage.url is not None:
-            self._spec.roles.check_shared(self.settings, self._spec.storage)
-        return self
-
-    @property
     def is_open(self) -> bool:
         """Whether it is started, and neither closed nor drained."""
         return self._runner.is_open
@@ -293,24 +268,6 @@ class WorldAgent:
     def queue(self) -> TurnQueue | None:
         """The queue of submitted turns that it was created with."""
         return self._spec.queue
-
-    @property
-    def stores(self) -> Stores:
-        """The stores of its database, for `worldagent.scheduling`.
-
-        Raises:
-            AgentClosed: The agent is not open.
-        """
-        return self._runner.parts.stores
-
-    @property
-    def parts(self) -> RunnerParts:
-        """Its parts, for `worldagent.autonomy`.
-
-        Raises:
-            AgentClosed: The agent is not open.
-        """
-        return self._runner.parts
 
     @property
     def profile(self) -> Profile:
@@ -384,18 +341,36 @@ class WorldAgent:
         """
         return StoredRoles(self._runner.parts.resolver, self.workspace)
 
+    def get(self, kind: type[Capability[T]]) -> T:
+        """Return what a capability of this agent offers: `agent.get(Members)` is its society.
+
+        Args:
+            kind: The class of the capability.
+
+        Raises:
+            AgentClosed: The agent is not open.
+            InvalidArgument: The agent has no such capability.
+        """
+        found: T = self._opened(
+            kind.name, f"this agent has no {kind.name}", f"create it with capabilities=[{kind.__name__}(...)]"
+        )
+        return found
+
+    def _opened(self, name: str, problem: str, remedy: str) -> Any:
+        self._runner.parts  # noqa: B018 -- it raises if the agent is closed
+        if name not in self._runtime.opened:
+            raise InvalidArgument(problem, remedy=remedy)
+        return self._runtime.opened[name]
+
     @property
-    def society(self) -> Society:
+    def society(self) -> Any:
         """The members of the workspace, whom they know, and their messages.
 
         Raises:
             AgentClosed: The agent is not open.
             InvalidArgument: The agent has no society.
         """
-        self._runner.parts  # noqa: B018 -- it raises if the agent is closed
-        if self._spec.society is None:
-            raise InvalidArgument("this agent has no society", remedy="create it with society=WorkspaceConfig(...)")
-        return self._spec.society.society
+        return self._opened("society", "this agent has no society", "create it with society=WorkspaceConfig(...)")
 
     @property
     def memory(self) -> WorkspaceMemory:
@@ -405,15 +380,10 @@ class WorldAgent:
             AgentClosed: The agent is not open.
             InvalidArgument: The agent has no memory.
         """
-        parts = self._runner.parts
-        recall = parts.engine.services.recall
-        if recall is None:
-            raise InvalidArgument(
-                "this agent has no memory, or its profile switches it off",
-                remedy="create it with memory=Memory(), or set WORLDAGENT_MEMORY=true, and do not set "
-                "long_term_memory: false in its profile",
-            )
-        return WorkspaceMemory(recall.source, self.workspace, parts)
+        remedy = "create it with memory=Memory(), or set WORLDAGENT_MEMORY=true, and do not set long_term_memory: false"
+        problem = "this agent has no memory, or its profile switches it off"
+        memory: WorkspaceMemory = self._opened("memory", problem, f"{remedy} in its profile")
+        return memory
 
     @property
     def attachments(self) -> Attachments:
@@ -434,22 +404,15 @@ class WorldAgent:
         return self._runner.parts.tracer.traces(self.workspace)
 
     @property
-    def mcp(self) -> McpSources:
-        """The MCP servers by name: their availability, tools and resources.
-
-        Raises:
-            AgentClosed: The agent is not open.
-        """
-        return self._runner.parts.mcp
-
-    @property
     def skills(self) -> SkillCatalogue:
         """The skills by name, with those of MCP servers; none if the profile switches skills off.
 
         Raises:
             AgentClosed: The agent is not open.
         """
-        return self._runner.parts.skills
+        self._runner.parts  # noqa: B018 -- it raises if the agent is closed
+        found: SkillCatalogue = self._runtime.opened.get("skills", SkillCatalogue(()))
+        return found
 
     @property
     def upkeep(self) -> Upkeep:
@@ -460,7 +423,7 @@ class WorldAgent:
         """
         parts = self._runner.parts
         old = self.settings.society_age
-        return Upkeep(parts.stores, self.workspace, parts.resolver.store, society_age=old)
+        return Upkeep(parts.stores, self.workspace, parts.resolver.store, aged=parts.hooks.aged, society_age=old)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
         """Call one function, worker or shape by name, without a turn.

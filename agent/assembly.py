@@ -1,6 +1,6 @@
 """Puts an agent together: checks its arguments, and opens its parts in the one order that works.
 
-This is the one place where a reader sees all features at once.
+The features of an agent are its capabilities. This module knows those of the package by the names of entry points.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import entry_points
 from os import PathLike
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
+from ..core import STORED_TIERS, Clock, SystemClock, check_id
+from ..core.capability import Capability
 from ..core.clock import Expiring
-from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
+from ..core.errors import HostError, InvalidArgument, ModelNotConfigured, NameTaken
 from ..core.validation import is_text
 from ..graphs import Shape, ShapeRegistry
 from ..harness import Function, Policy, Registry, Worker
@@ -28,9 +29,6 @@ from ..harness.trace import Trace, TraceSink
 from ..harness.trace.index import TraceIndex
 from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
-from ..mcp_client.logins import LoginStore
-from ..mcp_client.tools import McpServer, McpSources
-from ..memory.attachments import Attachments
 from ..profiles import Profile
 from ..role_resolution import (
     ResolvedRole,
@@ -39,7 +37,6 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..skills import SkillCatalogue
 from ..storage import Storage
 from ..tools import BuiltinTools
 from .choices import (
@@ -62,13 +59,11 @@ from .choices import (
     prompt_of,
     registry_of,
     servers_of,
-    skill_catalogue,
-    society_functions,
 )
-from .memory import Memory, MemoryFunctions, open_memory
 from .recording import Recorder
 from .roles import RoleRequests, Roles
-from .runtime import RunnerParts, TurnRunner, trace_messages
+from .runtime import RunnerParts, TurnRunner
+from .runtime.inside import AgentRuntime
 from .settings import Settings
 from .stores import Stores
 from .submitting import Submissions, TurnQueue
@@ -76,10 +71,30 @@ from .unattended import AccountEvents, Notifier
 from .upkeep import Retention
 
 if TYPE_CHECKING:
-    from ..memory.entries import Recall
+    from ..mcp_client.tools import McpServer
     from ..signatures import LM, Converse, ModelCaller
     from ..signatures.converse import ConverseClass
-    from ..society import SocietyFunctions, WorkspaceConfig
+    from ..skills import SkillCatalogue
+    from .memory import Memory
+
+
+class Shorthands(TypedDict, total=False):
+    """Keywords of `WorldAgent` that stand for capabilities of this package, each by the name of its entry point.
+
+    Attributes:
+        mcp: MCP servers by name, whose tools it can also call; they override those of the setting `mcp_servers`.
+        skills: Folders with skill packages, or a `SkillCatalogue`. Its conversations are offered them, and
+            `thread.run_skill` runs one by name (T6).
+        memory: What it remembers across threads. Default: the setting `memory`. If off, no prompt has a place for it.
+        society: Makes it the root of a workspace of members that know each other by introduction: a
+            `worldagent.society.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
+            has `worldagent.society.SEND_RULES`.
+    """
+
+    mcp: Mapping[str, McpServer] | None
+    skills: SkillCatalogue | Iterable[PathLike[str]]
+    memory: Memory | None
+    society: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +107,9 @@ class AgentSpec:
         lm: The model.
         identity: Who the agent is.
         models: Further models by name.
-        registry: Its functions and workers, with those that come with its features.
-        shapes: Its shapes.
-        skills: Its skill packages.
-        servers: Its MCP servers by name.
+        capabilities: Its capabilities, in the order in which they open.
+        registry: Its functions and workers, with those of its capabilities.
+        shapes: Its shapes, with those of its capabilities.
         profile: Its profile.
         builtin_tools: What the built-in tools can access.
         policy: Which calls run at once, require approval or are refused.
@@ -103,10 +117,6 @@ class AgentSpec:
         notifier: Is called for each pause of an unattended turn.
         storage: Where it keeps its files.
         roles: Where roles come from.
-        requests: Lets users ask for a role of their thread.
-        memory: What it remembers; None if the embedder or the profile switches it off.
-        memory_functions: What its models call to remember.
-        society: What its models call to reach members; None without a society.
         programs: Optimised programs by Signature name.
         converse: The Signature of its conversations.
         queue: Keeps submitted turns.
@@ -120,10 +130,9 @@ class AgentSpec:
     lm: str | LM
     identity: str | None
     models: Mapping[str, str | LM]
+    capabilities: tuple[Capability[Any], ...]
     registry: Registry
     shapes: tuple[Shape[Any, Any], ...]
-    skills: SkillCatalogue
-    servers: Mapping[str, McpServer]
     profile: Profile
     builtin_tools: BuiltinTools
     policy: Policy
@@ -131,10 +140,6 @@ class AgentSpec:
     notifier: Notifier | None
     storage: Storage
     roles: Roles
-    requests: RoleRequests
-    memory: Memory | None
-    memory_functions: MemoryFunctions
-    society: SocietyFunctions | None
     programs: Mapping[str, Any]
     converse: ConverseClass | None
     queue: TurnQueue | None
@@ -144,16 +149,14 @@ class AgentSpec:
 
 
 def spec_of(
-    workspace: str,
+    runtime: AgentRuntime,
     *,
     identity: str | None,
     lm: str | LM | None,
     tools: Iterable[Function | Callable[..., Any]],
     workers: Iterable[Worker | Function | PathLike[str]],
     models: Mapping[str, str | LM] | None,
-    mcp: Mapping[str, McpServer] | None,
     shapes: Iterable[Shape[Any, Any]],
-    skills: SkillCatalogue | Iterable[PathLike[str]],
     profile: str | Profile | None,
     builtin_tools: BuiltinTools | None,
     policy: Policy | None,
@@ -161,8 +164,6 @@ def spec_of(
     notifier: Notifier | None,
     storage: Storage | None,
     roles: Roles | None,
-    memory: Memory | None,
-    society: WorkspaceConfig | None,
     programs: Mapping[str, Any] | None,
     converse: type[Converse] | None,
     queue: TurnQueue | None,
@@ -170,36 +171,35 @@ def spec_of(
     trace: Trace | TraceSink | Sequence[TraceSink] | None,
     on_error: OnError | None,
     clock: Clock | None,
+    capabilities: Iterable[Capability[Any] | str],
+    shorthands: Shorthands,
 ) -> AgentSpec:
     """Check the arguments of `WorldAgent`, and complete them by the settings. It raises what `WorldAgent` does."""
-    check_id("workspace", workspace)
+    check_id("workspace", runtime.workspace)
     check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
-    check_kinds(policy=(policy, Policy), builtin_tools=(builtin_tools, BuiltinTools), memory=(memory, Memory))
+    check_kinds(policy=(policy, Policy), builtin_tools=(builtin_tools, BuiltinTools))
     _check_others(identity, approver, notifier, queue)
     settings, roles = settings or Settings(), roles or Roles()
     model, named = _model_of(lm, settings), all_models(models, settings)
-    requests = RoleRequests(roles.on_request)
-    all_shapes = (*ShapeRegistry(listed("shapes", shapes)).shapes.values(), *requests.shapes)
-    catalogue, chosen = skill_catalogue(skills), chosen_profile(profile, settings)
+    own_shapes, chosen = listed("shapes", shapes), chosen_profile(profile, settings)
     allowed = allowed_tools(builtin_tools, settings)
-    memory = _memory_of(memory, settings, chosen)
-    remembering, members = MemoryFunctions(memory), society_functions(society, workspace)
-    of_members = () if members is None else members.functions
-    own = (*all_tools(tools), *requests.functions, *remembering.functions, *of_members)
+    brought = _capabilities(capabilities, shorthands, settings, chosen, roles)
+    all_shapes = (*own_shapes, *(shape for each in brought for shape in each.shapes(runtime)))
+    all_shapes = tuple(ShapeRegistry(all_shapes).shapes.values())
+    functions = (*all_tools(tools), *(function for each in brought for function in each.functions(runtime)))
     place = settings.storage(storage)
-    registry = registry_of(own, all_workers(workers, settings), chosen, allowed, home=place.resolve())
-    gate, servers = settings.gate_policy(policy), servers_of(chosen, settings, mcp)
-    check_profile(chosen, registry, all_shapes, servers, allowed)
+    registry = registry_of(functions, all_workers(workers, settings), chosen, allowed, home=place.resolve())
+    gate = settings.gate_policy(policy)
+    check_profile(chosen, registry, all_shapes, _servers(brought), allowed)
     return AgentSpec(
-        workspace=workspace,
+        workspace=runtime.workspace,
         settings=settings,
         lm=model,
         identity=identity,
         models=named,
+        capabilities=brought,
         registry=registry,
         shapes=all_shapes,
-        skills=catalogue,
-        servers=servers,
         profile=chosen,
         builtin_tools=allowed,
         policy=gate,
@@ -207,10 +207,6 @@ def spec_of(
         notifier=notifier,
         storage=place,
         roles=roles,
-        requests=requests,
-        memory=memory,
-        memory_functions=remembering,
-        society=members,
         programs=dict(programs or {}),
         converse=converse_class(converse),
         queue=queue,
@@ -239,17 +235,100 @@ def _model_of(lm: str | LM | None, settings: Settings) -> str | LM:
     return found
 
 
-def _memory_of(given: Memory | None, settings: Settings, profile: Profile) -> Memory | None:
-    if given is None and settings.memory:
-        given = Memory(embedder=settings.memory_embedder)
-    return given if profile.memory.long_term_memory else None
+# --- capabilities -----------------------------------------------------------------------------------------------------
 
 
-async def open_agent(spec: AgentSpec, runner: TurnRunner, opened: AsyncExitStack) -> RunnerParts:
+@cache
+def named_capability(name: str) -> type[Capability[Any]]:
+    """Return the class of an installed capability.
+
+    Args:
+        name: The name of its entry point in the group `worldagent.capabilities`.
+
+    Raises:
+        InvalidArgument: No installed package has it.
+    """
+    known = entry_points(group="worldagent.capabilities")
+    if name in known.names:
+        found: type[Capability[Any]] = known[name].load()
+        return found
+    raise InvalidArgument(
+        f"no installed package has the capability {name!r}",
+        remedy=f"install the package that has it; there are: {', '.join(sorted(known.names))}",
+    )
+
+
+def _capabilities(
+    given: Iterable[Capability[Any] | str], shorthands: Shorthands, settings: Settings, profile: Profile, roles: Roles
+) -> tuple[Capability[Any], ...]:
+    """The capabilities of an agent, each after those that it needs open."""
+    found: dict[str, Capability[Any]] = {}
+    for each in listed("capabilities", given):
+        _add(found, named_capability(each)() if isinstance(each, str) else each)
+    for name, value in shorthands.items():
+        if name not in Shorthands.__annotations__:
+            raise TypeError(f"WorldAgent() got an unexpected keyword argument {name!r}")
+        if value is not None and value != ():
+            _add(found, named_capability(name).of(value))
+    if roles.on_request == "ask":
+        _add(found, RoleRequests())
+    _complete(found, settings, profile)
+    return _ordered(found)
+
+
+def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Profile) -> None:
+    """Add the capabilities that the settings and the profile ask for, and drop those that the profile switches off."""
+    servers = servers_of(profile, settings, _servers(found.values()))
+    if servers:
+        found["mcp"] = named_capability("mcp").of(servers)
+    if any(each.skills for each in servers.values()) and "skills" not in found:
+        found["skills"] = named_capability("skills")()
+    if settings.memory and "memory" not in found and profile.memory.long_term_memory:
+        made: Callable[..., Capability[Any]] = named_capability("memory")
+        found["memory"] = made(embedder=settings.memory_embedder)
+    for name, wanted in (("memory", profile.memory.long_term_memory), ("skills", profile.skills.enabled)):
+        if not wanted:
+            found.pop(name, None)
+
+
+def _add(found: dict[str, Capability[Any]], made: Capability[Any]) -> None:
+    if not isinstance(made, Capability):
+        raise InvalidArgument(
+            f"`capabilities` must hold capabilities, got {type(made).__name__!r}",
+            remedy="pass objects such as Memory(), or names of installed capabilities",
+        )
+    if made.name in found:
+        raise NameTaken(f"the agent has two capabilities {made.name!r}", remedy="pass one of them")
+    found[made.name] = made
+
+
+def _ordered(found: Mapping[str, Capability[Any]]) -> tuple[Capability[Any], ...]:
+    needs = {name: [other for other in each.after if other in found] for name, each in found.items()}
+    try:
+        return tuple(found[name] for name in TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        names = error.args[1]
+    raise InvalidArgument(
+        f"the capabilities {', '.join(map(repr, names))} would each open after another", remedy="change their `after`"
+    )
+
+
+def _servers(brought: Iterable[Capability[Any]]) -> Mapping[str, McpServer]:
+    servers: Mapping[str, McpServer] = next(
+        (getattr(each, "servers", {}) for each in brought if each.name == "mcp"), {}
+    )
+    return servers
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner, opened: AsyncExitStack) -> RunnerParts:
     """Open what an agent needs, in the one order in which all can rely on what they use, and let its runner run turns.
 
     Args:
         spec: What it is made of.
+        runtime: What its capabilities get.
         runner: Runs its turns.
         opened: What is opened, to close it in reverse order. If this raises, the caller closes it.
 
@@ -258,55 +337,14 @@ async def open_agent(spec: AgentSpec, runner: TurnRunner, opened: AsyncExitStack
         StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; no file of it is changed.
         NameTaken, FunctionInvalid: Workers, shapes or programs do not match each other.
     """
-    parts = await _open(spec, opened)
-    if spec.society is not None:
-        parts = _open_society(spec, spec.society.config, parts)
-    spec.requests.open(parts)
-    opened.callback(spec.requests.close)
-    spec.memory_functions.open(parts)
-    opened.callback(spec.memory_functions.close)
-    if spec.memory is not None and spec.memory.source is None:
-        from .distilling import MemoryUpkeep
-
-        upkeep = MemoryUpkeep(parts, spec.workspace, spec.memory.distil_after)
-        opened.push_async_callback(upkeep.aclose)
+    runtime.clear()
+    opened.callback(runtime.clear)
+    parts = await _open(spec, runtime, opened)
+    runtime.complete(parts)
     runner.open(parts)
-    if spec.society is not None and parts.members is not None:
-        society = parts.members.society
-        spec.society.open(society, parts.stores.attachments)
-        await society.bootstrap()
-        opened.callback(spec.society.close)
-        opened.push_async_callback(society.aclose)
+    for start in runtime.hooks.started:
+        await start()
     return parts
-
-
-async def _open_skills(spec: AgentSpec, mcp: McpSources, opened: AsyncExitStack) -> SkillCatalogue:
-    catalogue = spec.skills
-    if not spec.profile.skills.enabled:
-        return SkillCatalogue(())
-    if any(server.skills for server in spec.servers.values()):
-        from ..skills.hosted import fetch_skills
-
-        folder = Path(opened.enter_context(TemporaryDirectory(prefix="worldagent-skills-")))
-        catalogue = catalogue.with_hosts(await fetch_skills(spec.servers, mcp, folder))
-    return catalogue
-
-
-def _skill_shapes(spec: AgentSpec, catalogue: SkillCatalogue, resolver: RoleResolver) -> tuple[Shape[Any, Any], ...]:
-    if not catalogue.usable:
-        return ()
-    from ..skills.composer import SkillComposer
-
-    made = SkillComposer(
-        catalogue,
-        spec.registry,
-        spec.policy,
-        spec.identity,
-        lambda: resolver.key,
-        memory=spec.memory is not None,
-        find_tools_above=spec.settings.find_tools_above,
-    )
-    return (made.shape(),)
 
 
 async def _open_model(spec: AgentSpec) -> ModelCaller:
@@ -323,22 +361,7 @@ async def _open_model(spec: AgentSpec) -> ModelCaller:
     )
 
 
-def _open_society(spec: AgentSpec, config: WorkspaceConfig, parts: RunnerParts) -> RunnerParts:
-    """Return the parts with the members of the workspace."""
-    from ..society import Society
-    from ..society.wakeups import wakeups_of
-    from ..society.workers import MemberWorkers
-
-    stores, engine, notify = parts.stores, parts.engine, partial(trace_messages, parts, spec.workspace)
-    wakeups = wakeups_of(stores.database, spec.settings.nats_url)
-    is_taken = engine.is_taken
-    society = Society(config, stores.database, stores.clock, notify=notify, wakeups=wakeups, is_taken=is_taken)
-    known = engine.services.registry.workers
-    members = MemberWorkers(society, known, add=engine.add_worker, remove=engine.remove_worker)
-    return replace(parts, members=members)
-
-
-async def _open(spec: AgentSpec, opened: AsyncExitStack) -> RunnerParts:
+async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) -> RunnerParts:
     # Imported here, since this loads dspy and langgraph: a program that only imports `WorldAgent` must not wait.
     from ..graphs import CheckpointSaver, TurnEngine
     from ..graphs.context import Services
@@ -355,9 +378,9 @@ async def _open(spec: AgentSpec, opened: AsyncExitStack) -> RunnerParts:
     usage = open_usage(settings, stores, spec.workspace)
     opened.push_async_callback(usage.aclose)
     resolver = await _open_resolver(spec, opened)
-    mcp = await _open_servers(spec, stores.attachments, opened)
-    skills = await _open_skills(spec, mcp, opened)
-    recall = await _open_memory(spec, stores, opened)
+    runtime.ready(stores, resolver)
+    for each in spec.capabilities:
+        runtime.opened[each.name] = await opened.enter_async_context(each.opened(runtime))
     submissions = Submissions(spec.queue, spec.storage, spec.workspace)
     opened.push_async_callback(submissions.aclose)
     services = Services(
@@ -373,7 +396,7 @@ async def _open(spec: AgentSpec, opened: AsyncExitStack) -> RunnerParts:
         attachments=stores.attachments,
         examples=stores.examples,
         kept=stores.kept,
-        recall=recall,
+        recall=runtime.recall,
         policy=spec.policy,
         approver=spec.approver,
         callbacks=tuple(spec.trace.callbacks),
@@ -381,14 +404,14 @@ async def _open(spec: AgentSpec, opened: AsyncExitStack) -> RunnerParts:
     engine = TurnEngine(
         await CheckpointSaver(stores.database).create_tables(),
         services,
-        shapes=(*spec.shapes, *_skill_shapes(spec, skills, resolver)),
+        shapes=(*spec.shapes, *runtime.shapes),
         branches=stores.branches,
         identity=spec.identity,
         prompt=prompt_of(spec.profile, spec.registry, spec.builtin_tools),
         options=graph_options(settings, spec.profile),
         programs=spec.programs,
         converse=spec.converse,
-        operators=spec.society is not None,
+        operators=runtime.operators,
     )
     pins = Expiring[ResolvedRole](spec.clock)
     recorder = Recorder(stores.events, stores.leases, age=settings.event_age)
@@ -409,8 +432,7 @@ async def _open(spec: AgentSpec, opened: AsyncExitStack) -> RunnerParts:
         pins=pins,
         retention=Retention(stores.checkpoints, spec.clock, keep, age),
         usage=usage,
-        mcp=mcp,
-        skills=skills,
+        hooks=runtime.hooks,
         profile=spec.profile,
         recorder=recorder,
         notifier=spec.notifier,
@@ -420,19 +442,6 @@ async def _open(spec: AgentSpec, opened: AsyncExitStack) -> RunnerParts:
     )
 
 
-async def _open_memory(spec: AgentSpec, stores: Stores, opened: AsyncExitStack) -> Recall | None:
-    if spec.memory is None:
-        return None
-    recall = await open_memory(spec.memory, stores.entries, spec.workspace, spec.settings, opened)
-    if spec.society is None:
-        return recall
-    from ..society import Society
-    from ..society.reading import reader_of
-
-    society = Society(spec.society.config, stores.database, spec.clock)
-    return replace(recall, readers=partial(reader_of, society))
-
-
 def _open_traces(spec: AgentSpec, opened: AsyncExitStack) -> Tracer:
     """Open the tracer; the home's trace file is created with the first trace."""
     clock = spec.clock
@@ -440,18 +449,6 @@ def _open_traces(spec: AgentSpec, opened: AsyncExitStack) -> Tracer:
     tracer = spec.trace.tracer(index, on=spec.settings.trace)
     opened.push_async_callback(tracer.aclose)
     return tracer
-
-
-async def _open_servers(spec: AgentSpec, attachments: Attachments, opened: AsyncExitStack) -> McpSources:
-    async def keep(scope: Scope | None, content: bytes, media_type: str, kind: str) -> Mapping[str, Any]:
-        store = attachments if scope is None else attachments.reached_by(scope)
-        return (await store.add(content, name=kind, media_type=media_type)).to_json()
-
-    logins = LoginStore(spec.storage.resolve(), spec.workspace)
-    sources = McpSources(spec.servers, registry=spec.registry, clock=spec.clock, keep=keep, logins=logins)
-    opened.push_async_callback(sources.aclose)
-    await sources.start()
-    return sources
 
 
 async def _open_resolver(spec: AgentSpec, opened: AsyncExitStack) -> RoleResolver:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction, isroutine
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from ..core import Scope, canonical_json, check_id
+from ..core import Scope, canonical_json
 from ..core.errors import FunctionInvalid, InvalidArgument, ProfileInvalid
 from ..core.pauses import UnattendedMode
 from ..core.validation import describe_failure, is_text
@@ -26,7 +25,6 @@ from ..mcp_client.tools import McpEntry, McpServer, check_prefixes
 from ..profiles import Profile, Profiles, check_tools, compose
 from ..profiles.catalogue import GENERAL_PROFILE
 from ..signatures import check_named
-from ..skills import SkillCatalogue
 from ..tools import BUILTIN, BuiltinTools
 from ..tools.builtin import EXPLORE, EXPLORED_WITH
 from .settings import limits_of, stored_of
@@ -34,7 +32,6 @@ from .settings import limits_of, stored_of
 if TYPE_CHECKING:
     from ..signatures import LM, ModelCaller, ModelOptions
     from ..signatures.converse import ConverseClass
-    from ..society import SocietyFunctions
     from .settings import Settings
     from .stores import Stores
 
@@ -162,7 +159,7 @@ def _check_explore(profile: Profile, registry: Registry, prefixes: tuple[str, ..
         )
 
 
-def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str, McpServer]:
+def servers_of(profile: Profile, settings: Settings, given: Mapping[str, McpServer]) -> dict[str, McpServer]:
     """Return the MCP servers of an agent: those given override the settings', which override the profile's.
 
     Args:
@@ -171,7 +168,6 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
         given: The given servers, by name.
 
     Raises:
-        InvalidArgument: `given` is not a mapping of servers.
         ProfileInvalid: A variable of a server of the profile has no value.
         NameTaken: Tools of two servers could get the same name.
     """
@@ -180,7 +176,7 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
         for name, entry in profile.mcp_servers.items()
         if not entry.disabled and name not in settings.mcp_servers
     }
-    servers = own | settings.servers() | mcp_servers(given)
+    servers = {**own, **settings.servers(), **given}
     check_prefixes(servers)
     return servers
 
@@ -218,25 +214,6 @@ def bounded(options: GraphOptions, profile: Profile) -> GraphOptions:
     if verification.enabled:
         changes["verifications"] = verification.max_iterations
     return replace(options, **changes)
-
-
-def skill_catalogue(given: object) -> SkillCatalogue:
-    """Return the skills of an agent.
-
-    Args:
-        given: A catalogue, or folders with packages.
-
-    Raises:
-        InvalidArgument: It is neither, or one of the folders does not exist.
-    """
-    if isinstance(given, SkillCatalogue):
-        return given
-    folders = [] if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
-    if given != () and (not folders or not all(isinstance(each, str | PathLike) for each in folders)):
-        raise InvalidArgument(
-            "`skills` must be a list of folders, or a SkillCatalogue", remedy="pass skills=[Path('skills')], or omit it"
-        )
-    return SkillCatalogue.of([Path(each) for each in folders])
 
 
 def check_skills(profile: Profile) -> None:
@@ -517,44 +494,6 @@ def check_queue(given: object) -> None:
             f"`queue` must be a Queue, got {type(given).__name__!r}",
             remedy="pass Queue() from worldagent.scheduling, or omit it",
         )
-
-
-def society_functions(given: object, workspace: str) -> SocietyFunctions | None:
-    """Return the functions of a society; None for an agent without one.
-
-    Raises:
-        InvalidArgument: It is not one, or it is that of another workspace.
-    """
-    if given is None:
-        return None
-    from ..society import SocietyFunctions, WorkspaceConfig  # only agents with a society load it
-
-    if not isinstance(given, WorkspaceConfig):
-        raise InvalidArgument(
-            f"`society` must be a WorkspaceConfig, got {type(given).__name__!r}",
-            remedy="pass a worldagent.society.WorkspaceConfig, or omit it",
-        )
-    if given.id != workspace:
-        raise InvalidArgument(
-            f"the society is of the workspace {given.id!r}, and the agent of {workspace!r}", remedy="use the same id"
-        )
-    return SocietyFunctions(given)
-
-
-def mcp_servers(given: object) -> dict[str, McpServer]:
-    """Return the MCP servers of an argument by name.
-
-    Raises:
-        InvalidArgument: It is not a mapping of servers.
-    """
-    servers = dict(given) if isinstance(given, Mapping) else {}
-    if (given is not None and not isinstance(given, Mapping)) or not all(
-        isinstance(server, McpServer) for server in servers.values()
-    ):
-        raise InvalidArgument("`mcp` must be a mapping of servers", remedy="pass {'fs': McpServer(StdioHost([...]))}")
-    for name in servers:
-        check_id("MCP server", name)
-    return servers
 
 
 _REMEDY = "pass a pydantic model, another type that pydantic can validate, or a JSON Schema"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, Field
 
 from ..core import Embedder, Scope, check_id
+from ..core.capability import Capability, Runtime
 from ..core.errors import CallRefused, InvalidArgument, UnknownEntry
 from ..core.validation import check_integer, is_text, read_model
 from ..harness import CallContext, Function, flow
@@ -35,9 +36,9 @@ from ..memory.entries.host_source import HostSource
 from ..memory.entries.recall import RECALL
 from ..memory.entries.store import Change
 from ..signatures.embedders import checked_embedder, name_of, open_embedder
+from .runtime.inside import AgentRuntime, inside
 
 if TYPE_CHECKING:
-    from .runtime import RunnerParts
     from .settings import Settings
 
 MAX_RECALLED: Final = 100
@@ -45,8 +46,8 @@ _INTERNAL: Final = CLASSIFICATIONS.index("internal")
 _MAX_QUIET: Final = 366 * 86_400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+@dataclass(frozen=True, kw_only=True)
+class Memory(Capability["WorkspaceMemory"]):
     """What an agent remembers across threads, and where.
 
     Attributes:
@@ -66,6 +67,9 @@ class Memory:
     Raises:
         InvalidArgument: A value is invalid; the text names it.
     """
+
+    name: ClassVar[str] = "memory"
+    after: ClassVar[tuple[str, ...]] = ("society",)
 
     source: MemorySource | None = field(default=None, repr=False)
     limit: int = 8
@@ -100,6 +104,43 @@ class Memory:
             )
         if self.embedder is not None:
             object.__setattr__(self, "embedder", checked_embedder(self.embedder))
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        if not isinstance(given, cls):
+            raise InvalidArgument(
+                f"`memory` must be a Memory, got {type(given).__name__!r}", remedy="pass Memory(...) or omit it"
+            )
+        return given
+
+    def functions(self, runtime: Runtime) -> Iterable[Function]:
+        return _Functions(self, inside(runtime)).functions
+
+    @asynccontextmanager
+    async def opened(self, runtime: Runtime) -> AsyncGenerator[WorkspaceMemory]:
+        agent = inside(runtime)
+        async with AsyncExitStack() as opened:
+            recall = await open_memory(self, agent.stores.entries, runtime.workspace, agent.spec.settings, opened)
+            agent.recall = replace(recall, readers=_reader_of(agent) if runtime.hooks.readers else None)
+
+            async def start() -> None:
+                from .distilling import MemoryUpkeep
+
+                opened.push_async_callback(MemoryUpkeep(agent.parts, runtime.workspace, self.distil_after).aclose)
+
+            if self.source is None:
+                runtime.hooks.started.append(start)
+            yield WorkspaceMemory(recall.source, runtime.workspace, agent)
+
+
+def _reader_of(agent: AgentRuntime) -> Callable[[str], Awaitable[Reader | None]]:
+    async def reader(account: str) -> Reader | None:
+        for each in agent.hooks.readers:
+            if (found := await each(account)) is not None:
+                return found
+        return None
+
+    return reader
 
 
 async def open_memory(
@@ -152,13 +193,13 @@ class WorkspaceMemory:
     Args:
         source: Where the entries are.
         workspace: The workspace.
-        parts: The parts of the agent, for distilling; None is without an agent.
+        agent: The agent, for distilling; None is without one.
     """
 
-    def __init__(self, source: MemorySource, workspace: str, parts: RunnerParts | None = None) -> None:
+    def __init__(self, source: MemorySource, workspace: str, agent: AgentRuntime | None = None) -> None:
         self._source = source
         self._workspace = workspace
-        self._parts = parts
+        self._agent = agent
 
     async def add(
         self,
@@ -210,11 +251,11 @@ class WorkspaceMemory:
 
     async def _count(self, drafts: Sequence[Draft]) -> None:
         """Count what an account adds for its limit of bytes a day."""
-        if self._parts is None:
+        if self._agent is None:
             return
         for account in {draft.account for draft in drafts}:
             size = sum(len(draft.text.encode()) for draft in drafts if draft.account == account)
-            await self._parts.usage.store(Scope(workspace=self._workspace, account=account), size=size)
+            await self._agent.parts.usage.store(Scope(workspace=self._workspace, account=account), size=size)
 
     async def get(self, entry_id: str, *, account: str | None = None) -> Entry | None:
         """Return one entry, or None if there is none that this account sees."""
@@ -336,8 +377,8 @@ class WorkspaceMemory:
         """
         from .distilling import distil
 
-        assert self._parts is not None, "distilling needs the model of an agent"
-        return await distil(self._parts, self._workspace, check_id("thread", thread_id))
+        assert self._agent is not None, "distilling needs the model of an agent"
+        return await distil(self._agent.parts, self._workspace, check_id("thread", thread_id))
 
     async def undistilled(self, *, quiet: float = 0.0) -> tuple[str, ...]:
         """Return the ids of threads with turns that were not distilled yet, for `distil`; the longest quiet come first.
@@ -354,8 +395,8 @@ class WorkspaceMemory:
             raise InvalidArgument(
                 f"`quiet` must be seconds from 0, at most a year, got {str(quiet)[:40]!r}", remedy="pass 0 for all"
             )
-        assert self._parts is not None, "distilling needs the model of an agent"
-        return await undistilled(self._parts, self._workspace, quiet)
+        assert self._agent is not None, "distilling needs the model of an agent"
+        return await undistilled(self._agent.parts, self._workspace, quiet)
 
     async def forget_all(self, *, account: str | None = None) -> int:
         """Delete all entries of an account, or all of the workspace that belong to no account; returns how many."""
@@ -472,44 +513,33 @@ class Recalled(BaseModel):
     untrusted: list[str] = []
 
 
-class MemoryFunctions:
+class _Functions:
     """The functions by which models write, search and forget entries. They pass the gate.
 
     Each is a flow, because a leaf does not know what its turn has read. A repeated call writes nothing twice: the key
     of an entry is the id of the call.
 
     Args:
-        memory: What the embedder chose; None adds no function.
+        memory: What the embedder chose.
+        agent: The agent.
 
     Attributes:
         functions: `remember`, `recall` and `forget`.
     """
 
-    def __init__(self, memory: Memory | None) -> None:
+    def __init__(self, memory: Memory, agent: AgentRuntime) -> None:
         self._memory = memory
-        self._parts: RunnerParts | None = None
-        self.functions: tuple[Function, ...] = ()
-        if memory is not None:
-            about = "Remember something about the person for later conversations."
-            remember = self._remember
-            if memory.workspace_writes:
-                about = "Remember something for later conversations: for this person, or for everybody."
-                remember = self._remember_for
-            self.functions = (
-                flow(name="remember", description=about, risk="write")(remember),
-                flow(name=RECALL, description="Search what was remembered.", risk="read_only")(self._recall),
-                flow(name="forget", description="Forget something that was remembered.", risk="destructive")(
-                    self._forget
-                ),
-            )
-
-    def open(self, parts: RunnerParts) -> None:
-        """Use the parts of a started agent."""
-        self._parts = parts
-
-    def close(self) -> None:
-        """Drop the parts."""
-        self._parts = None
+        self._agent = agent
+        about = "Remember something about the person for later conversations."
+        remember = self._remember
+        if memory.workspace_writes:
+            about = "Remember something for later conversations: for this person, or for everybody."
+            remember = self._remember_for
+        self.functions: tuple[Function, ...] = (
+            flow(name="remember", description=about, risk="write")(remember),
+            flow(name=RECALL, description="Search what was remembered.", risk="read_only")(self._recall),
+            flow(name="forget", description="Forget something that was remembered.", risk="destructive")(self._forget),
+        )
 
     async def _remember(self, ctx: CallContext, text: Text) -> str:
         return await self._write(ctx, text, everybody=False)
@@ -524,7 +554,7 @@ class MemoryFunctions:
                 remedy="continue without remembering it",
             )
         turn = ctx.frame.drive.turn
-        if self._opened.engine.without_roles(turn, text) != text:
+        if self._agent.parts.engine.without_roles(turn, text) != text:
             raise CallRefused(
                 "the text repeats the role of this turn, and a role is never remembered (R7)",
                 remedy="remember only what was said about the person or the matter",
@@ -554,7 +584,7 @@ class MemoryFunctions:
     async def _forget(self, ctx: CallContext, entry_id: str) -> str:
         source, reader = self._recalls.source, await self._recalls.reader(ctx.scope)
         found = await source.get(reader, [entry_id])
-        if found and found[0].account is None and not (self._memory and self._memory.workspace_writes):
+        if found and found[0].account is None and not self._memory.workspace_writes:
             raise CallRefused(
                 f"the entry {entry_id!r} is everybody's in the workspace", remedy="let a person remove it"
             )
@@ -566,11 +596,6 @@ class MemoryFunctions:
 
     @property
     def _recalls(self) -> Recall:
-        recall = self._opened.engine.services.recall
-        assert recall is not None, "the functions exist only with memory"
+        recall = self._agent.recall
+        assert recall is not None, "calls are made inside turns of an open agent"
         return recall
-
-    @property
-    def _opened(self) -> RunnerParts:
-        assert self._parts is not None, "calls are made inside turns of an open agent"
-        return self._parts

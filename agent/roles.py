@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from ..core import ROOT, Scope, Tier, check_id
+from ..core.capability import Capability, Runtime
 from ..core.errors import InvalidArgument, LeaseLost, SettingsInvalid, UnknownMessage, UnknownTier
+from ..core.scope import workspace_of
 from ..core.validation import ClosedModel
 from ..graphs import Shape, TaskContext
 from ..harness import CallContext, Function, flow
@@ -18,7 +20,8 @@ from ..memory import Message, thread_key
 from ..role_resolution import Role, RoleResolver, RoleSource, RoleStore
 from ..role_resolution.role import check_applies, check_role, refuses_texts
 from ..storage import Storage
-from .runtime import RunnerParts, TurnRunner
+from .runtime import TurnRunner
+from .runtime.inside import AgentRuntime, inside
 from .settings import Settings
 
 _SOURCE_TIERS = (Tier.THREAD, Tier.CHANNEL)
@@ -183,8 +186,6 @@ class StoredRoles:
 
     def _check_own(self, tier: Tier, scope_id: str) -> None:
         """Refuse the role of another workspace, and that of a member of one (A1)."""
-        from ..society.reading import workspace_of
-
         own = (self._workspace, None) if tier is Tier.ACCOUNT else (self._workspace,)
         scope = workspace_of(scope_id) if tier is Tier.ACCOUNT else scope_id
         if tier in (Tier.WORKSPACE, Tier.ACCOUNT) and scope not in own:
@@ -274,46 +275,38 @@ class RoleRequested(ClosedModel):
     note: str
 
 
-class RoleRequests:
-    """A function, and a shape that reaches it, for agents whose users can ask for a role of their thread.
+class RoleRequests(Capability["RoleRequests"]):
+    """Lets users ask for a role of their thread.
 
-    Args:
-        on_request: `ignore` adds neither.
-
-    Attributes:
-        functions: Makes a message the role of its thread. It requires approval.
-        shapes: Checks the message and calls the function; the conversation can call it.
+    Its function makes a message the role of its thread and requires approval. Its shape, which the conversation can
+    call, checks the message and calls the function.
     """
 
-    def __init__(self, on_request: Literal["ignore", "ask"]) -> None:
-        self._parts: RunnerParts | None = None
-        self.functions: tuple[Function, ...] = ()
-        self.shapes: tuple[Shape[Any, Any], ...] = ()
-        if on_request == "ask":
-            # A flow, since a leaf does not know its thread. A repeated call is safe: it sets the same role in memory.
-            decorate = flow(name=_FUNCTION, description=FUNCTION_DESCRIPTION, approval=True, offered=False)
-            self.functions = (decorate(self._set),)
-            self.shapes = (
-                Shape(THREAD_ROLE, RoleRequest, RoleRequested, self._request, description=SHAPE_DESCRIPTION),
-            )
+    name = "role_requests"
 
-    def open(self, parts: RunnerParts) -> None:
-        """Use the parts of a started agent."""
-        self._parts = parts
+    def functions(self, runtime: Runtime) -> Iterable[Function]:
+        # A flow, since a leaf does not know its thread. A repeated call is safe: it sets the same role in memory.
+        decorate = flow(name=_FUNCTION, description=FUNCTION_DESCRIPTION, approval=True, offered=False)
+        return [decorate(_Requests(inside(runtime)).set)]
 
-    def close(self) -> None:
-        """Drop the parts."""
-        self._parts = None
+    def shapes(self, runtime: Runtime) -> Iterable[Shape[Any, Any]]:
+        run = _Requests(inside(runtime)).request
+        return [Shape(THREAD_ROLE, RoleRequest, RoleRequested, run, description=SHAPE_DESCRIPTION)]
 
-    async def _request(self, params: RoleRequest, ctx: TaskContext) -> RoleRequested:
+
+@dataclass(frozen=True)
+class _Requests:
+    agent: AgentRuntime
+
+    async def request(self, params: RoleRequest, ctx: TaskContext) -> RoleRequested:
         # Requests that cannot succeed are refused before a person is asked.
         message = await self._find_message(ctx.calls, params.message_id)
         await ctx.call(_FUNCTION, {"message_id": message.id})
         return RoleRequested(message_id=message.id, note="This message guides the turns after this one.")
 
-    async def _set(self, ctx: CallContext, message_id: MessageId) -> str:
+    async def set(self, ctx: CallContext, message_id: MessageId) -> str:
         message = await self._find_message(ctx, message_id)
-        parts, thread = self._opened, ctx.scope.thread
+        parts, thread = self.agent.parts, ctx.scope.thread
         assert thread is not None, "a turn has a thread"
         parts.resolver.threads.set(thread, _role_of(message), parts.settings.thread_role_ttl, turn=ctx.frame.drive.turn)
         return message.id
@@ -326,7 +319,7 @@ class RoleRequests:
             RoleTooLong: It exceeds the limit of a role.
             LeaseLost: Another owner has taken over the thread.
         """
-        parts = self._opened
+        parts = self.agent.parts
         turn = await parts.stores.turns.latest(thread_key(ctx.scope))
         if turn is None or turn.id != ctx.frame.drive.turn:
             raise LeaseLost(
@@ -346,11 +339,6 @@ class RoleRequests:
             raise UnknownMessage(f"the message {wanted!r} was not written by a person", remedy=OWN_MESSAGE_REMEDY)
         parts.resolver.threads.check(_role_of(message))
         return message
-
-    @property
-    def _opened(self) -> RunnerParts:
-        assert self._parts is not None, "calls are made inside turns of an open agent"
-        return self._parts
 
 
 def _role_of(message: Message) -> Role:

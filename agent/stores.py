@@ -23,11 +23,11 @@ from ..memory.branches import Branches
 from ..memory.conversation import KeptMessages
 from ..memory.entries import ENTRIES, Entries
 from ..memory.examples import EXAMPLES, Examples
+from ..memory.members import SOCIETY
 from ..memory.schedules import SCHEDULES, ScheduleRows
 from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
 from ..memory.workers import WORKERS, WorkerRows
-from ..society.tables import SOCIETY
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 
 if TYPE_CHECKING:

@@ -509,11 +509,10 @@ class Thread:
             UnknownTurn: No turn with this id has run on this thread.
             InvalidArgument: `feedback` or `note` is invalid.
         """
-        from ..society.outcomes import Outcomes
-
-        stores = self._runner.parts.stores
-        await stores.examples.rate(thread_key(self.scope), turn_id, feedback, note)
-        await Outcomes(stores.database, self.scope.workspace).rate_turn(turn_id, feedback)
+        parts = self._runner.parts
+        await parts.stores.examples.rate(thread_key(self.scope), turn_id, feedback, note)
+        for note_it in parts.hooks.rated:
+            await note_it(turn_id, feedback)
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """Create a thread that continues from a message of this one. It costs one row, however long the past is.
@@ -645,8 +644,8 @@ class Thread:
         self._check_account()
         if given is None and self._on_behalf_of != ROOT:
             given = "pause"
-        members = self._runner.parts.members
-        marks = sorted({*self._marks, *(() if members is None else members.marks_of(self._on_behalf_of))})
+        hooks = self._runner.parts.hooks
+        marks = sorted({*self._marks, *(mark for of in hooks.marks for mark in of(self._on_behalf_of))})
         return replace(
             request,
             body={**request.body, "untrusted": marks} if marks else request.body,

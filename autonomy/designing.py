@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..agent.distilling import ask_model
+from ..agent.runtime.inside import inside
 from ..core import Scope
 from ..core.checks import check_text, to_json
 from ..core.errors import InvalidArgument, OutputInvalid
 from ..society import AuthorityConfig, ClearanceProfile, Member, RoleTemplate, RoleTemplateDraft
 from ..society.reading import account_of
+from .capability import Members
 from .memory import AgentMemory
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ async def design_role(agent: WorldAgent, role_id: str, intent: str, *, llm: str 
     from ..signatures.designs import DESIGN  # it loads dspy
 
     check_text("intent", intent)
-    society = agent.society
+    society = agent.get(Members)
     author = await society.members.member(agent.workspace, role_id)
     insights = await AgentMemory(agent, role_id).recall_insights(intent, limit=_KNOWN)
     templates = await society.templates(role_id)
@@ -41,7 +43,7 @@ async def design_role(agent: WorldAgent, role_id: str, intent: str, *, llm: str 
         "intent": intent,
     }
     scope = Scope(workspace=agent.workspace, account=account_of(agent.workspace, role_id))
-    fields = await ask_model(agent.parts, scope, DESIGN, inputs, model=llm)
+    fields = await ask_model(inside(agent).parts, scope, DESIGN, inputs, model=llm)
     try:
         read = {mark for each in insights for mark in each.untrusted} | {*author.spec.untrusted}
         return await society.drafts.propose(replace(_draft(author, intent, fields), untrusted=tuple(sorted(read))))

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ..agent.runtime.inside import inside
 from ..agent.runtime.keys import may_succeed_later, outcome_of
 from ..agent.runtime.stale import find_stale
 from ..agent.thread import Thread, as_member
@@ -32,6 +33,7 @@ from ..society import Event, Outcome, PostedEvent, RoutingDecision
 from ..society.events import EventResult, part_of
 from ..society.members import LIVE
 from ..society.reading import account_of
+from .capability import Members
 from .memory import AgentMemory
 from .routing import SPAWN, Roster, route
 
@@ -96,16 +98,16 @@ class EventRunner:
         state = await thread.state()
         if state is None or state.status != "paused" or state.answers:  # an answer whose process was killed
             return True
-        now = self._agent.clock.now()
+        now = inside(self._agent).clock.now()
         return all(each.expires is not None and each.expires <= now for each in await thread.pauses())
 
     async def _is_stale(self, posted: PostedEvent, thread: Thread) -> bool:
         """Whether the turn of an event can never resume. The owner is told at once; the event ends with the turn."""
-        found = await find_stale(self._agent.parts, thread.scope)
+        found = await find_stale(inside(self._agent).parts, thread.scope)
         if found is not None and found.may_end and found.turn.stale is None:
             text = f"The turn of the event {posted.event.id} of {posted.member} can never resume."
             await self._society.notify_owner(f"event.{part_of(posted.event.id)}.stuck", text, found.error)
-            await self._agent.stores.turns.note_stale(found.turn.id)
+            await inside(self._agent).stores.turns.note_stale(found.turn.id)
         return found is not None
 
     async def move(self, posted: PostedEvent) -> bool:
@@ -188,7 +190,7 @@ class EventRunner:
         A turn that began is not started again with its key: its operator can be declared in another way since, and its
         input would be read with other defaults.
         """
-        parts = self._agent.parts
+        parts = inside(self._agent).parts
         found = await parts.recorder.log.find(thread_key(thread.scope), posted.event.id)
         record = None if found is None else await parts.stores.turns.get(found.turn)
         if record is None:
@@ -235,8 +237,8 @@ class EventRunner:
         self, posted: PostedEvent, decision: RoutingDecision, code: str, *, succeeded: bool
     ) -> Outcome:
         """Keep the episode of an operator's run, and return its outcome. The id of both is made of the event's."""
-        event, now, state = posted.event, self._agent.clock.now(), await self.thread(posted).state()
-        turn = None if state is None else await self._agent.stores.turns.get(state.turn_id)
+        event, now, state = posted.event, inside(self._agent).clock.now(), await self.thread(posted).state()
+        turn = None if state is None else await inside(self._agent).stores.turns.get(state.turn_id)
         episode = Episode(
             id=f"event.{part_of(event.id)}",
             role_id=posted.member,
@@ -270,7 +272,7 @@ class EventRunner:
 
     @property
     def _society(self) -> Society:
-        return self._agent.society
+        return self._agent.get(Members)
 
 
 def _tags(event: Event) -> dict[str, str]:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from ..agent import WorldAgent
+from ..agent.runtime.inside import inside
 from ..agent.runtime.stale import Stale, find_stale
 from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
@@ -39,6 +40,7 @@ from ..society.reading import member_of, scope_of, thread_of
 from ..society.roles import MAX_GOALS, ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from ..society.workers import EarlierMessage, MemberRequest
+from .capability import Members
 from .executing import EventRunner
 from .responding import workers_of
 from .upkeep import MemberUpkeep
@@ -144,10 +146,10 @@ class Gateway:
         One whose time is over gets none.
         """
         found, left = dict[Scope, dict[str, Reply]](), list[OpenReply]()
-        for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
+        for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
             if not await self._society.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
                 continue
-            late = wait.expires is not None and wait.expires <= self._agent.clock.now()
+            late = wait.expires is not None and wait.expires <= inside(self._agent).clock.now()
             letter = None if late else await self._society.reply_to(wait.message_id)
             if (late or letter is not None) and await self._is_stale(wait.scope):
                 continue  # the reply is delivered as a message of its own
@@ -207,7 +209,7 @@ class Gateway:
                         await self._begin_turns()
                     except WorldAgentError as error:  # a database that is down is looked at again
                         _LOG.warning("the mailboxes could not be read: %s", error.code)
-                        await self._agent.clock.sleep(self._poll)
+                        await inside(self._agent).clock.sleep(self._poll)
                     else:
                         await self._woken(watch)
         finally:
@@ -215,14 +217,14 @@ class Gateway:
 
     async def _woken(self, watch: Watch) -> None:
         """Wait until something is announced, a turn is over, or it is time to look again."""
-        await first_of(watch.wait(), self._moved.wait(), self._agent.clock.sleep(self._poll))
+        await first_of(watch.wait(), self._moved.wait(), inside(self._agent).clock.sleep(self._poll))
         self._moved.clear()
 
     async def _begin_turns(self) -> None:
         """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
         await self._upkeep.run()
         most = MAX_HEADS + len(self._running) + len(self._held)
-        now = self._agent.clock.monotonic()
+        now = inside(self._agent).clock.monotonic()
         if now - self._polled >= self._poll:
             self._polled = now
             self._held.clear()
@@ -237,7 +239,7 @@ class Gateway:
         for event in await self._events.waiting():
             thread = thread_key(self._events.thread(event).scope) if event.member else event.event.id
             todo[thread] = partial(self._events.move, event)
-        owned = await self._agent.stores.leases.owned(todo.keys() - self._running.keys())
+        owned = await inside(self._agent).stores.leases.owned(todo.keys() - self._running.keys())
         failed = delivered & self._held  # since, while this waited for the database; they are not tried again at once
         for thread in todo.keys() - self._running.keys() - owned - failed:
             self._running[thread] = task = asyncio.ensure_future(todo[thread]())
@@ -297,7 +299,7 @@ class Gateway:
     async def _stuck(self, letter: Letter, error: GraphChanged | None = None) -> bool:
         """Give up a message whose turn waits, or was interrupted, if no process of this version can ever resume it."""
         scope = self._thread_of(letter.message.to_id, None, ()).scope
-        found = await find_stale(self._agent.parts, scope)
+        found = await find_stale(inside(self._agent).parts, scope)
         if found is None:
             return False if error is None else await self._given_up(letter, error)
         if not found.may_end:
@@ -308,7 +310,7 @@ class Gateway:
 
     async def _is_stale(self, scope: Scope) -> bool:
         """Whether the turn of a thread can never resume. It is noted, so that the next turn of the thread ends it."""
-        found = await find_stale(self._agent.parts, scope)
+        found = await find_stale(inside(self._agent).parts, scope)
         if found is not None and found.may_end:
             await self._note_stale(found)
         return found is not None and found.may_end
@@ -316,11 +318,11 @@ class Gateway:
     async def _note_stale(self, found: Stale) -> None:
         if found.turn.stale is not None:
             return
-        for wait in await self._agent.stores.journal.open_replies(self._agent.workspace):
+        for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
             reply = await self._society.reply_to(wait.message_id) if wait.turn_id == found.turn.id else None
             if reply is not None:  # taken for the turn before a kill
                 await self._society.returned(reply.message.id)
-        await self._agent.stores.turns.note_stale(found.turn.id)
+        await inside(self._agent).stores.turns.note_stale(found.turn.id)
 
     async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
         if not await self._society.receives(letter.message.to_id):  # it was suspended meanwhile, so the message waits
@@ -414,7 +416,7 @@ class Gateway:
 
     @property
     def _society(self) -> Society:
-        return self._agent.society
+        return self._agent.get(Members)
 
 
 def _reached_from(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from ..agent.runtime.inside import inside
 from ..core import Scope, digest
 from ..core.checks import check_text
 from ..core.errors import InvalidArgument, UnknownEntry
@@ -27,6 +28,7 @@ from ..memory.entries.recall import RECALL
 from ..memory.entries.store import Change
 from ..society.reading import account_of, member_of, reader_of
 from ..society.roles import ROOT
+from .capability import Members
 
 if TYPE_CHECKING:
     from ..agent import WorldAgent
@@ -69,7 +71,7 @@ class AgentMemory:
 
     def __init__(self, agent: WorldAgent, role_id: str, *, llm: str | None = None) -> None:
         self._agent = agent
-        self._society = agent.society
+        self._society = agent.get(Members)
         self._llm = llm
         self.role_id = role_id
 
@@ -125,7 +127,7 @@ class AgentMemory:
 
     async def _read_in(self, turn: str, episode: Episode) -> tuple[Episode, Source]:
         """The episode with the marks and the classification of what its turn has read, and where it comes from."""
-        parts = self._agent.parts
+        parts = inside(self._agent).parts
         record = await parts.stores.turns.get(turn)
         if record is None:
             return episode, Source()
@@ -255,7 +257,7 @@ class AgentMemory:
         numbered = [{"number": str(place), "text": text} for place, (_, text) in enumerate(shown, start=1)]
         scope = Scope(workspace=self._workspace, account=self._account)
         fields = await ask_model(
-            self._agent.parts, scope, REFLECT, {"known": [*known], "episodes": numbered}, model=self._llm
+            inside(self._agent).parts, scope, REFLECT, {"known": [*known], "episodes": numbered}, model=self._llm
         )
         found = list[Insight]()
         for place, lesson in enumerate(fields["insights"][:_READ]):
@@ -352,7 +354,7 @@ class AgentMemory:
 
     @property
     def _source(self) -> MemorySource:
-        parts = self._agent.parts
+        parts = inside(self._agent).parts
         recall = parts.engine.services.recall
         return parts.stores.entries if recall is None else recall.source
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..agent.runtime.inside import inside
 from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
 from ..core import canonical_json, digest, new_id
@@ -30,6 +31,7 @@ from ..society.members import LIVE
 from ..society.reading import account_of, thread_of
 from ..society.roles import AUTHORITIES, MAX_GOALS, active, goals_text
 from ..society.workers import MemberWorkers, responder_name
+from .capability import WORKERS, Members
 from .memory import AgentMemory
 
 if TYPE_CHECKING:
@@ -92,10 +94,9 @@ def workers_of(agent: WorldAgent) -> MemberWorkers:
         AgentClosed: The agent is not open.
         InvalidArgument: The agent has no society.
     """
-    agent.society  # noqa: B018 -- it raises if there is none
-    members = agent.parts.members
-    assert members is not None, "they are opened with the society"
-    return members
+    agent.get(Members)
+    workers: MemberWorkers = inside(agent).opened[WORKERS]
+    return workers
 
 
 async def respond(
@@ -110,14 +111,14 @@ async def respond(
     llm: str | None = None,
 ) -> Turn:
     """Let a member answer a message; see `AutonomousRole.respond`."""
-    society = agent.society
+    society = agent.get(Members)
     member = await society.members.member(agent.workspace, role_id)
     if member.life.status not in LIVE:
         raise MessageInvalid(
             f"{role_id!r} is {member.life.status.value} and takes part in no conversation",
             remedy="ask who made it, or the user",
         )
-    recall = agent.parts.engine.services.recall
+    recall = inside(agent).parts.engine.services.recall
     worker = responder_of(member, remembers=recall is not None, llm=llm)
     workers = workers_of(agent)
     await workers.update(member)
@@ -136,7 +137,7 @@ async def run_operator(
     agent: WorldAgent, role_id: str, operator: str, input: object, *, key: str | None = None
 ) -> Turn:
     """Let a member run one of its operators; see `Operator`."""
-    member = await agent.society.members.member(agent.workspace, role_id)
+    member = await agent.get(Members).members.member(agent.workspace, role_id)
     await workers_of(agent).update(member)
     # A thread of its own, as for an event: a run that waits for a person holds up nothing else.
     thread = agent.thread(f"operator {key or new_id('run')}", account=account_of(agent.workspace, role_id))
@@ -164,7 +165,7 @@ class Run:
 
 async def _recorded(agent: WorldAgent, role_id: str, thread: Thread, run: Run, start: dict[str, Any]) -> Turn:
     """Run a turn and record its episode; one that waits or was stopped is not over and has none yet."""
-    begun = agent.clock.now()
+    begun = inside(agent).clock.now()
     try:
         turn = await thread.task(run.shape, run.params, **start)
     except WorldAgentError as error:
@@ -182,7 +183,7 @@ async def _recorded(agent: WorldAgent, role_id: str, thread: Thread, run: Run, s
 async def _record(
     agent: WorldAgent, role_id: str, run: Run, begun: datetime, turn: str, code: str, answer: str | None = None
 ) -> None:
-    now = agent.clock.now()
+    now = inside(agent).clock.now()
     shown = f"\nAnswered: {answer[:_MAX_QUOTED]}" if answer else ""
     episode = Episode(
         id=f"{run.action}.{turn}",
@@ -202,7 +203,7 @@ async def _record(
         at=now,
         turn_id=turn,
     )
-    await agent.society.outcomes.record(outcome)
+    await agent.get(Members).outcomes.record(outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ class Operator:
         Raises:
             UnknownFunction: The agent has none of this name.
         """
-        return self.agent.parts.engine.services.registry.function(self.id)
+        return inside(self.agent).parts.engine.services.registry.function(self.id)
 
     async def __call__(self, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Turn:
         """Run it, and return the turn with the result as text.

@@ -42,6 +42,7 @@ from ..society import (
 from ..society.brief import Language
 from ..society.roles import SOUL_FILE, Authority, MemoryPolicy, active, goals_text
 from ..society.transport import REPLY_SECONDS
+from .capability import Members
 from .designing import design_role
 from .memory import AgentMemory, MemoryFiles, Values
 from .responding import Operator, respond
@@ -263,7 +264,7 @@ class AutonomousRole:
             BriefInvalid, ParamsInvalid, UnknownTemplate, DraftRequired, SpawnForbidden: As for `Society.spawn`.
             UnknownMember, UnknownContact, RoleExists, RolesFull, InvalidArgument: As for `Society.spawn`.
         """
-        return await self._opened.society.spawn(self.role_id, template_id, params, brief)
+        return await self._opened.get(Members).spawn(self.role_id, template_id, params, brief)
 
     async def spawn_recommendations(self) -> tuple[SpawnRecommendation, ...]:
         """The children that its episodes speak for and that were not made yet, the oldest first (A15).
@@ -271,7 +272,7 @@ class AutonomousRole:
         `reflect` looks for them. Each is posted as the event `spawn.recommended` and waits for the owner, who makes the
         child with `agent.society.spawn`. Under the policy `auto_spawn` it is made at once where it needs no brief.
         """
-        found = await self._opened.society.recommendations.open(self.role_id)
+        found = await self._opened.get(Members).recommendations.open(self.role_id)
         return tuple(each.recommendation for each in found)
 
     async def design_role(self, intent: str) -> RoleTemplateDraft:
@@ -318,7 +319,7 @@ class AutonomousRole:
             content=message,
             payload={} if payload is None else payload,
         )
-        return await self._opened.society.request(self.role_id, target_id, asked, seconds=seconds)
+        return await self._opened.get(Members).request(self.role_id, target_id, asked, seconds=seconds)
 
     async def notify_role(self, target_id: str, message: str, payload: Mapping[str, Any] | None = None) -> RoleMessage:
         """Send a message to a member or a person, and do not wait (000 4.4, A4).
@@ -332,7 +333,7 @@ class AutonomousRole:
             UnknownContact, MessageInvalid, MailboxFull, ChainTooLong: As for `Society.send`.
             InvalidArgument: It has no agent.
         """
-        letter = await self._opened.society.send(self.role_id, target_id, message, payload=payload)
+        letter = await self._opened.get(Members).send(self.role_id, target_id, message, payload=payload)
         return letter.message
 
     def build_system_prompt(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from ..agent.runtime.inside import inside
 from ..core import digest
 from ..core.checks import to_json
 from ..core.errors import InvalidArgument, ModelFacing
@@ -12,6 +13,7 @@ from ..society import Event, Member, Society, SpawnRecommendation
 from ..society.events import UNTRUSTED
 from ..society.recommendations import OpenRecommendation
 from ..society.spawning import spec_of
+from .capability import Members
 from .memory import MAX_LISTED, AgentMemory
 
 if TYPE_CHECKING:
@@ -37,13 +39,13 @@ async def recommend(agent: WorldAgent, role_id: str) -> tuple[SpawnRecommendatio
     Raises:
         UnknownMember: It is not in the workspace.
     """
-    society = agent.society
+    society = agent.get(Members)
     member = await society.members.member(agent.workspace, role_id)
     templates = [each for each in await society.templates(role_id) if each.spawn_signals]
     conditions = [each for one in templates for signal in one.spawn_signals for each in signal.conditions]
     if not conditions:
         return tuple(each.recommendation for each in await society.recommendations.open(role_id))
-    now = agent.clock.now()
+    now = inside(agent).clock.now()
     since = now - timedelta(days=max(each.window_days for each in conditions))
     episodes = await AgentMemory(agent, role_id).episodes(since=since, limit=MAX_LISTED)
     found = [

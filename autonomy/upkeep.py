@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ..agent.runtime.inside import inside
 from ..agent.runtime.stale import end_stale
 from ..core import digest
 from ..core.errors import UnknownMember, WorldAgentError
@@ -18,6 +19,7 @@ from ..memory.entries import Insight
 from ..society import Member, MemoryDue, Society
 from ..society.reading import account_of
 from ..society.roles import RoleStatus
+from .capability import Members
 from .memory import MAX_LISTED, AgentMemory
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ class MemberUpkeep:
         A work that fails is tried again in the next call, and what is due after it is done without it.
         """
         await self._society.expire()
-        await end_stale(self._agent.parts, self._agent.workspace)
+        await end_stale(inside(self._agent).parts, self._agent.workspace)
         await self._take_workers()
         done = 0
         for due in await self._society.memory_due():
@@ -124,11 +126,11 @@ class MemberUpkeep:
                 if age is not None:
                     await self._agent.upkeep.prune_by_age(society=age)
                 if passed % _HOURS == 0:
-                    await self._agent.stores.attachments.drop_unreferenced()
+                    await inside(self._agent).stores.attachments.drop_unreferenced()
             except WorldAgentError as error:  # the next hour tries again
                 _LOG.warning("what is old of members could not be removed: %s", error.code)
             passed += 1
-            await self._agent.clock.sleep(_HOUR)
+            await inside(self._agent).clock.sleep(_HOUR)
 
     async def _take_workers(self) -> None:
         """Take their workers from members that were terminated, also by another process."""
@@ -155,7 +157,7 @@ class MemberUpkeep:
             await AgentMemory(self._agent, due.parent).store_insights(learned(found, due.parent))
         if due.work == "delete":
             workspace = self._agent.workspace
-            await self._agent.parts.stores.entries.forget_account(workspace, account_of(workspace, due.member))
+            await inside(self._agent).parts.stores.entries.forget_account(workspace, account_of(workspace, due.member))
         return True
 
     async def _cancel_turns(self, member: str) -> bool:
@@ -176,7 +178,7 @@ class MemberUpkeep:
 
     @property
     def _society(self) -> Society:
-        return self._agent.society
+        return self._agent.get(Members)
 
 
 __all__ = ["INHERITED", "INHERITED_SHARE", "MemberUpkeep", "inherited", "learned"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worldagent import Storage, WorldAgent
+from worldagent.agent.runtime.inside import inside
 from worldagent.benchmarks._measure import Report, Row, main
 from worldagent.benchmarks._postgres import server
 from worldagent.benchmarks._scale import Load, Share
@@ -122,14 +123,14 @@ async def pruned(engine: str, storage: Storage | None, sizes: Sizes) -> list[Row
 
 
 async def _fill(agent: WorldAgent, count: int) -> None:
-    at = agent.clock.now() - timedelta(days=40)
+    at = inside(agent).clock.now() - timedelta(days=40)
     slots = [utc_text(at + timedelta(seconds=number)) for number in range(count)]
 
     def write(transaction: Any) -> None:
         for slot in slots:
             transaction.execute(_RUN, (slot, slot))
 
-    await agent.stores.database.transact(write)
+    await inside(agent).stores.database.transact(write)
 
 
 async def _turn(agent: WorldAgent) -> float:

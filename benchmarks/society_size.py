@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from worldagent import Policy, Rule, Settings, Storage, WorldAgent, tool
+from worldagent.agent.runtime.inside import inside
 from worldagent.autonomy import Gateway
 from worldagent.benchmarks._measure import Report, Row, interleaved, main
 from worldagent.benchmarks._stubs import answering, constant_lm
@@ -219,7 +220,7 @@ async def grown(folder: Path, *, months: int, events: int) -> list[int]:
             await clock.advance(30 * 86_400)
             # What a gateway that runs in the background and the agent do by themselves.
             await agent.upkeep.prune_by_age(society=settings.society_age, traces=settings.trace_age)
-            await agent.stores.events.prune(settings.event_age, most=1_000_000)
+            await inside(agent).stores.events.prune(settings.event_age, most=1_000_000)
             sizes.append(_bytes_of(storage))
     return sizes
 

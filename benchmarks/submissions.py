@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from worldagent import WorldAgent
+from worldagent.agent.runtime.inside import inside
 from worldagent.benchmarks._bare_dbos import Bare, until_over
 from worldagent.benchmarks._measure import Report, Row, interleaved, main
 from worldagent.benchmarks._postgres import server
@@ -164,7 +165,7 @@ def workers(home: Path, url: str | None, count: int) -> Generator[None]:
 async def _done(agent: WorldAgent, count: int) -> None:
     """Wait until so many turns are done."""
     for _ in itertools.count():
-        if (await agent.stores.database.read(_count))[0][0] >= count:
+        if (await inside(agent).stores.database.read(_count))[0][0] >= count:
             return
         await asyncio.sleep(0.02)
 

@@ -2,7 +2,7 @@
 
 from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..memory.schedules import ScheduleRun
-from .queue import Queue, RateLimit
+from .queue import Queue, RateLimit, check_shared
 from .schedule import Misfire, Overlap, Schedule, StartEvent, StartTarget
 from .schedules import Schedules, Target
 from .slots import Slot
@@ -29,4 +29,5 @@ __all__ = [
     "StartTask",
     "Target",
     "When",
+    "check_shared",
 ]

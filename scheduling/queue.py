@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
+from ..agent import WorldAgent
+from ..agent.runtime.inside import inside
 from ..agent.submitting import QueueClient
 from ..core.errors import InvalidArgument, MissingExtra
 from ..core.validation import check_integer
@@ -104,4 +106,23 @@ def load() -> ModuleType:
     return dbos_queue
 
 
-__all__ = ["Queue", "RateLimit"]
+def check_shared(agent: WorldAgent) -> WorldAgent:
+    """Return this agent if other machines can resume its turns, as far as it is configured for them (D10).
+
+    On Postgres, its stored roles must be at a role host or in a store of the embedder, and it must have been given the
+    role key: as the setting `role_key`, or as a file in its home. Call it before the agent opens, which creates the
+    file.
+
+    Args:
+        agent: An agent that is not open yet.
+
+    Raises:
+        SettingsInvalid: Stored roles are in this home alone, or the role key would be a new one.
+    """
+    spec = inside(agent).spec
+    if spec.storage.url is not None:
+        spec.roles.check_shared(spec.settings, spec.storage)
+    return agent
+
+
+__all__ = ["Queue", "RateLimit", "check_shared"]

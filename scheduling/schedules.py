@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
 from ..agent import Thread, Trigger, TurnStream, WorldAgent
+from ..agent.runtime.inside import inside
 from ..agent.runtime.stale import Stale, end_stale, find_stale
 from ..agent.starts import StartMessage, StartSkill, StartTask
 from ..agent.threads import ThreadState
@@ -70,7 +71,7 @@ class Schedules:
 
     @property
     def _rows(self) -> ScheduleRows:
-        return self._agent.stores.schedules
+        return inside(self._agent).stores.schedules
 
     # --- management -------------------------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class Schedules:
                 f"`schedule` must be a Schedule, got a {type(schedule).__name__}",
                 remedy="make one with Schedule(...), or with Schedule.from_json(...)",
             )
-        now = self._agent.clock.now()
+        now = inside(self._agent).clock.now()
         if schedule.workspace != self._agent.workspace:
             raise ScheduleInvalid(
                 f"the schedule {schedule.id!r} is for the workspace {schedule.workspace!r}",
@@ -101,7 +102,7 @@ class Schedules:
         await self._check_thread(schedule)
         body = schedule.to_json()
         scope = Scope(workspace=schedule.workspace, account=schedule.account)
-        await self._agent.parts.usage.store(scope, size=len(canonical_json(body).encode()))
+        await inside(self._agent).parts.usage.store(scope, size=len(canonical_json(body).encode()))
         await self._rows.add(schedule.workspace, schedule.id, body, now)
         self._changed.set()
 
@@ -124,7 +125,7 @@ class Schedules:
             UnknownSchedule: There is no schedule with this id.
         """
         schedule = await self.get(schedule_id)
-        return next(schedule.slots(self._agent.clock.now()), None)
+        return next(schedule.slots(inside(self._agent).clock.now()), None)
 
     async def pause(self, schedule_id: str, *, paused: bool = True) -> None:
         """Skip the slots of a schedule from now on, or with `paused=False` fire them again.
@@ -134,7 +135,7 @@ class Schedules:
         """
 
         def work(stored: StoredSchedule) -> Change:
-            schedule, now = Schedule.from_json(stored.body), self._agent.clock.now()
+            schedule, now = Schedule.from_json(stored.body), inside(self._agent).clock.now()
             due = due_slots(replace(schedule, paused=True), handled=stored.handled, now=now) if not paused else None
             handled = stored.handled if due is None else due.handled  # what it slept through stays skipped
             return Change(body=replace(schedule, paused=paused).to_json(), handled=handled)
@@ -167,7 +168,7 @@ class Schedules:
         Raises:
             UnknownSchedule: There is no schedule with this id.
         """
-        slot, now = Slot(self._agent.clock.now()), self._agent.clock.now()
+        slot, now = Slot(inside(self._agent).clock.now()), inside(self._agent).clock.now()
         run = ScheduleRun(schedule=schedule_id, slot=slot.id, status="due", at=now)
 
         def work(stored: StoredSchedule) -> Change:
@@ -213,7 +214,7 @@ class Schedules:
         A failure of one schedule is logged and does not keep the others from firing.
         """
         wait = MAX_WAIT_SECONDS
-        await end_stale(self._agent.parts, self._agent.workspace)
+        await end_stale(inside(self._agent).parts, self._agent.workspace)
         for stored in await self._rows.list(self._agent.workspace):
             try:
                 schedule = Schedule.from_json(stored.body)
@@ -222,14 +223,17 @@ class Schedules:
             except WorldAgentError as error:
                 _LOG.warning("the schedule %r: %s", stored.id, error)
                 continue
-            clock = self._agent.clock
+            clock = inside(self._agent).clock
             seconds = seconds_to_next(schedule, handled=change.handled, clock=clock)
             wait = wait if seconds is None else min(wait, seconds)
         return wait
 
     async def _sleep(self, seconds: float) -> None:
         """Wait, but not after a schedule was added or changed here."""
-        waits = {asyncio.ensure_future(self._agent.clock.sleep(seconds)), asyncio.ensure_future(self._changed.wait())}
+        waits = {
+            asyncio.ensure_future(inside(self._agent).clock.sleep(seconds)),
+            asyncio.ensure_future(self._changed.wait()),
+        }
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -237,7 +241,7 @@ class Schedules:
                 each.cancel()
 
     def _take_up(self, stored: StoredSchedule) -> Change:
-        schedule, now = Schedule.from_json(stored.body), self._agent.clock.now()
+        schedule, now = Schedule.from_json(stored.body), inside(self._agent).clock.now()
         due = due_slots(schedule, handled=stored.handled, now=now)
         return Change(body=stored.body, handled=due.handled, runs=_runs(schedule, due, now))
 
@@ -279,7 +283,7 @@ class Schedules:
         """Decide about a run by the overlap policy, and claim it: it starts, is skipped, or waits."""
         state = await thread.state()
         ended = await self._ended_before_its_answer(schedule, state)
-        found = await find_stale(self._agent.parts, thread.scope)
+        found = await self._stale(thread)
         if found is not None and found.may_end and found.turn.stale is not None:
             state = None  # its run has failed, and the turn that begins now ends it
         action = "start" if ended is not None else overlap_action(_run_state(state), schedule.overlap)
@@ -339,27 +343,29 @@ class Schedules:
         thread = self._thread(schedule)
         state = await thread.state()
         if state is None or state.turn_id != run.turn:
-            turn = await self._agent.stores.turns.get(run.turn or "")
+            turn = await inside(self._agent).stores.turns.get(run.turn or "")
             became: RunStatus = "done" if turn is None else _ENDED.get(turn.status, "failed")
             await self._set(schedule, run, became, note="a later turn of the thread has begun")
-        elif state.status != "done" and (found := await find_stale(self._agent.parts, thread.scope)) is not None:
+        elif state.status != "done" and (found := await self._stale(thread)) is not None:
             if found.may_end:
                 await self._give_up(schedule, run, found)
         elif state.status in ("stopped", "cut_off"):
             await self._begin(schedule, run, thread.stream_resume(detach=True))
         elif state.status != "running":
-            turn = await self._agent.stores.turns.get(state.turn_id)
+            turn = await inside(self._agent).stores.turns.get(state.turn_id)
             note = None if turn is None or turn.status != "failed" else turn.code
             await self._set(schedule, run, _ENDED.get(state.status, "failed"), note=note)
+
+    async def _stale(self, thread: Thread) -> Stale | None:
+        return await find_stale(inside(self._agent).parts, thread.scope)
 
     async def _give_up(self, schedule: Schedule, run: ScheduleRun, found: Stale) -> None:
         """Fail a run whose turn can never resume, and tell people. The next slot ends the turn."""
         text = f"The run {run.slot} of the schedule {schedule.id} can never resume."
         _LOG.warning("the run %s of the schedule %r can never resume: %s", run.slot, schedule.id, found.error.code)
-        members = self._agent.parts.members
-        if members is not None:
-            await members.society.notify_owner(f"schedule.{digest([schedule.id, run.slot])}.stuck", text, found.error)
-        await self._agent.stores.turns.note_stale(found.turn.id)
+        for tell in inside(self._agent).hooks.stuck:
+            await tell(f"schedule.{digest([schedule.id, run.slot])}.stuck", text, found.error)
+        await inside(self._agent).stores.turns.note_stale(found.turn.id)
         await self._set(schedule, run, "failed", note=_described(found.error))
 
     async def _begin(self, schedule: Schedule, run: ScheduleRun, stream: TurnStream) -> bool:
@@ -397,7 +403,7 @@ class Schedules:
         """
         key = f"{thread_key(self._thread(schedule).scope)}@target"
         try:
-            async with self._agent.stores.leases.hold(key, wait=0):
+            async with inside(self._agent).stores.leases.hold(key, wait=0):
                 open_runs = await self._rows.open_runs(schedule.workspace, schedule.id)
                 if run.slot in [each.slot for each in open_runs]:
                     await self._set(schedule, run, "started")
@@ -408,19 +414,19 @@ class Schedules:
 
     async def _post(self, schedule: Schedule, starts: StartEvent, run: ScheduleRun) -> bool:
         """Post an event. Its id makes it one, whichever process posts it, and however often."""
-        from ..society import Event  # here, so that an agent without a society does not load it
-
         slot = Slot.parse(run.slot)
-        event = Event(
-            id=schedule.key(slot),
-            type=starts.event,
-            source=starts.source,
-            domain=starts.domain,
-            payload=starts.payload,
-            timestamp=slot.at,
-        )
+        event = {
+            "id": schedule.key(slot),
+            "type": starts.event,
+            "source": starts.source,
+            "domain": starts.domain,
+            "payload": starts.payload,
+            "timestamp": slot.at,
+        }
         try:
-            await self._agent.society.events.post(event, to=starts.to)
+            self._agent.society  # noqa: B018 -- it raises if there is none
+            for post in inside(self._agent).hooks.post:
+                await post(event, starts.to)
         except WorldAgentError as error:
             if error.retryable:
                 raise
@@ -476,7 +482,7 @@ class Schedules:
         if isinstance(starts, StartEvent):
             self._agent.society  # noqa: B018 -- refuses an agent without one
             return
-        slot = Slot(self._agent.clock.now())
+        slot = Slot(inside(self._agent).clock.now())
         run = ScheduleRun(schedule=schedule.id, slot=slot.id, status="due", at=slot.at)
         self._stream(schedule, run, self._thread(schedule))  # it is not entered, so nothing starts
 

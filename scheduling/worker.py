@@ -21,6 +21,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from ..agent import WorldAgent
+from ..agent.runtime.inside import inside
 from ..agent.submitting import submitted
 from ..core import new_id
 from ..core.clock import uninterrupted
@@ -113,7 +114,7 @@ class QueueWorker:
             queue = replace(queue, concurrency=queue_concurrency)
         self._agent, self._queue = agent, queue
         self.counts = Counts()
-        host, pid, now = socket.gethostname()[:40], os.getpid(), agent.clock.now()
+        host, pid, now = socket.gethostname()[:40], os.getpid(), inside(agent).clock.now()
         self._row = WorkerRow(
             workspace=agent.workspace,
             id=_new_id(host, pid),
@@ -177,7 +178,7 @@ class QueueWorker:
     async def _end(self, running: asyncio.Task[None], drain: int) -> None:
         """End `_serve`, without waiting for ever for a database that answers nothing."""
         running.cancel()
-        with self._agent.stores.database.given_up_after(drain):
+        with inside(self._agent).stores.database.given_up_after(drain):
             await uninterrupted(asyncio.wait({running}))
         if not running.cancelled():
             running.exception()  # retrieved: after a cancellation nobody reads it
@@ -202,7 +203,7 @@ class QueueWorker:
 
     async def _live(self, drain: int, opened: asyncio.Event) -> None:
         """Be the worker of one id, until this is cancelled or the lease is lost."""
-        leases, workspace = self._agent.stores.leases, self._agent.workspace
+        leases, workspace = inside(self._agent).stores.leases, self._agent.workspace
         async with leases.hold(worker_lease(workspace, self.id), wait=0, last=True) as lease:
             module, lost = await asyncio.to_thread(load), False
             storage = self._agent.storage
@@ -348,10 +349,10 @@ class QueueWorker:
 
     async def _beat(self, lease: Lease) -> None:
         """Write what people can read about this worker, which also shows whether it still owns its lease."""
-        counts, now = self.counts, self._agent.clock.now()
+        counts, now = self.counts, inside(self._agent).clock.now()
         update = {"seen": now, "running": counts.running, "ended": counts.ended, "failed": counts.failed}
         row = self._row.model_copy(update=update)
-        if await self._agent.stores.leases.lost(lease):
+        if await inside(self._agent).stores.leases.lost(lease):
             raise LeaseLost(
                 f"the lock of the worker {self.id!r} broke with its connection", remedy="check the server's connections"
             )
@@ -366,10 +367,12 @@ class QueueWorker:
 
     async def _take_over(self) -> None:
         """Put the starts of workers without a lease back into the queue."""
-        takes, workspace, leases = self._takes, self._agent.workspace, self._agent.stores.leases
+        takes, workspace, leases = self._takes, self._agent.workspace, inside(self._agent).stores.leases
         assert takes is not None
         others = await asyncio.to_thread(takes.holders) - {self.id}
-        others |= {row.id for row in await self._agent.stores.workers.list() if row.workspace == workspace} - {self.id}
+        others |= {row.id for row in await inside(self._agent).stores.workers.list() if row.workspace == workspace} - {
+            self.id
+        }
         keys = {worker_lease(workspace, other): other for other in others}
         for key in keys.keys() - await leases.owned(keys):
             # The process that holds the dead worker's lease takes its starts, so no two survivors do.

@@ -14,29 +14,28 @@ from typing import Final
 from urllib.parse import unquote
 
 from ..core.errors import HostError
-from ..mcp_client.tools import McpServer, McpSource, McpSources
+from ..mcp_client.tools import McpSource, McpSources
 
 SCHEME: Final = "skill://"
 MAX_RESOURCES: Final = 500  # of one server
 _LOG: Final = logging.getLogger("worldagent.skills")
 
 
-async def fetch_skills(servers: Mapping[str, McpServer], sources: McpSources, folder: Path) -> Sequence[Path]:
+async def fetch_skills(sources: McpSources, folder: Path) -> Sequence[Path]:
     """Read the skills of the servers that may offer them.
 
     A server that cannot be reached has none until the agent starts again; a warning says so.
 
     Args:
-        servers: The servers by name.
-        sources: Their connections.
+        sources: The servers.
         folder: Gets a folder for each server.
 
     Returns:
         The folders, in the order of the servers.
     """
     found: list[Path] = []
-    for name, server in servers.items():
-        if not server.skills:
+    for name in sources:
+        if not sources[name].server.skills:
             continue
         try:
             files = await _files(name, sources[name])

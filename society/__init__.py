@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazy
 
 if TYPE_CHECKING:
+    from ..memory.members import SOCIETY
     from .brief import Collaborator, InterfaceSpec, TaskBrief
     from .contacts import Contact, ContactRegistry
     from .delivery import Introduction, delivered
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         update_trust,
     )
     from .society import Society
-    from .tables import SOCIETY
     from .transport import InMemoryTransport, RoleTransport
     from .workspace import (
         Event,
@@ -119,7 +119,7 @@ __getattr__ = lazy(
         ".roles": "AuthorityConfig ClearanceProfile KeyResult Objective Participant RoleLifecycle RoleSpec RoleStatus"
         " Route TrustProfile update_trust",
         ".society": "Society",
-        ".tables": "SOCIETY",
+        "..memory.members": "SOCIETY",
         ".transport": "InMemoryTransport RoleTransport",
         ".workspace": "Event RoleTemplate RoleTemplateDraft RoutingDecision SpawnCondition SpawnRecommendation"
         " SpawnSignal WorkspaceConfig WorkspacePolicy",

@@ -89,16 +89,20 @@ class SocietyFunctions:
 
     Args:
         config: The workspace.
+        society: Returns the society of the open agent.
+        attachments: Returns its attachments.
 
     Attributes:
         config: The workspace.
         functions: The functions.
     """
 
-    def __init__(self, config: WorkspaceConfig) -> None:
+    def __init__(
+        self, config: WorkspaceConfig, society: Callable[[], Society], attachments: Callable[[], Attachments]
+    ) -> None:
         self.config = config
-        self._society: Society | None = None
-        self._attachments: Attachments | None = None
+        self._society = society
+        self._attachments = attachments
         about = prompts(config.language, usable_by(ROOT, config.role_templates.values()))
         self.functions: tuple[Function, ...] = (
             # A member in testing runs the same code: the society records what it sends, and delivers nothing.
@@ -116,23 +120,9 @@ class SocietyFunctions:
             *ambient_functions(self._opened),
         )
 
-    def open(self, society: Society, attachments: Attachments) -> None:
-        """Use the society and the attachments of a started agent."""
-        self._society, self._attachments = society, attachments
-
-    def close(self) -> None:
-        """Drop the society."""
-        self._society = self._attachments = None
-
-    @property
-    def society(self) -> Society:
-        """The society of the started agent."""
-        assert self._society is not None, "calls are made inside turns of an open agent"
-        return self._society
-
     def _opened(self, ctx: CallContext) -> Society:
         """The society, with what is sent as events of the call's turn."""
-        return self.society.notifying(lambda notices: emit_notices(ctx.emit, notices, call_id=ctx.path))
+        return self._society().notifying(lambda notices: emit_notices(ctx.emit, notices, call_id=ctx.path))
 
     def _marks(self, ctx: CallContext) -> tuple[str, ...]:
         """The marks of what a call writes: what its turn has read, and who asked for it if that is not the owner."""
@@ -143,8 +133,8 @@ class SocietyFunctions:
 
     async def _pass_on(self, ctx: CallContext, to: str, *given: object) -> None:
         """Let the receiver read the files that a message names, as far as the turn that sends it reaches them."""
-        if self._attachments is not None and is_id(to):
-            await self._attachments.reached_by(ctx.scope).pass_on(str(given), scope_of(self.config.id, to))
+        if is_id(to):
+            await self._attachments().reached_by(ctx.scope).pass_on(str(given), scope_of(self.config.id, to))
 
     async def _send(
         self,

@@ -355,7 +355,7 @@ class Members:
         """Remove a member with its contacts, all messages from and to it, and the contacts that others have of it.
 
         Those that wait for an answer of it are notified that it was removed.
-        Its turns, memory and role stay: `agent.upkeep.remove_member` removes all. Removing again has no effect.
+        Its turns, memory and role stay: `worldagent.autonomy.remove_member` removes all. Removing again has no effect.
         """
         check_texts(workspace=workspace, role_id=role_id)
 

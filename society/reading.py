@@ -6,34 +6,12 @@ from typing import TYPE_CHECKING
 
 from ..core import ROOT, Scope
 from ..core.errors import UnknownMember
-from ..core.scope import MEMBER_ACCOUNT
+from ..core.scope import account_of, member_of, workspace_of
 from ..memory.entries import Reader
 from .roles import ClearanceProfile
 
 if TYPE_CHECKING:
     from .society import Society
-
-
-def account_of(workspace: str, role_id: str) -> str:
-    """The account of a member: its threads, its memory, its usage and its stored role are under this id.
-
-    It names the workspace, because the stored role of an account is the same in all workspaces, and two of them can
-    have members with one id.
-    """
-    return f"{MEMBER_ACCOUNT}{workspace}/{role_id}"
-
-
-def workspace_of(account: str) -> str | None:
-    """The workspace of the member whose account this is; None for the account of a person."""
-    if not account.startswith(MEMBER_ACCOUNT):
-        return None
-    return account.removeprefix(MEMBER_ACCOUNT).rpartition("/")[0]
-
-
-def member_of(workspace: str, account: str | None) -> str | None:
-    """The member of a workspace whose account this is; None for another account, and for none."""
-    own = account_of(workspace, "")
-    return account.removeprefix(own) if account is not None and account.startswith(own) else None
 
 
 def thread_of(role_id: str) -> str:

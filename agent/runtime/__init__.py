@@ -2,7 +2,7 @@
 
 from ..threads.branching import Edit, Replay
 from .runner import TurnRunner
-from .work import OnRoleChange, Resumption, RunnerParts, call_without_turn, trace_messages
+from .work import OnRoleChange, Resumption, RunnerParts, call_without_turn
 
 __all__ = [
     "Edit",
@@ -12,5 +12,4 @@ __all__ = [
     "RunnerParts",
     "TurnRunner",
     "call_without_turn",
-    "trace_messages",
 ]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from traceback import clear_frames
 from typing import Any
 
-from ...core import ROOT, Emitter, Scope, Tier
+from ...core import Emitter, Scope, Tier
 from ...core.clock import uninterrupted
 from ...core.errors import (
     AlreadyAnswered,
@@ -17,7 +16,6 @@ from ...core.errors import (
     InvalidArgument,
     NothingToResume,
     RoleRequired,
-    UnknownMember,
     UnknownPause,
     UsageError,
     WorldAgentError,
@@ -196,18 +194,16 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
 async def opening(parts: RunnerParts, record: TurnRecord) -> tuple[Message, Any]:
     """Load the message that a turn began with and the task that it dispatches, if any.
 
-    A turn of a member needs the member's worker: without it the gate would refuse all its calls. So whoever resumes the
-    turn gives the member its worker here. In the same way the tools of servers that its account has logged in to are
-    made known.
+    What a capability gives a turn is made known here: the worker of the member that it runs for, and the tools of
+    servers that its account has logged in to.
 
     Raises:
         StorageInvalid, GraphChanged: See `TurnEngine.load_opening_message`.
         NameTaken: The agent has a function or a worker of its own with the id of the member.
     """
-    if parts.members is not None and record.on_behalf_of != ROOT:
-        with suppress(UnknownMember):  # it was removed: the turn is checked without its worker
-            await parts.members.enlist(record.on_behalf_of)
-    async with parts.mcp.serving(record.scope.account):
+    for prepare in parts.hooks.resuming:
+        await prepare(record.on_behalf_of)
+    async with parts.around(record.scope.account):
         pass
     return await parts.engine.load_opening_message(record.asked, record.kind)
 

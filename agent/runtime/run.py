@@ -105,8 +105,8 @@ class TurnPath:
         parts, work = self.parts, self.work
         async with AsyncExitStack() as owned:
             lease = await self._own(owned)
-            if parts.mcp.of_accounts:
-                await owned.enter_async_context(parts.mcp.serving(work.scope.account))
+            if parts.hooks.around:
+                await owned.enter_async_context(parts.around(work.scope.account))
             if isinstance(work, NewTurn):
                 begun = await begin(parts, self.turn_id, work, lease, self.emit)
                 self._kept_as = begun.kept_as

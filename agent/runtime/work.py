@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, TypeAdapter
 
 from ...core import Clock, Emitter, Scope, Tier, new_id
+from ...core.capability import Hooks
 from ...core.clock import Expiring
 from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
 from ...core.events import Deltas, RoleTierSkipped, TurnEnded, TurnStarted
@@ -20,7 +21,6 @@ from ...harness.inside import Origin
 from ...harness.limits import Usage, Use
 from ...harness.pipeline import call_alone
 from ...harness.trace.tracer import Tracer
-from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Loaded
 from ...profiles import Profile
@@ -36,9 +36,6 @@ from ..upkeep import Retention
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
     from ...graphs.outer import NodeView
-    from ...skills import SkillCatalogue
-    from ...society.notices import Notice
-    from ...society.workers import MemberWorkers
     from ..submitting import Submissions
     from ..threads.branching import Again, Edit
 
@@ -194,7 +191,7 @@ async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: 
     emit(TurnStarted, thread="", kind="call")
     status, code = "cancelled", None
     try:
-        async with parts.mcp.serving(scope.account):
+        async with parts.around(scope.account):
             value = await call_alone(name, input, parts.engine.root(path, scope, emit, use))
         status = "done"
     except WorldAgentError as error:
@@ -204,21 +201,6 @@ async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: 
         emit(TurnEnded, status=status, code=code)
         await use.close()
     return value
-
-
-def trace_messages(parts: RunnerParts, workspace: str, notices: Sequence[Notice]) -> None:
-    """Trace messages that no call of a turn sent: those of host code, and those that a gateway settles."""
-    from ...society.notices import Refusal, emit_notices  # only agents with a society load it
-
-    path, tap = new_id("call"), parts.tracer.tap(Scope(workspace=workspace))
-    emit = Emitter(path, parts.stores.clock, tap, tap)
-    emit(TurnStarted, thread="", kind="call")
-    emit_notices(emit, notices)
-    last = notices[-1]
-    if isinstance(last, Refusal):
-        emit(TurnEnded, status="failed", code=last.code)
-    else:
-        emit(TurnEnded, status="done")
 
 
 OnRoleChange = Literal["fail", "refresh", "pin"]
@@ -235,17 +217,23 @@ class RunnerParts:
     pins: Expiring[ResolvedRole]
     retention: Retention
     usage: Usage
-    mcp: McpSources
-    skills: SkillCatalogue
+    hooks: Hooks
     profile: Profile
     recorder: Recorder
     notifier: Notifier | None
     account_events: AccountEvents
     tracer: Tracer
     submissions: Submissions
-    members: MemberWorkers | None = None
     drain: Drain = field(default_factory=Drain)
     starts: StartQueue = field(default_factory=StartQueue)
+
+    @asynccontextmanager
+    async def around(self, account: str | None) -> AsyncGenerator[None]:
+        """Enter what capabilities put around each run of a turn, and each call without one."""
+        async with AsyncExitStack() as entered:
+            for enter in self.hooks.around:
+                await entered.enter_async_context(enter(account))
+            yield
 
     @property
     def threads(self) -> ThreadRegister:

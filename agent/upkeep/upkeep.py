@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ...core import Scope, check_id
 from ...role_resolution import RoleStore
 from ..stores import Stores
 from .accounts import RemovedAccount, remove_account
 from .backup import Backup, back_up
-from .by_age import PrunedByAge, PruneProgress, prune_by_age
+from .by_age import AgedPart, PrunedByAge, PruneProgress, prune_by_age
 from .exchange import Exported, Imported, export, import_thread
 from .removal import Pruned, Removed, Retention, prune, remove
 
@@ -24,16 +25,29 @@ class Upkeep:
         stores: The database and its stores.
         workspace: The workspace's id.
         roles: Where stored roles are; None removes none with a member.
+        aged: What capabilities remove by age, by the name of the age.
         society_age: How many seconds `prune` keeps what is over of the workspace's members; None keeps it.
+
+    Attributes:
+        stores: The database and its stores.
+        workspace: The workspace's id.
+        roles: Where stored roles are.
     """
 
     def __init__(
-        self, stores: Stores, workspace: str, roles: RoleStore | None = None, *, society_age: float | None = None
+        self,
+        stores: Stores,
+        workspace: str,
+        roles: RoleStore | None = None,
+        *,
+        aged: Mapping[str, AgedPart] | None = None,
+        society_age: float | None = None,
     ) -> None:
-        self._society_age = society_age
-        self._stores = stores
-        self._workspace = workspace
-        self._roles = roles
+        self._aged = aged or {}
+        self._society_age = society_age if "society" in self._aged else None
+        self.stores = stores
+        self.workspace = workspace
+        self.roles = roles
 
     async def remove(self, thread: str, *, cancel: bool = False) -> Removed | None:
         """Remove a thread with all its messages and turns, so that no file contains any of it.
@@ -55,7 +69,7 @@ class Upkeep:
             StorageUnavailable: The database or the chat's history fails, and nothing is removed; or all rows are
                 removed and their bytes are still in a file, as the text says.
         """
-        return await remove(self._stores, self._scope(thread), cancel=cancel)
+        return await remove(self.stores, self._scope(thread), cancel=cancel)
 
     async def remove_account(self, account: str, *, cancel: bool = False) -> RemovedAccount:
         """Remove an account from the workspace: schedules, threads as `remove` does, memory entries, and logins.
@@ -80,50 +94,7 @@ class Upkeep:
             ThreadPaused: A turn of it can be resumed, and `cancel` is False.
             StorageUnavailable: As for `remove`.
         """
-        return await remove_account(self._stores, self._workspace, check_id("account", account), cancel=cancel)
-
-    async def export_member(self, member: str) -> dict[str, Any]:
-        """All that is stored of a member of the society, as JSON (C2).
-
-        It has the member itself with its life, its contacts and who has it as one, the messages that it sent and
-        received, and its memory entries. Its conversations are threads: see `export`.
-
-        Args:
-            member: The member's id.
-
-        Raises:
-            UnknownMember: There is no such member.
-            StorageUnavailable: The database fails.
-        """
-        from .members import export_member  # only where there is a society
-
-        return await export_member(self._stores, self._workspace, member)
-
-    async def remove_member(self, member: str, *, cancel: bool = False) -> RemovedAccount:
-        """Remove a member of the society: its definition and life, contacts, messages, threads, memory and stored role.
-
-        One that lives is terminated first, and its descendants with it; they are not removed, and its memory goes to no
-        other member. What others did with its messages in their turns stays in their conversations. The stored role is
-        that of the account `member:WORKSPACE/ID`.
-
-        Args:
-            member: The member's id.
-            cancel: Whether to cancel its running or resumable turns first.
-
-        Returns:
-            The counts of what was removed of its account. Repeating the call removes what an interrupted one left.
-
-        Raises:
-            UnknownMember: There is no such member.
-            ThreadBusy, ThreadPaused, StorageUnavailable: As for `remove_account`.
-            RoleSourceUnavailable: The store of its role cannot be reached. The member is terminated, and the rest is
-                kept.
-        """
-        from .members import remove_member
-
-        return await remove_member(
-            self._stores, self._workspace, check_id("member", member), cancel=cancel, roles=self._roles
-        )
+        return await remove_account(self.stores, self.workspace, check_id("account", account), cancel=cancel)
 
     async def export(self, thread: str, file: Path | IO[bytes]) -> Exported:
         """Write a thread's conversation to a file as it is now: messages, attachments, and marks of kept messages.
@@ -141,7 +112,7 @@ class Upkeep:
             StorageInvalid: A stored message has changed.
             StorageUnavailable: The database or the file fails; no part of a file is left.
         """
-        return await export(self._stores, self._scope(thread), _place(file))
+        return await export(self.stores, self._scope(thread), _place(file))
 
     async def import_thread(self, file: Path | IO[bytes], *, to: str | None = None) -> Imported:
         """Read an exported conversation into a thread, all of it or nothing. Repeating an import is harmless.
@@ -162,7 +133,7 @@ class Upkeep:
             StorageUnavailable: The file or the database fails.
         """
         scope = None if to is None else self._scope(to)
-        return await import_thread(self._stores, _place(file), scope, self._workspace)
+        return await import_thread(self.stores, _place(file), scope, self.workspace)
 
     async def prune(self, *, keep: int | None = None, age: float | None = None) -> Pruned:
         """Delete checkpoints that no turn continues from, on all threads, and free their space.
@@ -181,9 +152,9 @@ class Upkeep:
             InvalidArgument: A number is out of bounds.
             StorageUnavailable: The database fails, or another process kept it locked.
         """
-        retention = Retention(self._stores.checkpoints, self._stores.clock, keep, age)
+        retention = Retention(self.stores.checkpoints, self.stores.clock, keep, age)
         old = None if self._society_age is None else await self.prune_by_age(society=self._society_age)
-        pruned = await prune(self._stores, self._workspace, retention)
+        pruned = await prune(self.stores, self.workspace, retention)
         if old is None:
             return pruned
         attachments = pruned.attachments + old.attachments
@@ -228,8 +199,8 @@ class Upkeep:
             StorageUnavailable: The database fails. Complete batches are removed.
         """
         return await prune_by_age(
-            self._stores,
-            self._workspace,
+            self.stores,
+            self.workspace,
             runs=runs,
             calls=calls,
             traces=traces,
@@ -237,6 +208,7 @@ class Upkeep:
             society=society,
             dry_run=dry_run,
             progress=progress or (lambda *_: None),
+            aged=self._aged,
         )
 
     async def back_up(self, folder: Path, *, roles: bool = True, home_only: bool = False) -> Backup:
@@ -253,10 +225,10 @@ class Upkeep:
                 backup.
             StorageUnavailable, StorageInvalid: A file cannot be read or written, or a database is damaged.
         """
-        return await back_up(self._stores.storage, Path(folder), roles=roles, home_only=home_only)
+        return await back_up(self.stores.storage, Path(folder), roles=roles, home_only=home_only)
 
     def _scope(self, thread: str) -> Scope:
-        return Scope(workspace=self._workspace, thread=check_id("thread", thread))
+        return Scope(workspace=self.workspace, thread=check_id("thread", thread))
 
 
 def _place(file: Path | IO[bytes]) -> Path | IO[bytes]:

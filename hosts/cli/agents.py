@@ -72,8 +72,10 @@ def open_shared(options: AgentOptions, output: Output, *, home_roles: bool) -> W
         SettingsInvalid: The database is on a server, and they are in this home alone.
         UsageError: An option or a setting is not valid.
     """
+    from ...scheduling import check_shared
+
     agent = open_agent(options, output)
-    return agent if home_roles else agent.check_shared()
+    return agent if home_roles else check_shared(agent)
 
 
 def agent_maker(

@@ -146,7 +146,7 @@ def _servers(options: McpOptions) -> Mapping[str, McpServer]:
     from ...agent.choices import chosen_profile, servers_of
 
     settings = Settings()
-    return servers_of(chosen_profile(options.profile, settings), settings, None)
+    return servers_of(chosen_profile(options.profile, settings), settings, {})
 
 
 def _server(options: McpOptions, name: str) -> Any:

@@ -224,7 +224,9 @@ async def export(options: ThreadsOptions, output: Output, id: str, file: Path | 
     from ...core.files import replace_file, storage_errors
 
     async with _upkeep(options) as upkeep:
-        found = await upkeep.export_member(id)
+        from ...autonomy import export_member
+
+        found = await export_member(upkeep, id)
     text = dumps(found, ensure_ascii=False, indent=2)
     if file is None:
         output.result(found, text)
@@ -313,7 +315,9 @@ def remove(options: ThreadsOptions, output: Output, id: str, yes: bool, cancel: 
 
     async def work() -> None:
         async with _upkeep(options) as upkeep:
-            value = asdict(await upkeep.remove_member(id, cancel=cancel))
+            from ...autonomy import remove_member
+
+            value = asdict(await remove_member(upkeep, id, cancel=cancel))
         parts = [f"{count:,} {key}" for key, count in value.items() if key != "shared"]
         output.note(f"removed the member {id!r}, and of its account: {', '.join(parts)}")
         output.result({"removed": {"member": id, **value, "shared": [*value["shared"]]}})

@@ -336,6 +336,7 @@ async def _upkeep(
     from ...agent import Settings
     from ...agent.stores import Stores
     from ...agent.upkeep import Upkeep
+    from ...autonomy.aging import prune_members
     from ...storage import Storage
 
     with make or ExitStack():
@@ -344,4 +345,5 @@ async def _upkeep(
         if make is None and not storage.begun():
             raise typer.Exit(missing(options, output))
         async with aclosing(await Stores.open(storage, wait=settings.thread_wait)) as stores:
-            yield Upkeep(stores, options.workspace, society_age=settings.society_age), settings
+            aged, old = {"society": prune_members}, settings.society_age
+            yield Upkeep(stores, options.workspace, aged=aged, society_age=old), settings

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...agent.runtime.inside import inside
 from .command import bad_usage, command, until_sigterm
 from .exits import TERMINATED
 from .options import HOME_ROLES, REACH, AgentOptions, flag, option, option_group
@@ -134,7 +135,7 @@ class _Report:
         ready = self._worker is None or not self._worker.draining
         try:
             async with asyncio.timeout(READY_SECONDS):
-                await self._agent.stores.database.read(lambda transaction: transaction.execute("SELECT 1"))
+                await inside(self._agent).stores.database.read(lambda transaction: transaction.execute("SELECT 1"))
                 if self._worker is not None:
                     await self._worker.waiting()
         except (WorldAgentError, TimeoutError):
@@ -167,7 +168,7 @@ async def _together(runs: list[Coroutine[None, None, None]], agent: WorldAgent) 
     finally:
         for task in tasks:
             task.cancel()
-        with agent.stores.database.given_up_after(DRAIN_SECONDS):
+        with inside(agent).stores.database.given_up_after(DRAIN_SECONDS):
             await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():

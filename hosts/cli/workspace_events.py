@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from ...agent.runtime.inside import inside
 from .command import bad_usage, command
 from .exits import DONE, PAUSED
 from .options import WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
@@ -114,7 +115,7 @@ async def run(options: RunOptions, output: Output) -> int:
     from ...society.events import MAX_EVENTS
 
     async with _agent(options, output) as agent:
-        society, now = agent.society, agent.clock.now()
+        society, now = agent.society, inside(agent).clock.now()
         events = society.events
         read = [] if options.lines is None else [*_read(options.lines, now, verified=options.verified)]
         ids = {(await events.post(each)).event.id: None for each in read}

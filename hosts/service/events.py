@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ...agent import WorldAgent
+from ...agent.runtime.inside import inside
 from ...core.checks import to_json
 from ...society import Event
 from ...society.events import EventResult, EventState
@@ -115,7 +116,7 @@ async def event_post(call: Call[EventPostArguments], agent: WorldAgent) -> Event
         domain=given.domain,
         payload=given.payload,
         metadata=given.metadata,
-        timestamp=agent.clock.now(),
+        timestamp=inside(agent).clock.now(),
         source_verified=verified,
     )
     return EventPostAnswer(event=_record(await society.events.post(event, to=given.to)))

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from ...agent.runtime.inside import inside
 from ...core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ END_SECONDS: Final = 5.0
 
 def society_of(agent: WorldAgent) -> Society | None:
     """The society of an open agent; None if it has none."""
+    found: Society | None = None
     with suppress(InvalidArgument):
-        return agent.society
-    return None
+        found = agent.society
+    return found
 
 
 @asynccontextmanager
@@ -31,7 +33,7 @@ async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
         return
     from ...autonomy import Gateway  # only agents with a society load it
 
-    database = agent.stores.database
+    database = inside(agent).stores.database
     async with AsyncExitStack() as delivery:
         await delivery.enter_async_context(Gateway(agent))
         yield

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from ...core.errors import InvalidArgument, WorldAgentError
+from ...mcp_client.tools import Mcp
 from ..service.arguments import WorkspaceArguments
 from ..service.call import Caller, forbidden
 from .errors import HttpRefused
@@ -104,7 +105,7 @@ class WebLogins:
         call = await self._web.call(request, LoginArguments, given)
         caller, name = call.caller, call.given.server
         async with self._web.parts.agents.use(caller.workspace) as agent:
-            source: McpSource = agent.mcp[name]
+            source: McpSource = agent.get(Mcp)[name]
             if caller.account is not None:
                 source = source.of(caller.account)
         if source.account is None and not caller.grant.operator:

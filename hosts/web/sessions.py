@@ -16,6 +16,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from ...agent.runtime.inside import inside
 from ..service.call import Grant, reaches
 from ..service.pool import Agents
 from ..serving import Session, Tokens
@@ -96,7 +97,7 @@ class Sessions:
         if session is None:
             return
         async with self._agents.use(workspace) as agent:
-            ended = await agent.stores.leases.epoch(_key(session))
+            ended = await inside(agent).stores.leases.epoch(_key(session))
         if session.began <= ended:
             self._ended[session.key] = ended
             raise not_logged_in(accepts_tokens=True)
@@ -116,7 +117,7 @@ class Sessions:
             for name in names:
                 if isinstance(name, str) and reaches(name, session.grant.workspaces):
                     async with self._agents.use(name) as agent:
-                        await agent.stores.leases.raise_epoch(_key(session), now)
+                        await inside(agent).stores.leases.raise_epoch(_key(session), now)
         response = JSONResponse({"contract": 1, "logged_in": False})
         response.delete_cookie(SESSION_COOKIE, path=_path(request), samesite="strict")
         return response

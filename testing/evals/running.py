@@ -11,6 +11,7 @@ from os import PathLike
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
+from ...agent.runtime.inside import inside
 from ...core import ModelUsage
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...core.events import CallDecided, CallStarted, TaskStarted, Usage
@@ -120,7 +121,7 @@ class Evaluation:
             agent: The agent, which must be open.
             key: The key of the digests of roles; None is that of the agent's home.
         """
-        key = key or agent.parts.engine.services.resolver.key
+        key = key or inside(agent).parts.engine.services.resolver.key
         self._roles = {case.id: key.digest_of(case.role.content) for case in self._cases if case.role is not None}
         # A case after the other, and again: an interrupted run has as many attempts of each case as it can.
         waiting = iter([(case, repeat) for repeat in range(1, self._repeat + 1) for case in self._cases])

@@ -12,6 +12,7 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, Policy, Rule, WorldAgent
+from worldagent.agent.runtime.inside import inside
 from worldagent.agent.starts import StartMessage
 from worldagent.autonomy import AgentMemory, Gateway, MemoryFiles
 from worldagent.autonomy.memory import Values
@@ -318,7 +319,7 @@ async def test_each_way_to_memory_shows_what_isolation_and_clearance_admit(tmp_p
             memory = AgentMemory(agent, role_id)
             await memory.record_episode(episode(1, role_id, text=f"A harbour episode of {role_id}."))
             lesson = insight(f"A harbour insight of {role_id}.", role_id, classification=kind)
-            await agent.stores.entries.add("novel", [lesson.draft(f"member:novel/{role_id}")])
+            await inside(agent).stores.entries.add("novel", [lesson.draft(f"member:novel/{role_id}")])
         shared = {"cro": {"bdr"}} if isolation == "shared_read" else {}  # the insight of the CRO is confidential
         for role_id, facts in _ADMITTED.items():
             insights = {role_id} & kinds.keys() | shared.get(role_id, set())
@@ -340,7 +341,7 @@ async def test_insights_of_others_can_be_read_and_not_changed(tmp_path: Path) ->
         await AgentMemory(agent, "bdr").store_insights([insight("Pilots close.", "bdr")])
         [made], entries, cro = (
             await agent.memory.list(account="member:novel/bdr"),
-            agent.stores.entries,
+            inside(agent).stores.entries,
             await reader(agent, "cro"),
         )
         assert await entries.get(cro, [made.id]) == (made,)
@@ -384,7 +385,7 @@ async def test_a_member_that_is_gone_reads_what_is_public(tmp_path: Path) -> Non
 async def test_what_a_turn_recalled_drops_out_once_the_clearance_no_longer_admits_it(tmp_path: Path) -> None:
     async with society(tmp_path) as agent:
         await add_facts(agent)
-        recall = agent.parts.engine.services.recall
+        recall = inside(agent).parts.engine.services.recall
         assert recall is not None
         found = await recall.find(await reader(agent, "cro"), "harbour price")
         assert "The harbour price." in texts(await recall.read(await reader(agent, "cro"), found))

@@ -61,7 +61,7 @@ async def published(client: Any, *events: bytes) -> None:
 async def over(agent: WorldAgent, event_id: str) -> PostedEvent:
     async with asyncio.timeout(60):
         while True:
-            found = await agent.society.events.get(event_id)
+            found: PostedEvent | None = await agent.society.events.get(event_id)
             if found is not None and found.state == "done":
                 return found
             await asyncio.sleep(0.05)

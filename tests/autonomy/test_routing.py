@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.role_specs import spec_of
-from worldagent.autonomy import AutonomousRole, Roster, route
+from worldagent.agent.runtime.inside import AgentRuntime
+from worldagent.autonomy import AutonomousRole, Members, Roster, route
 from worldagent.core.errors import InvalidArgument
 from worldagent.society import (
     AuthorityConfig,
@@ -26,7 +27,6 @@ from worldagent.society import (
     RoleTemplate,
     Route,
     RoutingDecision,
-    SocietyFunctions,
     TaskBrief,
     TrustProfile,
     WorkspaceConfig,
@@ -460,7 +460,8 @@ def test_goals_that_are_active_or_at_risk_are_those_of_a_prompt() -> None:
 
 @pytest.mark.requirement("A5")
 def test_nothing_that_a_model_can_call_or_write_has_goals() -> None:
-    functions = SocietyFunctions(WorkspaceConfig(id="novel", owner="charles")).functions
+    society = Members(WorkspaceConfig(id="novel", owner="charles"))
+    functions = [*society.functions(AgentRuntime("novel"))]
     taken = {name for each in functions for name in each.input_schema["properties"]}
     assert {"to", "template", "brief"} <= taken
     assert not [name for name in taken if "goal" in name]

@@ -10,8 +10,9 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Approve, Role, WorldAgent, tool
+from worldagent.agent.runtime.inside import inside
 from worldagent.agent.thread import as_member
-from worldagent.autonomy import Gateway
+from worldagent.autonomy import Gateway, export_member
 from worldagent.core.errors import GraphChanged
 from worldagent.society import AuthorityConfig, RoleSpec, Society, WorkspaceConfig
 from worldagent.society.graph import graph_of
@@ -69,9 +70,9 @@ async def test_another_soul_has_the_next_version_and_the_same_text_keeps_it(tmp_
     async def version(soul: str, **more: Any) -> int:
         config = replace(CONFIG, roles=(replace(spec(soul), **more),))
         async with scripted_agent(tmp_path, ScriptedLM([]), tools=[price], society=config) as agent:
-            exported = await agent.upkeep.export_member("bdr")
+            exported = await export_member(agent.upkeep, "bdr")
             [listed] = (await graph_of(agent.society))["members"]
-            found = (await agent.society.members.member("novel", "bdr")).soul_version
+            found: int = (await agent.society.members.member("novel", "bdr")).soul_version
             assert (exported["member"]["soul_version"], listed["soul_version"]) == (found, found)
             return found
 
@@ -85,7 +86,7 @@ async def test_another_soul_has_the_next_version_and_the_same_text_keeps_it(tmp_
 async def test_agents_that_open_at_once_with_another_soul_raise_its_version_once(tmp_path: Path) -> None:
     before, after = (replace(CONFIG, roles=(spec(soul),)) for soul in ("You are careful.", "You are bold."))
     async with scripted_agent(tmp_path, ScriptedLM([]), tools=[price], society=before) as agent:
-        await asyncio.gather(*(Society(after, agent.stores.database).bootstrap() for _ in range(4)))
+        await asyncio.gather(*(Society(after, inside(agent).stores.database).bootstrap() for _ in range(4)))
         assert (await agent.society.members.member("novel", "bdr")).soul_version == 2
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.agents import calls, open_pauses, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, WorldAgent, tool
+from worldagent.agent.runtime.inside import inside
 from worldagent.autonomy import AgentMemory, Gateway
 from worldagent.autonomy.upkeep import MemberUpkeep, inherited, learned
 from worldagent.core.errors import StorageUnavailable
@@ -209,7 +210,7 @@ async def test_a_gateway_cancels_the_turns_of_a_terminated_member_and_takes_its_
         assert state is not None
         assert (state.status, await open_pauses(thread)) == ("cancelled", [])
         assert await agent.society.memory_due() == ()
-        assert "bdr" not in agent.parts.engine.services.registry.workers
+        assert "bdr" not in inside(agent).parts.engine.services.registry.workers
         assert await agent.society.waiting() == []
 
 

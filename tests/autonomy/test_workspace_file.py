@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldagent import Storage, WorldAgent
+from worldagent.agent.runtime.inside import inside
 from worldagent.autonomy import Gateway, load_workspace
 from worldagent.autonomy.workspace_file import read_workspace
 from worldagent.core.errors import InvalidArgument, RoleExists, WorkspaceInvalid
@@ -328,7 +329,7 @@ async def test_members_join_when_the_agent_opens_in_any_order(tmp_path: Path) ->
 async def test_agents_that_open_at_once_add_each_member_once(tmp_path: Path) -> None:
     config = workspace(role("b", "a"), role("a"))
     async with opened(workspace(role("b")), tmp_path) as agent:
-        each = [Society(config, agent.stores.database) for _ in range(4)]
+        each = [Society(config, inside(agent).stores.database) for _ in range(4)]
         changed = await asyncio.gather(*(society.bootstrap() for society in each))
         assert sorted(changed) == [(), (), (), ("b", "a")]
         assert [member.id for member in await agent.society.members.list_roles("w")] == ["b", "a"]

@@ -13,6 +13,7 @@ from worldagent import Roles, Storage, WorldAgent
 from worldagent.core.errors import SettingsInvalid
 from worldagent.mcp_client import HttpHost
 from worldagent.role_resolution.keys import RoleKey
+from worldagent.scheduling import check_shared
 from worldagent.testing import ScriptedLM
 
 __all__ = ["home", "run"]  # fixtures
@@ -122,12 +123,12 @@ async def test_an_agent_reports_what_other_machines_lack(tmp_path: Path) -> None
     given: dict[str, Any] = {"lm": ScriptedLM([])}
     here = Storage(home=tmp_path)
     agent = WorldAgent("shop", storage=here, **given)
-    assert agent.check_shared() is agent
+    assert check_shared(agent) is agent
     server = Storage(home=tmp_path, url="postgresql://ana@db.example/agents")
     with pytest.raises(SettingsInvalid, match="stored roles are in the home"):
-        WorldAgent("shop", storage=server, **given).check_shared()
+        check_shared(WorldAgent("shop", storage=server, **given))
     roles = Roles(host=HttpHost("http://127.0.0.1:9/mcp"))
     with pytest.raises(SettingsInvalid, match="role key that other machines lack"):
-        WorldAgent("shop", storage=server, roles=roles, **given).check_shared()
+        check_shared(WorldAgent("shop", storage=server, roles=roles, **given))
     RoleKey.open(server.role_key)
-    WorldAgent("shop", storage=server, roles=roles, **given).check_shared()
+    check_shared(WorldAgent("shop", storage=server, roles=roles, **given))

@@ -21,7 +21,7 @@ from worldagent.core.errors import (
 )
 from worldagent.core.pauses import Answer
 from worldagent.mcp_client import HttpHost
-from worldagent.mcp_client.tools import Login, McpServer, sources
+from worldagent.mcp_client.tools import Login, Mcp, McpServer, sources
 from worldagent.mcp_client.tools.rounds import DECLINE, GO_ON
 from worldagent.testing import ScriptedLM
 
@@ -59,12 +59,12 @@ async def test_two_accounts_each_use_their_own_login_at_once_after_renewals_and_
                     assert [turn.result.value for turn in await asyncio.gather(*turns)] == ["of ana", "of ben"]
                     assert await agent.call("t_echo", {"text": "of ana"}, account="ana") == "of ana"
                     state.revoke()  # both renew their own
-                links = {id(agent.mcp["t"].of(name)._connection.link) for name in ACCOUNTS}
+                links = {id(agent.get(Mcp)["t"].of(name)._connection.link) for name in ACCOUNTS}
                 assert len(links) == 2
                 error = await failure(agent.call("t_echo", {"text": "of nobody"}))
                 assert type(error) is McpLoginRequired
                 assert "account" in error.remedy
-                assert isinstance(await failure(agent.mcp["t"].connect()), McpLoginRequired)
+                assert isinstance(await failure(agent.get(Mcp)["t"].connect()), McpLoginRequired)
     assert sent_by(state) == {("ana", "ana"): 8, ("ben", "ben"): 4}
     assert Counter(state.grants)["authorization_code"] == 2
 
@@ -74,14 +74,14 @@ async def test_the_login_of_one_account_is_none_of_another_and_of_no_workspace(t
         await logged_in(tmp_path, state, host, account="ana")
         async with agent_over(tmp_path, {"t": server_of(host), "u": McpServer(host)}) as agent:
             assert await agent.call("t_echo", {"text": "x"}, account="ana") == "x"
-            for call in (agent.call("t_echo", {"text": "x"}, account="ben"), agent.mcp["u"].connect()):
+            for call in (agent.call("t_echo", {"text": "x"}, account="ben"), agent.get(Mcp)["u"].connect()):
                 error = await failure(call)
                 assert type(error) is McpLoginRequired
             assert error.remedy == "run `worldagent mcp login u --workspace novel`, or pass a token that it accepts"
             error = await failure(agent.call("t_echo", {"text": "x"}, account="ben"))
             assert error.remedy == "run `worldagent mcp login t --workspace novel --account ben`"
             # A function that a call of another account got hold of refuses it.
-            stolen = agent.mcp["t"].of("ana").functions["echo"]
+            stolen = agent.get(Mcp)["t"].of("ana").functions["echo"]
             assert agent._spec.registry.of("ben").offered.keys() & {"t_echo", "t_log_in"} == {"t_log_in"}
             agent._spec.registry.of("ben").replace_source("x", [stolen])
             assert isinstance(await failure(agent.call("t_echo", {"text": "x"}, account="ben")), McpLoginRequired)
@@ -193,8 +193,8 @@ async def test_changes_of_the_list_and_questions_of_the_server_stay_with_their_a
                 answered = await agent.thread(name, account=name).resume({pause.id: Answer({"colour": colour})})
                 assert answered.result.value == colour
             assert await agent.call("t_change", {}, account="ana") == "changed"
-            await until(lambda: "added" in agent.mcp["t"].of("ana").functions)
-            assert "added" not in agent.mcp["t"].of("ben").functions
+            await until(lambda: "added" in agent.get(Mcp)["t"].of("ana").functions)
+            assert "added" not in agent.get(Mcp)["t"].of("ben").functions
             assert "t_added" not in agent._spec.registry.of("ben").names
     assert Counter(user for user, body in state.bodies if b'"colour"' in body) == {"ana": 1, "ben": 1}
 
@@ -220,7 +220,7 @@ async def test_connections_are_bounded_and_those_of_idle_accounts_are_closed_fir
         for name in names:
             await logged_in(tmp_path, state, host, account=name, user=name)
         async with agent_over(tmp_path, server_of(host)) as agent:
-            server = agent.mcp["t"]
+            server = agent.get(Mcp)["t"]
             await agent.thread("a", account="ana").converse("Hello.")
             gone = weakref.ref(agent._spec.registry.of("ana"))
             for name in (*names, *names):

@@ -32,7 +32,7 @@ from worldagent.core.pauses import Approve
 from worldagent.harness import Policy
 from worldagent.harness.gate import Rule
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.tools import McpServer
+from worldagent.mcp_client.tools import Mcp, McpServer
 
 ASK = Policy(rules=(Rule(function=("t_fail", "t_echo"), decision="ask"),))
 
@@ -44,7 +44,7 @@ async def test_agent_starts_while_a_server_is_down(tmp_path: Path, caplog: pytes
         policy = Policy(rules=(Rule(function="down_*", decision="refuse"),))
         async with agent_over(tmp_path, servers, policy=policy) as agent:
             assert "there is no such program" in caplog.text
-            assert not agent.mcp["down"].connected
+            assert not agent.get(Mcp)["down"].connected
             error = await failure(agent.call("down_read", {}))
             assert isinstance(error, McpServerUnavailable)
             assert error.retryable
@@ -70,7 +70,7 @@ async def test_a_server_that_comes_up_later_is_there_for_the_calls_after(tmp_pat
             ):
                 await asyncio.sleep(0.02)
         assert given == "x"
-        assert agent.mcp["t"].connected
+        assert agent.get(Mcp)["t"].connected
 
 
 async def outcome(running: object) -> object:
@@ -139,9 +139,9 @@ async def test_a_tool_that_is_a_long_list_does_not_take_the_server_down(tmp_path
 async def _left_out(home: Path, server: McpServer) -> dict[str, str]:
     """The tools of `t` that are left out; a good one of the same server can be called."""
     async with agent_over(home, server) as agent:
-        assert agent.mcp["t"].connected
+        assert agent.get(Mcp)["t"].connected
         assert await agent.call("t_echo", {"text": "fine"}) == "fine"
-        return dict(agent.mcp["t"].left_out)
+        return dict(agent.get(Mcp)["t"].left_out)
 
 
 @pytest.mark.parametrize("depth", [90, 100_000])
@@ -168,7 +168,7 @@ async def test_a_list_of_very_many_tools_does_not_hold_the_event_loop(tmp_path: 
         longest, agent = await _held(agent_over(tmp_path, host).start())
     async with agent:
         assert longest < 0.05
-        source = agent.mcp["t"]
+        source = agent.get(Mcp)["t"]
         left_out = dict(source.left_out)
         assert len(source.functions) == 999
         assert left_out.pop("wide") == "its description has more than 4,096 values"
@@ -208,7 +208,7 @@ async def test_a_result_of_very_many_values_fails_the_call(tmp_path: Path) -> No
         error = await failure(agent.call("t_echo", {}))
         assert isinstance(error, McpServerInvalid), error
         assert "answered with too many values in one message; request less from it" in str(error)
-        assert agent.mcp["t"].connected
+        assert agent.get(Mcp)["t"].connected
 
 
 @pytest.mark.requirement("H9")
@@ -216,11 +216,11 @@ async def test_a_rule_over_the_tools_of_a_server_that_lists_none_is_no_error(tmp
     """It is misspelt if other tools are there. A page that comes twice is read once."""
     policy = Policy(rules=(Rule(function="t_*", decision="refuse"),))
     async with agent_over(tmp_path, listing(tmp_path, []), policy=policy) as agent:
-        assert agent.mcp["t"].connected
+        assert agent.get(Mcp)["t"].connected
     echo = [{"name": "echo", "inputSchema": {"type": "object"}}]
     again = listing(tmp_path, echo, cursor="again")
     async with agent_over(tmp_path / "b", again, policy=policy) as agent:
-        assert (set(agent.mcp["t"].functions), dict(agent.mcp["t"].left_out)) == ({"echo"}, {})
+        assert (set(agent.get(Mcp)["t"].functions), dict(agent.get(Mcp)["t"].left_out)) == ({"echo"}, {})
     misspelt = Policy(rules=(Rule(function="t_ecco", decision="refuse"),))
     with pytest.raises(PolicyInvalid, match="'t_ecco', which does not exist"):
         await agent_over(tmp_path / "c", listing(tmp_path, echo), policy=misspelt).start()
@@ -247,7 +247,7 @@ async def test_an_error_that_a_server_answers_fails_its_tool_whatever_its_code(t
             assert "rejected the call of its tool 'role_list' (MCP error " in error.problem
             assert not error.retryable
             assert "secret words" not in str(error)
-        assert agent.mcp["t"].connected
+        assert agent.get(Mcp)["t"].connected
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_a_paused_turn_whose_tool_changed_is_not_resumed(tmp_path: Path) -
     async with agent_over(tmp_path, stdio(tmp_path), policy=ASK) as agent:
         paused = await agent.thread("a").task("use", {"function": "t_fail", "arguments": {"text": "x"}})
         await agent.call("t_change", {})
-        await until(lambda: "fail" not in agent.mcp["t"].functions)
+        await until(lambda: "fail" not in agent.get(Mcp)["t"].functions)
         with pytest.raises(GraphChanged, match="'t_fail'"):
             await agent.thread("a").resume({paused.pauses[0].id: Approve()})
 

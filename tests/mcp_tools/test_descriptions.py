@@ -11,6 +11,7 @@ from support.mcp_tools import SEVERAL, calls_in, listing, stdio, until
 from worldagent import WorldAgent
 from worldagent.core.pauses import Approve
 from worldagent.harness import Worker
+from worldagent.mcp_client.tools import Mcp
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("H9")
@@ -27,7 +28,7 @@ def agent_of(home: Path) -> WorldAgent:
 
 
 def described(agent: WorldAgent) -> str:
-    return agent.mcp["t"].functions["mail"].description
+    return agent.get(Mcp)["t"].functions["mail"].description
 
 
 def mails(home: Path) -> int:

@@ -27,7 +27,7 @@ from worldagent.core.errors import (
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.logins import LoginStore
 from worldagent.mcp_client.oauth import log_in, loopback
-from worldagent.mcp_client.tools import Login, McpEntry, McpServer
+from worldagent.mcp_client.tools import Login, Mcp, McpEntry, McpServer
 from worldagent.mcp_client.tools.results import ServerFailures
 
 pytestmark = pytest.mark.requirement("H2")
@@ -42,7 +42,7 @@ async def test_a_login_gives_all_accounts_the_tools_and_is_renewed(tmp_path: Pat
             assert isinstance(error, McpServerForbidden)  # as it was before there were logins
             assert "worldagent mcp login t --workspace " in error.remedy
             await logged_in(tmp_path, state, host)
-            await agent.mcp["t"].connect()  # a login of another process is found
+            await agent.get(Mcp)["t"].connect()  # a login of another process is found
             assert await agent.call("t_echo", {"text": "one"}) == "one"
             state.revoke()
             assert await agent.call("t_echo", {"text": "two"}) == "two"
@@ -189,7 +189,7 @@ async def test_a_token_goes_to_the_workspace_and_the_address_of_its_login_alone(
         state.users.clear()
         async with agent_over(tmp_path, {"t": McpServer(there), "u": McpServer(host)}) as agent:
             for name in ("t", "u"):
-                assert isinstance(await failure(agent.mcp[name].connect()), McpLoginRequired)
+                assert isinstance(await failure(agent.get(Mcp)[name].connect()), McpLoginRequired)
         assert not other.users
         assert not state.users
         kept = LoginStore(tmp_path, "another").of("t", host.url)
@@ -208,7 +208,7 @@ async def test_tokens_codes_and_secrets_are_seen_nowhere_but_in_a_file_of_the_ow
         await logged_in(home, state, host, login)
         secrets = [*state.codes, *state.secrets]
         async with agent_over(home, McpServer(host, login=login)) as agent:
-            seen.kept += [agent.mcp["t"].server, await kept_in(home, host).read()]
+            seen.kept += [agent.get(Mcp)["t"].server, await kept_in(home, host).read()]
             state.revoke()
             await seen.outcome(agent.thread("a").task("use", call))
             state.down = True

@@ -12,9 +12,10 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.mcp_tool_server import command
 from worldagent import Settings
+from worldagent.agent.runtime.inside import inside
 from worldagent.core.errors import SettingsInvalid
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.tools import McpEntry, McpServer
+from worldagent.mcp_client.tools import Mcp, McpEntry, McpServer
 from worldagent.profiles import Profile
 
 DOCUMENTED: Final = tomllib.loads((Path(__file__).parent / "documented_servers.toml").read_text())["documented"]
@@ -168,7 +169,7 @@ async def test_denied_tools_do_not_exist_and_one_warning_names_what_is_not_used(
     with caplog.at_level(logging.WARNING, "worldagent.mcp"):
         async with scripted_agent(tmp_path, answering(), settings=settings) as agent:
             assert await agent.call("t_echo", {"text": "hello"}) == "hello"
-            assert "count" not in agent.mcp["t"].functions
+            assert "count" not in agent.get(Mcp)["t"].functions
         Settings(**settings)
     told = [record.getMessage() for record in caplog.records]
     assert told == [
@@ -183,4 +184,4 @@ async def test_a_server_of_a_profile_can_be_off(tmp_path: Path) -> None:
     leaving_out = {"mcp_servers": {"shop": {"enabled": False}}}
     for settings, servers in (({}, ["shop"]), (leaving_out, [])):
         async with scripted_agent(tmp_path, answering(), profile=profile, settings=settings) as agent:
-            assert list(agent.mcp) == servers
+            assert [*inside(agent).opened.get("mcp", ())] == servers

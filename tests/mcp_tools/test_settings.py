@@ -15,7 +15,7 @@ from worldagent import Settings
 from worldagent.core.errors import NameTaken
 from worldagent.hosts.doctor import check_installation
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.tools import Login, McpEntry
+from worldagent.mcp_client.tools import Login, Mcp, McpEntry
 from worldagent.profiles import Profile
 
 
@@ -34,8 +34,8 @@ async def test_servers_of_the_call_override_those_of_the_file(tmp_path: Path, mo
     )
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(file))
     async with agent_over(tmp_path, stdio(tmp_path, allow=["count"])) as agent:
-        assert list(agent.mcp) == ["mine", "t"]
-        assert agent.mcp["mine"].functions["echo"].risk == ("read_only",)
+        assert [*agent.get(Mcp)] == ["mine", "t"]
+        assert agent.get(Mcp)["mine"].functions["echo"].risk == ("read_only",)
         assert await agent.call("mine_echo", {"text": "hello"}) == "hello"
         assert await agent.call("t_count", {"text": "hello"}) == {"n": 5}
 

@@ -22,7 +22,7 @@ from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import Policy, Worker, tool
 from worldagent.harness.gate import Rule
-from worldagent.mcp_client.tools import McpResource, McpServer
+from worldagent.mcp_client.tools import Mcp, McpResource, McpServer
 from worldagent.testing import ScriptedLM
 
 MODES = ["auto", "legacy"]
@@ -80,8 +80,8 @@ async def test_names_are_made_of_the_prefix_and_valid_characters(tmp_path: Path)
     async with agent_over(tmp_path, servers) as agent:
         assert await agent.call("git.odd_name_", {"text": "odd"}) == "odd"
         assert await agent.call("git_hecho", {"text": "other"}) == "other"
-        assert agent.mcp["t"].functions["odd name!"].name == "git.odd_name_"
-        assert "t_echo" not in [made.name for made in agent.mcp["t"].functions.values()]
+        assert agent.get(Mcp)["t"].functions["odd name!"].name == "git.odd_name_"
+        assert "t_echo" not in [made.name for made in agent.get(Mcp)["t"].functions.values()]
 
 
 @pytest.mark.requirement("H10")
@@ -118,7 +118,7 @@ async def test_servers_of_which_one_could_take_the_other_ones_tool_names_are_ref
 )
 async def test_risk_annotations_need_trust(tmp_path: Path, options: dict[str, Any], risks: tuple[str, ...]) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, **options)) as agent:
-        echo = agent.mcp["t"].functions["echo"]
+        echo = agent.get(Mcp)["t"].functions["echo"]
         assert echo.risk == risks
         assert echo.untrusted
         assert echo.kind == "leaf"
@@ -195,14 +195,16 @@ async def test_progress_arrives_as_events_within_those_of_the_call(tmp_path: Pat
 
 async def test_resources_are_listed_and_read_by_code_and_by_a_function(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path)) as agent:
-        assert await agent.mcp["t"].resources() == (McpResource(uri="note://one", name="one", media_type="text/plain"),)
+        assert await agent.get(Mcp)["t"].resources() == (
+            McpResource(uri="note://one", name="one", media_type="text/plain"),
+        )
         contents = [{"uri": "note://one", "text": "what is in it"}]
-        assert await agent.mcp["t"].read("note://one") == contents
+        assert await agent.get(Mcp)["t"].read("note://one") == contents
         assert await agent.call("t_read_resource", {"uri": "note://one"}) == contents
-        function = agent.mcp["t"].functions["read_resource"]
+        function = agent.get(Mcp)["t"].functions["read_resource"]
         assert (function.risk, function.untrusted) == (("network",), True)
         with pytest.raises(InvalidArgument, match="no MCP server 'x'"):
-            agent.mcp["x"]
+            agent.get(Mcp)["x"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -212,11 +214,11 @@ async def test_changes_of_the_list_are_followed_under_the_same_allow_list(tmp_pa
         agent_over(tmp_path / "other", stdio(tmp_path, mode=mode, allow=["change", "fail"])) as narrow,
     ):
         await agent.call("t_change", {})
-        await until(lambda: "added" in agent.mcp["t"].functions)
+        await until(lambda: "added" in agent.get(Mcp)["t"].functions)
         assert await agent.call("t_added", {"text": "new"}) == "new"
         assert isinstance(await failure(agent.call("t_fail", {"text": "x"})), UnknownFunction)
         await narrow.call("t_change", {})
-        await until(lambda: list(narrow.mcp["t"].functions) == ["change"])
+        await until(lambda: list(narrow.get(Mcp)["t"].functions) == ["change"])
 
 
 async def test_files_are_read_and_written_inside_its_folder_alone(tmp_path: Path) -> None:
@@ -225,8 +227,8 @@ async def test_files_are_read_and_written_inside_its_folder_alone(tmp_path: Path
     (folder / "a.txt").write_text("what stands there")
     server = McpServer(npm("filesystem", folder), prefix="fs_", risk={"read_*": "read_only", "list_*": "read_only"})
     async with agent_over(tmp_path, server) as agent:
-        assert agent.mcp["t"].functions["read_text_file"].risk == ("read_only",)
-        assert agent.mcp["t"].functions["write_file"].risk == ("write", "network")
+        assert agent.get(Mcp)["t"].functions["read_text_file"].risk == ("read_only",)
+        assert agent.get(Mcp)["t"].functions["write_file"].risk == ("write", "network")
         read = await agent.call("fs_read_text_file", {"path": str(folder / "a.txt")})
         assert read == {"content": "what stands there"}
         await agent.call("fs_write_file", {"path": str(folder / "b.txt"), "content": "new"})
@@ -238,7 +240,7 @@ async def test_files_are_read_and_written_inside_its_folder_alone(tmp_path: Path
 
 async def test_the_server_that_has_everything(tmp_path: Path) -> None:
     async with agent_over(tmp_path, McpServer(npm("everything"))) as agent:
-        source = agent.mcp["t"]
+        source = agent.get(Mcp)["t"]
         assert not source.left_out
         assert await agent.call("t_echo", {"message": "hello"}) == "Echo: hello"
         assert "structuredContent" not in str(await agent.call("t_get-structured-content", {"location": "Chicago"}))

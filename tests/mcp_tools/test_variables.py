@@ -11,7 +11,7 @@ from support.mcp_tools import over_http
 from worldagent import Settings
 from worldagent.core.errors import InvalidArgument, ProfileInvalid, SettingsInvalid
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.tools import McpEntry
+from worldagent.mcp_client.tools import Mcp, McpEntry
 from worldagent.profiles import Profile
 
 
@@ -85,5 +85,5 @@ async def test_a_server_of_a_profile_gets_variables_of_the_settings(tmp_path: Pa
         scripted_agent(tmp_path, answering(), profile=profile)
     settings = {"mcp_variables": {"PYTHON": program}}
     async with scripted_agent(tmp_path, answering(), profile=profile, settings=settings) as agent:
-        assert list(agent.mcp) == ["t"]
-        assert agent.mcp["t"].connected
+        assert [*agent.get(Mcp)] == ["t"]
+        assert agent.get(Mcp)["t"].connected

@@ -13,6 +13,7 @@ from support.processes import ending, next_line, run_script
 from support.skill_turns import ROLE, asking, chosen, name_of, package, with_role_but_at_the_critic
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
 from worldagent import Role, Tier, Worker, WorldAgent
+from worldagent.agent.runtime.inside import inside
 from worldagent.agent.submitting import Submission, submitted
 from worldagent.core.errors import (
     InvalidArgument,
@@ -410,11 +411,11 @@ async def test_a_survivor_resumes_the_turns_of_a_worker_that_was_killed_and_of_n
                 process.kill()
                 turns = await asyncio.wait_for(asyncio.gather(*(each.wait() for each in every)), 20)
                 assert worker.counts.taken_over == 5
-                assert [row.id for row in await agent.stores.workers.list()] == [worker.id]
+                assert [row.id for row in await inside(agent).stores.workers.list()] == [worker.id]
         assert [turn.status for turn in turns] == ["done"] * 8
         numbers = await asyncio.wait_for(following, 20)  # over both workers, each event once
         assert numbers == list(range(1, len(numbers) + 1))
-        assert await agent.stores.workers.list() == ()
+        assert await inside(agent).stores.workers.list() == ()
     assert len(lm.calls) == 8
 
 
@@ -444,7 +445,7 @@ async def test_a_worker_that_ends_waits_for_its_turns(tmp_path: Path) -> None:
 
 async def _takes_over(agent: WorldAgent) -> None:
     """Take over every worker, as a survivor would that saw a broken lock."""
-    await agent.stores.database.transact(
+    await inside(agent).stores.database.transact(
         lambda tx: tx.execute("UPDATE wa_epoch SET epoch=epoch+1 WHERE key LIKE 'worker %'")
     )
 
@@ -476,7 +477,7 @@ async def test_a_worker_without_its_lease_starts_again_and_its_turn_continues(
         assert worker.id != before
         model.may.set()
         assert (await asyncio.wait_for(submission.wait(), 20)).text == "Fine."
-        assert [row.id for row in await agent.stores.workers.list()] == [worker.id]
+        assert [row.id for row in await inside(agent).stores.workers.list()] == [worker.id]
         assert (
             await asyncio.wait_for((await agent.submit(HELLO, thread=agent.thread("t2"))).wait(), 20)
         ).text == "Fine."

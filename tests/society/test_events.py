@@ -12,7 +12,7 @@ from support.agents import answering, open_pauses, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Thread
-from worldagent.autonomy import AutonomousRole, Gateway, Roster
+from worldagent.autonomy import AutonomousRole, Gateway, Roster, remove_member
 from worldagent.autonomy.memory import AgentMemory
 from worldagent.core.errors import (
     CallRefused,
@@ -143,7 +143,7 @@ async def handled(agent: WorldAgent, *roles: AutonomousRole, most: int = 20) -> 
 
 async def found(agent: WorldAgent, id_: str = "e1") -> PostedEvent:
     """An event as it is stored."""
-    posted = await agent.society.events.get(id_)
+    posted: PostedEvent | None = await agent.society.events.get(id_)
     assert posted is not None
     return posted
 
@@ -596,7 +596,7 @@ async def test_an_event_that_waits_for_a_person_is_over_once_its_member_is_remov
         await agent.society.events.post(event(type_="deal.price"))
         await handled(agent)
         assert (await found(agent)).state == "paused"
-        await agent.upkeep.remove_member("cro", cancel=True)
+        await remove_member(agent.upkeep, "cro", cancel=True)
         await handled(agent)
         posted = await found(agent)
         assert (posted.state, posted.result, posted.code) == ("done", "refused", UnknownMember.code)

@@ -13,7 +13,7 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Approve, Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, tool
-from worldagent.autonomy import AutonomousRole, Gateway
+from worldagent.autonomy import AutonomousRole, Gateway, remove_member
 from worldagent.core.errors import AttachmentMissing, InvalidArgument, NotAnApprover
 from worldagent.harness import CallContext
 from worldagent.society import (
@@ -902,7 +902,7 @@ async def test_who_waits_for_a_member_that_is_removed_is_told(tmp_path: Path, re
         await Gateway(agent).deliver()
         if replies:
             await agent.society.send("coo", "cro", "Seven.")
-        await agent.upkeep.remove_member("coo")
+        await remove_member(agent.upkeep, "coo")
         await all_delivered(agent)
     said = (
         "From the system: coo was removed, and its answer with it."

@@ -10,7 +10,7 @@ from support.agents import answering, calls, scripted_agent
 from support.homes import found
 from support.role_specs import spec_of
 from worldagent import Memory, Policy, Role, WorldAgent, tool
-from worldagent.autonomy import Gateway
+from worldagent.autonomy import Gateway, export_member, remove_member
 from worldagent.core.errors import ThreadPaused, UnknownMember
 from worldagent.society import SEND_RULES, Contact, InterfaceSpec, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -60,14 +60,14 @@ async def test_nothing_of_a_removed_member_is_left(tmp_path: Path) -> None:
         assert await Gateway(agent).deliver() == 1
         await agent.society.send("keeper", "mate", WAITING)
         assert all(found(tmp_path, [each]) for each in TEXTS)
-        removed = await agent.upkeep.remove_member("keeper")
+        removed = await remove_member(agent.upkeep, "keeper")
         assert (removed.threads, removed.entries, removed.shared) == (1, 1, ())
         assert found(tmp_path, TEXTS[:-1]) == []  # the roles are in a journal until their file is closed
         assert await agent.society.waiting() == await agent.society.inbox() == []
         assert "keeper" not in str(await agent.society.contacts.every())
         assert await agent.roles.get("account", scope_id="member:novel/keeper") is None
         with pytest.raises(UnknownMember, match="'keeper'"):
-            await agent.upkeep.remove_member("keeper")
+            await remove_member(agent.upkeep, "keeper")
         # Its place in a mailbox is free, and its id.
         await agent.society.join(spec_of("keeper", "master"))
         await agent.society.send("master", "keeper", "Hello.")
@@ -85,9 +85,9 @@ async def test_a_member_with_a_turn_that_waits_is_removed_only_with_that_turn(tm
         await agent.society.send("keeper", "oiler", "Put it out.", payload={"reason": "It is day."})
         assert await Gateway(agent).deliver() == 0
         with pytest.raises(ThreadPaused):
-            await agent.upkeep.remove_member("oiler")
+            await remove_member(agent.upkeep, "oiler")
         assert (await agent.society.members.member("novel", "oiler")).life.status == "active"
-        await agent.upkeep.remove_member("oiler", cancel=True)
+        await remove_member(agent.upkeep, "oiler", cancel=True)
         assert await agent.thread("member oiler").pauses() == ()
         assert await agent.society.waiting() == []
 
@@ -95,7 +95,7 @@ async def test_a_member_with_a_turn_that_waits_is_removed_only_with_that_turn(tm
 async def test_members_below_a_removed_one_end_with_it(tmp_path: Path) -> None:
     async with agent_of(tmp_path, answering()) as agent:
         await kept(agent)
-        await agent.upkeep.remove_member("master")
+        await remove_member(agent.upkeep, "master")
         assert [each.id for each in await agent.society.members.list_roles("novel")] == ["mate"]
         assert (await agent.society.members.member("novel", "keeper")).life.status == "terminated"
 
@@ -104,7 +104,7 @@ async def test_an_export_has_all_that_is_stored_of_a_member(tmp_path: Path) -> N
     async with agent_of(tmp_path, answering()) as agent:
         await kept(agent)
         await agent.society.send("master", "keeper", RECEIVED)
-        exported = await agent.upkeep.export_member("keeper")
+        exported = await export_member(agent.upkeep, "keeper")
         assert json.loads(json.dumps(exported)) == exported
         assert (exported["member"]["spec"]["soul"], exported["member"]["life"]["status"]) == (SOUL, "active")
         assert [each["id"] for each in exported["contacts"]] == ["master", "mate", "user"]
@@ -112,4 +112,4 @@ async def test_an_export_has_all_that_is_stored_of_a_member(tmp_path: Path) -> N
         assert [each["content"] for each in exported["messages"]] == [SENT, RECEIVED]
         assert [each["text"] for each in exported["memory"]] == [KNOWN]
         with pytest.raises(UnknownMember, match="'ghost'"):
-            await agent.upkeep.export_member("ghost")
+            await export_member(agent.upkeep, "ghost")

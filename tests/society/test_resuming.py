@@ -10,6 +10,7 @@ from support.agents import calls, open_pauses, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Approve, Policy, WorldAgent, tool
 from worldagent.agent import Thread, Turn
+from worldagent.agent.runtime.inside import inside
 from worldagent.autonomy import Gateway
 from worldagent.core.errors import GraphChanged, NothingToResume, ThreadPaused
 from worldagent.society import SEND_RULES, AuthorityConfig, Event, RoleSpec, Route, WorkspaceConfig
@@ -268,7 +269,7 @@ async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, b
         await delivered(agent)
         state = await (event_thread(agent) if began == "event" else mail(agent)).state()
         assert state is not None
-        await agent.stores.database.transact(lambda tx: tx.execute("UPDATE wa_turn SET version='99.0'"))
+        await inside(agent).stores.database.transact(lambda tx: tx.execute("UPDATE wa_turn SET version='99.0'"))
     async with shop.agent(tmp_path, CHANGED, clock=clock, tools=[changed_price]) as agent:
         await agent.society.send("root", "x", "And now?")
         for _ in range(2):

@@ -27,6 +27,7 @@ from support.house import ROOT
 from support.processes import add, be_program, forked, lines, started
 from support.society_tables import problems_of
 from worldagent import Approve, Happened, Policy, Reject, Rule, RunAgain, Settings, WorldAgent, tool
+from worldagent.agent.runtime.inside import inside
 from worldagent.autonomy import Gateway, load_workspace
 from worldagent.core.errors import AlreadyAnswered, CallRefused, GraphChanged, MailboxFull, NothingToResume, ThreadBusy
 from worldagent.core.pauses import Pause
@@ -184,7 +185,7 @@ async def _ends(home: Path, version: int, count: int) -> None:
             await asyncio.sleep(0.05)
         for role_id in await agent.society.members.ids("vibe-team"):
             member = await agent.society.members.member("vibe-team", role_id)
-            done = await agent.stores.database.read(partial(outcomes_of, member=member))
+            done = await inside(agent).stores.database.read(partial(outcomes_of, member=member))
             if member.trust != replayed(member, done):
                 add(home / "trust", f"{member.id}: {member.trust} is not {replayed(member, done)}")
 

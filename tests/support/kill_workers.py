@@ -25,6 +25,7 @@ from support.agents import Said, open_pauses
 from support.databases import Engine, made, removed, storage_of
 from support.processes import be_program, forked_result, lines, started
 from worldagent import Settings, WorldAgent
+from worldagent.agent.runtime.inside import inside
 from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
@@ -124,7 +125,7 @@ def _finish(home: Path, tasks: int) -> dict[str, Any]:
     async def work() -> dict[str, Any]:
         async with agent_of(home) as agent:
             ends = [await one(agent, number) for number in range(tasks)]
-            turns = await agent.stores.database.read(lambda tx: tx.execute("SELECT COUNT(*) FROM wa_turn"))
+            turns = await inside(agent).stores.database.read(lambda tx: tx.execute("SELECT COUNT(*) FROM wa_turn"))
         return {
             "statuses": Counter(status for status, _, _ in ends),
             "ids": len({turn for _, turn, _ in ends}),

@@ -13,6 +13,7 @@ from support.homes import rows, selected
 from support.web import client_of, served
 from worldagent import WorldAgent
 from worldagent.agent import Thread
+from worldagent.agent.runtime.inside import inside
 from worldagent.agent.stores import SCHEMAS
 from worldagent.core.errors import AttachmentMissing, LimitReached, ModelNotConfigured, WorldAgentError
 from worldagent.hosts.web import Grant, WebApp
@@ -27,7 +28,7 @@ GONE = Attachment(name="gone.txt", media_type="text/plain", sha256="0" * 64, siz
 
 async def left(agent: WorldAgent) -> dict[str, Any]:
     """What a home holds, as far as turns can leave something there."""
-    locks = agent.stores.storage.locks  # of a home with SQLite
+    locks = inside(agent).stores.storage.locks  # of a home with SQLite
     return {
         **{table: await rows(agent, table) for table in TABLES},
         "epochs": await selected(agent, "SELECT key FROM wa_epoch WHERE key<>'' ORDER BY key"),

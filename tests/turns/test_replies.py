@@ -10,6 +10,7 @@ import pytest
 from support.agents import Said, open_pauses, shape
 from support.processes import call_of, killed, start_script
 from support.replies import Noting, reply_and_die, requesting, sent
+from worldagent.agent.runtime.inside import inside
 from worldagent.core.errors import (
     AlreadyAnswered,
     AnswerInvalid,
@@ -43,15 +44,15 @@ async def test_a_turn_pauses_and_resumes_elsewhere_with_the_reply(tmp_path: Path
         assert pause.expires is not None
         assert round((pause.expires - pause.since) / timedelta(seconds=1)) == 60
         assert notifier.pauses == [], "no person can do anything"
-        [waiting] = await agent.stores.journal.open_replies("novel")
-        assert not await agent.stores.leases.owned([thread_key(waiting.scope)])
+        [waiting] = await inside(agent).stores.journal.open_replies("novel")
+        assert not await inside(agent).stores.leases.owned([thread_key(waiting.scope)])
     async with requesting(tmp_path) as agent:
-        [waiting] = await agent.stores.journal.open_replies("novel")
+        [waiting] = await inside(agent).stores.journal.open_replies("novel")
         assert (waiting.message_id, waiting.turn_id, waiting.expires) == ("message-hat", turn.id, pause.expires)
         thread = agent.thread(waiting.scope.thread or "")
         turn = await thread.resume({waiting.pause_id: BLUE})
         assert (turn.status, turn.text) == ("done", "blue")
-        assert await agent.stores.journal.open_replies("novel") == ()
+        assert await inside(agent).stores.journal.open_replies("novel") == ()
         with pytest.raises(AlreadyAnswered):
             await thread.resume({waiting.pause_id: BLUE})
     assert sent(tmp_path) == ["hat", "got blue"]
@@ -63,7 +64,7 @@ async def test_a_kill_after_the_reply_repeats_nothing(tmp_path: Path) -> None:
         [pause] = (await agent.thread("t").converse("Go")).pauses
     await killed(await start_script(call_of(reply_and_die, tmp_path, pause.id)))
     async with requesting(tmp_path) as agent:
-        assert await agent.stores.journal.open_replies("novel") == ()
+        assert await inside(agent).stores.journal.open_replies("novel") == ()
         assert (await agent.thread("t").resume()).text == "blue"
     assert sent(tmp_path) == ["hat", "got blue"]
 
@@ -128,13 +129,18 @@ async def test_open_replies_are_those_of_paused_turns_of_the_workspace_by_deadli
             [pause] = (await thread.converse("Go")).pauses
             expected.append((seconds or 1e9, name, pause.id))
     async with requesting(tmp_path) as agent:
-        found = await agent.stores.journal.open_replies("novel")
+        found = await inside(agent).stores.journal.open_replies("novel")
         assert [(each.scope.thread, each.pause_id) for each in found] == [each[1:] for each in sorted(expected)]
         assert {(each.scope.account, each.scope.channel) for each in found} == {("ada", "mail")}
-        assert [each.scope.thread for each in await agent.stores.journal.open_replies("novel", limit=1)] == ["soon"]
-        assert await agent.stores.journal.open_replies("other") == ()
+        assert [each.scope.thread for each in await inside(agent).stores.journal.open_replies("novel", limit=1)] == [
+            "soon"
+        ]
+        assert await inside(agent).stores.journal.open_replies("other") == ()
         assert await agent.thread("soon", account="ada", channel="mail").cancel()
-        assert [each.scope.thread for each in await agent.stores.journal.open_replies("novel")] == ["late", "never"]
+        assert [each.scope.thread for each in await inside(agent).stores.journal.open_replies("novel")] == [
+            "late",
+            "never",
+        ]
 
 
 @pytest.mark.requirement("H9")

@@ -12,6 +12,7 @@ from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from support.databases import Engine, made, on_every_database, storage_of
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Composed, Trigger
+from worldagent.agent.runtime.inside import inside
 from worldagent.core import Scope
 from worldagent.core.errors import (
     InvalidArgument,
@@ -260,7 +261,7 @@ async def test_no_channel_and_no_key_of_a_checkpoint_is_called_role(engine: Engi
     async with WorldAgent("novel", lm=lm, storage=storage_of(home), workers=[CRITIC]) as agent:
         assert "role" not in agent.graph().channels
         assert (await agent.thread("t").converse("Is it good?", role=HARSH)).role_tiers == (Tier.CALL,)
-        saver = CheckpointSaver(agent.stores.database, known_only=False)
+        saver = CheckpointSaver(inside(agent).stores.database, known_only=False)
         stored = [found async for found in saver.alist(None)]
     assert stored
     for found in stored:

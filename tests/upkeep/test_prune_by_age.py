@@ -12,6 +12,7 @@ from support.agents import scripted_agent
 from support.command_line import Run, home, refusal, run
 from support.homes import PNG, change, pieces, rows, selected
 from worldagent import WorldAgent
+from worldagent.agent.runtime.inside import inside
 from worldagent.agent.upkeep import PrunedByAge
 from worldagent.core import utc_text
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
@@ -57,7 +58,7 @@ def opened(home: Path, clock: VirtualClock) -> WorldAgent:
 
 
 async def add_runs(agent: WorldAgent, count: int, *, days_ago: float, status: str = "done", name: str = "tide") -> None:
-    at = agent.clock.now() - timedelta(days=days_ago)
+    at = inside(agent).clock.now() - timedelta(days=days_ago)
     slots = (utc_text(at + timedelta(seconds=number)) for number in range(count))
     await change(agent, _RUN, *((agent.workspace, name, slot, status, slot) for slot in slots))
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.agents import scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, Policy, Rule, WorldAgent, tool
+from worldagent.agent.runtime.inside import inside
 from worldagent.autonomy import Gateway
 from worldagent.core.errors import UnknownEpisode
 from worldagent.core.pauses import Approve
@@ -84,7 +85,7 @@ async def opened(tmp_path: Path, clock: VirtualClock, **settings: Any) -> AsyncG
 
 
 async def post(agent: WorldAgent, id_: str, kind: str = "lead.created") -> None:
-    now = agent.clock.now()
+    now = inside(agent).clock.now()
     await agent.society.events.post(
         Event(id=id_, type=kind, source="hubspot", domain="revenue", payload={"lead": "Ada"}, timestamp=now)
     )
@@ -95,7 +96,7 @@ async def rows(agent: WorldAgent) -> dict[str, int]:
     def work(tx: Any) -> dict[str, int]:
         return {each: tx.execute(f"SELECT COUNT(*) FROM {each}")[0][0] for each in TABLES}
 
-    return await agent.stores.database.read(work)
+    return await inside(agent).stores.database.read(work)
 
 
 async def busy(agent: WorldAgent, clock: VirtualClock) -> None:

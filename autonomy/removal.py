@@ -5,22 +5,35 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from ...core import Tier
-from ...core.checks import to_json
-from ...core.errors import UnknownMember
-from ...memory.entries import Entry, EntryFilter, Reader
-from ...role_resolution import RoleStore
-from ...society import Society, WorkspaceConfig
-from ...society.reading import account_of
-from ...society.roles import USER, RoleStatus
-from ..stores import Stores
-from .accounts import RemovedAccount, check_over_account, remove_account
+from ..agent.stores import Stores
+from ..agent.upkeep import RemovedAccount, Upkeep
+from ..agent.upkeep.accounts import check_over_account, remove_account
+from ..core import Tier, check_id
+from ..core.checks import to_json
+from ..core.errors import UnknownMember
+from ..core.scope import account_of
+from ..memory.entries import Entry, EntryFilter, Reader
+from ..society import Society, WorkspaceConfig
+from ..society.roles import USER, RoleStatus
 
 _PAGE: Final = 1000
 
 
-async def export_member(stores: Stores, workspace: str, member: str) -> dict[str, Any]:
-    """All that is stored of a member, as JSON. See `Upkeep.export_member`."""
+async def export_member(upkeep: Upkeep, member: str) -> dict[str, Any]:
+    """All that is stored of a member of the society, as JSON (C2).
+
+    It has the member itself with its life, its contacts and who has it as one, the messages that it sent and
+    received, and its memory entries. Its conversations are threads: see `export`.
+
+    Args:
+        upkeep: The upkeep of the workspace, such as `agent.upkeep`.
+        member: The member's id.
+
+    Raises:
+        UnknownMember: There is no such member.
+        StorageUnavailable: The database fails.
+    """
+    stores, workspace = upkeep.stores, upkeep.workspace
     society = _society(stores, workspace)
     found = await society.members.member(workspace, member)
     known = [{"owner": owner, **to_json(each)} for owner, each in await society.contacts.every() if each.id == member]
@@ -36,10 +49,29 @@ async def export_member(stores: Stores, workspace: str, member: str) -> dict[str
     }
 
 
-async def remove_member(
-    stores: Stores, workspace: str, member: str, *, cancel: bool, roles: RoleStore | None
-) -> RemovedAccount:
-    """Remove a member with all that is its alone. See `Upkeep.remove_member`."""
+async def remove_member(upkeep: Upkeep, member: str, *, cancel: bool = False) -> RemovedAccount:
+    """Remove a member of the society: its definition and life, contacts, messages, threads, memory and stored role.
+
+    One that lives is terminated first, and its descendants with it; they are not removed, and its memory goes to no
+    other member. What others did with its messages in their turns stays in their conversations. The stored role is
+    that of the account `member:WORKSPACE/ID`.
+
+    Args:
+        upkeep: The upkeep of the workspace, such as `agent.upkeep`.
+        member: The member's id.
+        cancel: Whether to cancel its running or resumable turns first.
+
+    Returns:
+        The counts of what was removed of its account. Repeating the call removes what an interrupted one left.
+
+    Raises:
+        UnknownMember: There is no such member.
+        ThreadBusy, ThreadPaused, StorageUnavailable: As for `remove_account`.
+        RoleSourceUnavailable: The store of its role cannot be reached. The member is terminated, and the rest is
+            kept.
+    """
+    stores, workspace, roles = upkeep.stores, upkeep.workspace, upkeep.roles
+    check_id("member", member)
     society, account = _society(stores, workspace), account_of(workspace, member)
     if not cancel:
         await check_over_account(stores, workspace, account)
