@@ -38,12 +38,13 @@ from ..storage import Storage
 from ..tools import BuiltinTools
 from .assembly import Shorthands, open_agent, spec_of
 from .following import EventFollower
+from .queues import TurnQueue
 from .roles import Roles, StoredRoles
 from .runtime import TurnRunner, call_without_turn
 from .runtime.inside import AgentRuntime
 from .settings import UNSET, Settings, Unset
 from .starts import Start
-from .submitting import Submission, TurnQueue, submit
+from .submitting import Submission, submit
 from .thread import Thread
 from .threads import ThreadFilters, ThreadState, ThreadStatus
 from .unattended import Notifier
@@ -722,7 +723,8 @@ class WorldAgent:
 
         if account is not None:
             check_id("account", account)
-        return graph_of(self, self._runner.parts.engine.graph, checkpointer=checkpointer, account=account)
+        turn = self._runner.parts.engine.graph
+        return graph_of(self.thread, self.workspace, turn, checkpointer=checkpointer, account=account)
 
     async def examples(
         self,

@@ -60,13 +60,13 @@ from .choices import (
     registry_of,
     servers_of,
 )
+from .queues import Submissions, TurnQueue
 from .recording import Recorder
 from .roles import RoleRequests, Roles
 from .runtime import RunnerParts, TurnRunner
 from .runtime.inside import AgentRuntime
 from .settings import Settings
 from .stores import Stores
-from .submitting import Submissions, TurnQueue
 from .unattended import AccountEvents, Notifier
 from .upkeep import Retention
 

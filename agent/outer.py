@@ -38,7 +38,6 @@ from .turns import Turn, TurnStream
 
 if TYPE_CHECKING:
     from ..graphs.outer import LangChainTool, MessagesGraph, OuterRuntime
-    from .agent import WorldAgent
 
 NodeMessage: TypeAlias = str | Callable[[Any], str]
 NodeAnswer: TypeAlias = str | Callable[[Turn], Any]
@@ -60,21 +59,24 @@ _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The names of tools that all model services accept."""
 
 
-def graph_of(agent: WorldAgent, turn: Any, *, checkpointer: Any, account: str | None) -> MessagesGraph:
+def graph_of(
+    open_thread: Callable[..., Thread], name: str, turn: Any, *, checkpointer: Any, account: str | None
+) -> MessagesGraph:
     """Return the agent as a graph of messages; see `WorldAgent.graph`.
 
     It has one node. A turn keeps its own thread, lease and journal.
 
     Args:
-        agent: The agent.
+        open_thread: Makes a thread, as `WorldAgent.thread` does.
+        name: The workspace of the agent.
         turn: The graph of a turn, which is shown as the node's subgraph.
         checkpointer: The checkpointer of the graph.
         account: The account of runs that name none.
     """
     from ..graphs.outer import messages_graph
 
-    node = node_of(agent.thread, context=partial(context_of, own=True, account=account))
-    return messages_graph(NODE, node, turn, GraphContext, name=agent.workspace, checkpointer=checkpointer)
+    node = node_of(open_thread, context=partial(context_of, own=True, account=account))
+    return messages_graph(NODE, node, turn, GraphContext, name=name, checkpointer=checkpointer)
 
 
 def node_of(

@@ -7,9 +7,9 @@ keyed start. So a start that a queue gives to two workers, or to one worker twic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..core import ROOT, Tier, check_id, digest, new_id
 from ..core.errors import InvalidArgument, RoleNotStorable, UnknownTier, UnknownTurn, WorldAgentError
@@ -20,9 +20,9 @@ from ..graphs import TurnRequest
 from ..harness.inside import Inside, Origin
 from ..memory import TurnRecord, thread_key
 from ..memory.turn_log import END, RecordedTurn
-from ..storage import Storage
 from .choices import Unattended
 from .following import EventFollower
+from .queues import Queued
 from .runtime.keys import key_reused, may_succeed_later, outcome_of, request_digest
 from .settings import UNSET, Unset
 from .starts import Start, StartMessage, StartSkill, StartTask
@@ -31,7 +31,6 @@ from .threads import ThreadStatus
 from .turns import Turn, TurnStream
 
 if TYPE_CHECKING:
-    from .agent import WorldAgent
     from .runtime import RunnerParts, TurnRunner
 
 MAX_PRIORITY: Final = 2**31 - 1
@@ -41,106 +40,6 @@ _KINDS: Final[Mapping[str, type[Start]]] = {"message": StartMessage, "task": Sta
 
 SubmissionStatus = Literal["queued"] | ThreadStatus
 """`queued` until a worker has begun the turn, then the turn's status."""
-
-
-# --- what a queue offers ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A start in a queue.
-
-    Attributes:
-        state: `waiting` for a worker, `taken` by one, `cancelled`, or `over`.
-        request: The digest of its request.
-        code: The code of the error because of which a worker could not run it; None if there was none.
-    """
-
-    state: Literal["waiting", "taken", "cancelled", "over"]
-    request: str
-    code: str | None = None
-
-
-class QueueClient(Protocol):
-    """The connection to the queue of a workspace."""
-
-    async def put(self, id: str, start: Mapping[str, Any], *, priority: int | None) -> bool:
-        """Store a start; returns False if one with this id exists.
-
-        Raises:
-            StorageUnavailable: The queue cannot be reached.
-        """
-        ...
-
-    async def find(self, id: str) -> Queued | None:
-        """Return what became of a start; None if there is none.
-
-        Raises:
-            StorageUnavailable: The queue cannot be reached.
-        """
-        ...
-
-    async def cancel(self, id: str) -> None:
-        """Take a start out of the queue, or tell its worker to cancel it.
-
-        Raises:
-            StorageUnavailable: The queue cannot be reached.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        ...
-
-
-class TurnQueue(Protocol):
-    """What `WorldAgent(queue=...)` takes: a `worldagent.scheduling.Queue`."""
-
-    def connect(self, storage: Storage, workspace: str) -> Awaitable[QueueClient]:
-        """Connect to the queue of a workspace.
-
-        Args:
-            storage: The agent's storage.
-            workspace: The workspace.
-        """
-        ...
-
-
-class Submissions:
-    """The connection of an agent to its queue. It is made when it is first needed.
-
-    Args:
-        queue: The queue; None if the agent has none.
-        storage: The agent's storage.
-        workspace: The agent's workspace.
-    """
-
-    def __init__(self, queue: TurnQueue | None, storage: Storage, workspace: str) -> None:
-        self._queue, self._storage, self._workspace = queue, storage, workspace
-        self._client: QueueClient | None = None
-        self._connecting = asyncio.Lock()
-
-    async def client(self) -> QueueClient:
-        """Return the connection.
-
-        Raises:
-            InvalidArgument: The agent has no queue.
-            MissingExtra: The extra `durable` is not installed.
-            StorageUnavailable: The queue cannot be reached.
-        """
-        if self._queue is None:
-            raise InvalidArgument(
-                "the agent has no queue", remedy="pass WorldAgent(queue=Queue()), with Queue from worldagent.scheduling"
-            )
-        async with self._connecting:
-            if self._client is None:
-                self._client = await self._queue.connect(self._storage, self._workspace)
-            return self._client
-
-    async def aclose(self) -> None:
-        """Close the connection, if there is one."""
-        if self._client is not None:
-            await self._client.aclose()
 
 
 # --- submit and run ---------------------------------------------------------------------------------------------------
@@ -181,11 +80,11 @@ async def submit(
     return submission
 
 
-def submitted(agent: WorldAgent, stored: Mapping[str, Any]) -> TurnStream:
+def submitted(open_thread: Callable[..., Thread], stored: Mapping[str, Any]) -> TurnStream:
     """Return the stream that begins or resumes the turn of a stored start.
 
     Args:
-        agent: The agent of a worker.
+        open_thread: Makes a thread of a worker's agent, as `WorldAgent.thread` does.
         stored: The start, as `QueueClient.put` got it.
 
     Raises:
@@ -193,7 +92,7 @@ def submitted(agent: WorldAgent, stored: Mapping[str, Any]) -> TurnStream:
     """
     tiers = stored["tiers"]
     scope = {name: stored[name] for name in ("account", "channel", "name")}
-    thread = agent.thread(stored["thread"], **scope, tiers=None if tiers is None else [Tier(tier) for tier in tiers])
+    thread = open_thread(stored["thread"], **scope, tiers=None if tiers is None else [Tier(tier) for tier in tiers])
     given = stored["start"]
     start = next(kind for name, kind in _KINDS.items() if name in given)(**given)
     member = {f"_{name}": stored[name] for name in ("on_behalf_of", "sender")}
@@ -434,4 +333,4 @@ def _polls() -> Iterator[float]:
         pause = min(pause * 2, MAX_POLL_SECONDS)
 
 
-__all__ = ["QueueClient", "Queued", "Submission", "SubmissionStatus", "Submissions", "TurnQueue", "submit", "submitted"]
+__all__ = ["Submission", "SubmissionStatus", "submit", "submitted"]

@@ -22,7 +22,7 @@ from dbos._sys_db import SystemDatabase
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..agent.submitting import QueueClient, Queued
+from ..agent.queues import QueueClient, Queued
 from ..core.errors import InvalidArgument, StorageUnavailable
 from ..storage import Storage
 from ..storage.database import GIVE_UP_SECONDS

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Final
 
 from ..agent import WorldAgent
+from ..agent.queues import QueueClient
 from ..agent.runtime.inside import inside
-from ..agent.submitting import QueueClient
 from ..core.errors import InvalidArgument, MissingExtra
 from ..core.validation import check_integer
 from ..storage import Storage

@@ -308,7 +308,7 @@ class QueueWorker:
             await asyncio.sleep(wait)
 
     async def _turn(self, start: Mapping[str, Any]) -> Outcome:
-        stream = submitted(self._agent, start)
+        stream = submitted(self._agent.thread, start)
         try:
             async with stream:
                 turn = await stream.wait()

@@ -1,6 +1,6 @@
 """Runs turns: `TurnRunner` knows which turns are running, and `TurnPath` is the path of one."""
 
-from ..threads.branching import Edit, Replay
+from .branches import Edit, Replay
 from .runner import TurnRunner
 from .work import OnRoleChange, Resumption, RunnerParts, call_without_turn
 

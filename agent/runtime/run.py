@@ -26,10 +26,10 @@ from ...memory.examples import Examples
 from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
-from ..threads.branching import Again, Start
 from ..turns import Turn, TurnUsage, Withheld
 from ..unattended import notify
 from ..upkeep import Retention
+from .branches import Again, Start
 from .resume import resume
 from .stale import give_up, to_give_up
 from .versions import this_version

@@ -21,8 +21,8 @@ from ...role_resolution import Role
 from ...role_resolution.role import check_role
 from ..following import EventFollower
 from ..recording import Recording
-from ..threads.branching import Again, Edit, Replay, run_again
 from ..turns import Enter, RunningTurn, Turn, TurnStream, cancel_once
+from .branches import Again, Edit, Replay, run_again
 from .keys import KeyedStarts, request_digest
 from .resume import resumable, take_answers
 from .run import TurnPath

@@ -36,8 +36,8 @@ from ..upkeep import Retention
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
     from ...graphs.outer import NodeView
-    from ..submitting import Submissions
-    from ..threads.branching import Again, Edit
+    from ..queues import Submissions
+    from .branches import Again, Edit
 
 POLL_SECONDS: Final = 0.25  # seconds between two polls
 MAX_STARTING_TURNS: Final = 16  # one transaction writes all of them; a higher number costs memory and gains no speed
