@@ -7,11 +7,11 @@ runs again gets the recorded answers of its model calls and other calls.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,8 +19,7 @@ from ..core import Scope
 from ..core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of
-from ..harness import CallContext, call
-from ..harness.context import M, Question, ask_person
+from ..harness import CallContext, WorkerContext, call
 from ..harness.gate import Caller
 from ..harness.guard import guarded
 from ..harness.inside import Inside, without_exit
@@ -44,7 +43,7 @@ _ROLE: Final = "role"  # the field's name, here because `signatures.adapter` loa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskContext:
+class TaskContext(WorkerContext):
     """The context of a shape's handler. It lives as long as the task.
 
     Attributes:
@@ -176,41 +175,6 @@ class TaskContext:
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run a function as a child of this task; see `worldagent.harness.call`."""
         return await call(name, input, self.calls, key=key)
-
-    call_tool = call
-    """The same as `call`, under the name that 003 uses."""
-
-    @overload
-    async def ask_person(
-        self,
-        question: str,
-        options: Sequence[str] | None = None,
-        *,
-        form: None = None,
-        key: str | None = None,
-        seconds: float | None = None,
-    ) -> str: ...
-    @overload
-    async def ask_person(
-        self,
-        question: str,
-        options: None = None,
-        *,
-        form: type[M],
-        key: str | None = None,
-        seconds: float | None = None,
-    ) -> M: ...
-    async def ask_person(
-        self,
-        question: str,
-        options: Sequence[str] | None = None,
-        *,
-        form: type[BaseModel] | None = None,
-        key: str | None = None,
-        seconds: float | None = None,
-    ) -> Any:
-        """Ask a person; see `worldagent.harness.CallContext.ask_person`."""
-        return await ask_person(self.calls, Question.of(question, options, form, seconds), key)
 
     async def task(
         self, shape: str, params: Mapping[str, Any] | BaseModel, *, role: Role | None = None, key: str | None = None

@@ -162,6 +162,8 @@ _LOG = logging.getLogger("worldagent.calls")
 class ToolContext(Protocol):
     """The context that a leaf receives: ids, logging and cancellation. A leaf cannot call other functions."""
 
+    __slots__ = ()
+
     @property
     def path(self) -> str:
         """The call's id."""
@@ -194,13 +196,15 @@ class ToolContext(Protocol):
 class WorkerContext(ToolContext, Protocol):
     """The context of a worker, a flow or a shape's handler: it can call functions and ask a person (H7)."""
 
+    __slots__ = ()
+
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run the function, worker or shape called `name`; see `CallContext.call`."""
         ...
 
     async def call_tool(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """The same as `call`, under the name that 003 uses."""
-        ...
+        return await self.call(name, input, key=key)
 
     @overload
     async def ask_person(
@@ -231,12 +235,32 @@ class WorkerContext(ToolContext, Protocol):
         key: str | None = None,
         seconds: float | None = None,
     ) -> Any:
-        """Ask a person; see `CallContext.ask_person`."""
-        ...
+        """Ask a person; the turn pauses until `resume()` brings the answer, in this process or another.
+
+        Args:
+            question: The question.
+            options: The answers to choose from; by default any text is an answer.
+            form: A model whose fields the person fills in, instead of a text.
+            key: Distinguishes the question from equal ones. It is required if two of them can be asked
+                concurrently.
+            seconds: How long to wait for an answer; None waits for ever.
+
+        Returns:
+            The text, one of the options, or an instance of the form.
+
+        Raises:
+            PauseExpired: The question expired without an answer.
+            CallRefused: The turn is unattended, and its mode is to refuse questions.
+            InvalidArgument: An argument is not valid.
+            FunctionInvalid: A leaf asks the question.
+            NobodyToAsk: The call runs outside of any turn.
+        """
+        calls: Any = getattr(self, "calls", self)  # a task has its calls apart
+        return await ask_person(calls, Question.of(question, options, form, seconds), key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
+class CallContext(WorkerContext):
     """The context of one call; each child call gets a fork of it (D8).
 
     Attributes:
@@ -253,7 +277,7 @@ class CallContext:
         budget: What the call, and all calls below it, can still use.
     """
 
-    scope: Scope
+    scope: Scope = field()  # pyright: ignore[reportIncompatibleMethodOverride]  # frozen, as a property is
     registry: Registry
     emit: Emitter
     frame: Frame = field(repr=False)
@@ -329,60 +353,6 @@ class CallContext:
         from .pipeline import call  # here, because `pipeline` imports this module
 
         return await call(name, input, self, key=key)
-
-    call_tool = call
-    """The same as `call`, under the name that 003 uses."""
-
-    @overload
-    async def ask_person(
-        self,
-        question: str,
-        options: Sequence[str] | None = None,
-        *,
-        form: None = None,
-        key: str | None = None,
-        seconds: float | None = None,
-    ) -> str: ...
-    @overload
-    async def ask_person(
-        self,
-        question: str,
-        options: None = None,
-        *,
-        form: type[M],
-        key: str | None = None,
-        seconds: float | None = None,
-    ) -> M: ...
-    async def ask_person(
-        self,
-        question: str,
-        options: Sequence[str] | None = None,
-        *,
-        form: type[BaseModel] | None = None,
-        key: str | None = None,
-        seconds: float | None = None,
-    ) -> Any:
-        """Ask a person; the turn pauses until `resume()` brings the answer, in this process or another.
-
-        Args:
-            question: The question.
-            options: The answers to choose from; by default any text is an answer.
-            form: A model whose fields the person fills in, instead of a text.
-            key: Distinguishes the question from equal ones. It is required if two of them can be asked
-                concurrently.
-            seconds: How long to wait for an answer; None waits for ever.
-
-        Returns:
-            The text, one of the options, or an instance of the form.
-
-        Raises:
-            PauseExpired: The question expired without an answer.
-            CallRefused: The turn is unattended, and its mode is to refuse questions.
-            InvalidArgument: An argument is not valid.
-            FunctionInvalid: A leaf asks the question.
-            NobodyToAsk: The call runs outside of any turn.
-        """
-        return await ask_person(self, Question.of(question, options, form, seconds), key)
 
     def fork(self, path: str, function: Function | None = None, *, budget: Budget | None = None) -> CallContext:
         """The context of a child: of a call of `function`, or of another part that makes calls.
