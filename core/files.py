@@ -6,13 +6,28 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from .errors import StorageUnavailable
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@cache
+def packaged_table(package: str, name: str) -> Mapping[str, Any]:
+    """The content of a TOML file that ships with the package; it is read once.
+
+    Args:
+        package: The folder it is in, as `__package__` has it.
+        name: The file's name.
+    """
+    import tomllib  # here, because a plain turn reads no such file
+
+    return tomllib.loads((files(package) / name).read_text(encoding="utf-8"))
 
 
 def read_regular(path: Path, most: int = -1) -> bytes | None:

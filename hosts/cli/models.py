@@ -53,23 +53,21 @@ async def models(output: Output, which: list[str] | None, json: bool) -> None:
       worldagent models openai/gpt-4o anthropic/claude-sonnet-4-5 --json
     """
     from ...agent import Settings
-    from ...signatures.engines.providers import PROVIDERS
+    from ...signatures.engines.providers import providers
 
-    settings = Settings()
+    settings, known = Settings(), providers()
     if which:
         chosen = [(settings.models.get(name, name), name if name in settings.models else "") for name in which]
         shown = _abilities(chosen, settings, strict=True)
         output.result({"abilities": shown}, _shown(shown))
         return
-    examples = [each.example for each in PROVIDERS if not each.api_base]
+    examples = [each.example for each in known if not each.api_base]
     named = [
         *([(settings.lm, "lm")] if settings.lm else []),
         *((model, name) for name, model in settings.models.items()),
     ]
     shown = _abilities([*named, ("local", ""), *((example, "") for example in examples)], settings, strict=False)
-    output.result(
-        {"models": _providers(PROVIDERS), "abilities": shown}, f"{_provider_table(PROVIDERS)}\n\n{_shown(shown)}"
-    )
+    output.result({"models": _providers(known), "abilities": shown}, f"{_provider_table(known)}\n\n{_shown(shown)}")
 
 
 def _providers(providers: Sequence[Provider]) -> list[dict[str, Any]]:

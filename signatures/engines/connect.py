@@ -19,7 +19,7 @@ from ...core.errors import InvalidArgument, ModelNotConfigured
 from ..media import MediaKind
 from .costs import RATE_LIMITERS, RateLimiter, listed_models
 from .http import HttpEngine, Route, find_route, open_http
-from .providers import LOCAL, Schemas, first_party, is_local, schemas
+from .providers import LOCAL, Schemas, is_local, known_provider
 
 _MISTRAL = "mistral"
 _GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure's name of gpt-3.5
@@ -223,12 +223,13 @@ async def _connect_local(path: str | None) -> ModelConnection:
 
 def _support(engine: HttpEngine) -> ToolSupport:
     """The known support of a service for tools. A service for any model, or a server of the user, is tried once."""
-    route = engine.route
-    known = engine.tools() if route.api_base is None and first_party(route.provider) else None
+    route, own = engine.route, engine.route.api_base is not None
+    known = known_provider(route.provider)
     support = ToolSupport(
-        known,
+        engine.tools() if known.first_party and not own else None,
         then_user=False if route.provider == _MISTRAL else None,
-        schemas=schemas(route.provider, own=route.api_base is not None),
+        # most servers of users enforce a schema by keeping a model from anything else, tools included
+        schemas="alone" if own else known.schemas,
     )
     return _SUPPORT.setdefault((route.provider, route.model, route.api_base), support)
 
@@ -266,18 +267,6 @@ def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
 
 
 # --- abilities --------------------------------------------------------------------------------------------------------
-
-_VENDORS: Final = {
-    "azure-anthropic": "azure_ai",
-    "bedrock-anthropic": "bedrock",
-    "bedrock-chat": "bedrock",
-    "moonshotai": "moonshot",
-    "openai-chat": "openai",
-    "vertex-anthropic": "vertex_ai",
-    "vertex-express": "vertex_ai",
-    "vertex": "vertex_ai",
-}
-"""The names in the list for services that have another name in the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,7 +325,7 @@ def _entry(model: str, listed: Mapping[str, Mapping[str, Any]]) -> Mapping[str, 
     route = find_route(model, api_key="none", api_base=None)
     if route.api_base is not None:
         return None
-    vendor = _VENDORS.get(route.provider, route.provider.replace("-", "_"))
+    vendor = known_provider(route.provider).listed or route.provider.replace("-", "_")
     found = listed.get(f"{vendor}/{route.model}")
     bare = listed.get(route.model)
     if found is None and bare is not None and str(bare.get("litellm_provider")).startswith(vendor):

@@ -23,6 +23,7 @@ from dspy.utils.usage_tracker import UsageTracker
 
 from ...core import Clock, ModelUsage, SystemClock
 from ...core.errors import ModelRateLimited
+from .providers import known_provider
 
 MAX_DELAY_SECONDS: Final = 60.0  # seconds between two tries if the service does not name a time
 
@@ -168,9 +169,6 @@ def listed_models() -> dict[str, dict[str, Any]]:
 _USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # the service tiers that the list's prices apply to
 MAX_PLAUSIBLE: Final = 10**9  # the limit of plausible tokens, or dollars, of one call
 LONG_PROMPT_TOKENS: Final = 128_000  # input tokens above which a model can have other prices
-REASONING_NOT_IN_OUTPUT: Final = frozenset(
-    {"gemini", "vertex", "vertex-express", "xai"}
-)  # reasoning is not in their output
 
 
 class CostTracker(UsageTracker):
@@ -244,7 +242,7 @@ def estimate(provider: str, usage: Usage, prices: Mapping[str, float]) -> float 
         usage.reasoning_tokens or 0,
     )
     inputs = usage.input_tokens if "anthropic" in provider else usage.input_tokens - cached - written
-    outputs = usage.output_tokens if provider in REASONING_NOT_IN_OUTPUT else usage.output_tokens - thought
+    outputs = usage.output_tokens if known_provider(provider).reasoning_apart else usage.output_tokens - thought
     if min(inputs, outputs) < 0 or (
         inputs + cached + written > LONG_PROMPT_TOKENS and any("_above_" in name for name in prices)
     ):
@@ -291,7 +289,7 @@ def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
     sent, received = _tokens(usage.input_tokens), _tokens(usage.output_tokens)
     if sent is not None and "anthropic" in provider:
         sent += (_tokens(usage.cache_read_tokens) or 0) + (_tokens(usage.cache_write_tokens) or 0)
-    if received is not None and provider in REASONING_NOT_IN_OUTPUT:
+    if received is not None and known_provider(provider).reasoning_apart:
         received += _tokens(usage.reasoning_tokens) or 0
     return ModelUsage(
         input_tokens=sent or None,  # a stream without usage can report 0

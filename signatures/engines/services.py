@@ -10,52 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
+from ...core.files import packaged_table
 from ...core.generation import CODE_EXECUTION, FILE_SEARCH, WEB_FETCH, WEB_SEARCH
+from .providers import known_provider
 
 Protocol = Literal["chat", "responses", "messages", "gemini"]
 
-_RESPONSES: Final[Mapping[str, Mapping[str, Any]]] = {
-    WEB_SEARCH: {"type": "web_search"},
-    CODE_EXECUTION: {"type": "code_interpreter", "container": {"type": "auto"}},
-    FILE_SEARCH: {"type": "file_search"},
-}
-_INCLUDE: Final = {
-    "web_search": "web_search_call.action.sources",
-    "code_interpreter": "code_interpreter_call.outputs",
-    "file_search": "file_search_call.results",
-}
-"""What Responses leaves out of an answer unless it is asked for, by the type of the tool."""
 
-_MESSAGES: Final[Mapping[str, Mapping[str, Any]]] = {
-    WEB_SEARCH: {"type": "web_search_20250305", "name": WEB_SEARCH},
-    WEB_FETCH: {"type": "web_fetch_20250910", "name": WEB_FETCH},
-    CODE_EXECUTION: {"type": "code_execution_20250825", "name": CODE_EXECUTION},
-}
-_BETAS: Final = {
-    "web_fetch_20250910": "web-fetch-2025-09-10",
-    "code_execution_20250825": "code-execution-2025-08-25",
-}
-"""The headers that the first versions of a tool of Anthropic need, by its type."""
+def _table() -> Mapping[str, Any]:
+    return packaged_table(__package__, "service_tools.toml")
 
-_GEMINI: Final = {
-    WEB_SEARCH: "googleSearch",
-    WEB_FETCH: "urlContext",
-    CODE_EXECUTION: "codeExecution",
-    FILE_SEARCH: "fileSearch",
-}
-_GROQ: Final[Mapping[str, Mapping[str, Any]]] = {
-    WEB_SEARCH: {"type": "browser_search"},
-    CODE_EXECUTION: {"type": "code_interpreter"},
-}
-_OPENROUTER: Final = {WEB_SEARCH: "openrouter:web_search", WEB_FETCH: "openrouter:web_fetch"}
 
-_LESS: Final[Mapping[str, frozenset[str]]] = {
-    "vertex-anthropic": frozenset({WEB_SEARCH}),
-    "bedrock-anthropic": frozenset(),
-    "vertex": frozenset({WEB_SEARCH, WEB_FETCH, CODE_EXECUTION}),
-    "vertex-express": frozenset({WEB_SEARCH, WEB_FETCH, CODE_EXECUTION}),
-}
-"""The tools of clouds that have fewer than the maker of the model."""
+def _form(protocol: Protocol, provider: str) -> str:
+    """The form in which a service is told of its tools; services with OpenAI's chat protocol have one each."""
+    return provider if protocol == "chat" else protocol
 
 
 def service_tools(protocol: Protocol, provider: str) -> frozenset[str]:
@@ -65,16 +33,8 @@ def service_tools(protocol: Protocol, provider: str) -> frozenset[str]:
         protocol: Its protocol.
         provider: The engine's name of the service.
     """
-    match protocol:
-        case "responses":
-            every: Iterable[str] = _RESPONSES
-        case "messages":
-            every = _MESSAGES
-        case "gemini":
-            every = _GEMINI
-        case "chat":
-            every = {"groq": _GROQ, "openrouter": _OPENROUTER}.get(provider, ())
-    return _LESS.get(provider, frozenset(every))
+    own = known_provider(provider).tools
+    return frozenset(_table()["declared"].get(_form(protocol, provider), ())) if own is None else own
 
 
 def combines(protocol: Protocol, model: str) -> bool:
@@ -102,25 +62,25 @@ def with_service_tools(
     """
     if not tools:
         return payload
-    match protocol:
-        case "responses":
-            made: list[dict[str, Any]] = [{**_RESPONSES[name], **options} for name, options in tools]
-            more = [_INCLUDE[each["type"]] for each in made if each["type"] in _INCLUDE]
-            payload = {**payload, "include": list(dict.fromkeys([*payload.get("include", ()), *more]))}
-        case "messages":
-            made = [{**_MESSAGES[name], **options} for name, options in tools]
-        case "gemini":
-            made = [{_GEMINI[name]: dict(options)} for name, options in tools]
-            if provider == "gemini" and combines(protocol, model):
-                payload = {**payload, "toolConfig": _combined(payload.get("toolConfig"))}
-        case "chat" if provider == "groq":
-            made = [{**_GROQ[name], **options} for name, options in tools]
-        case "chat":
-            made = [
-                {"type": _OPENROUTER[name], **({"parameters": dict(options)} if options else {})}
-                for name, options in tools
-            ]
+    made = [_declared(_form(protocol, provider), *each) for each in tools]
+    if protocol == "responses":
+        more = [_table()["include"][each["type"]] for each in made if each["type"] in _table()["include"]]
+        payload = {**payload, "include": list(dict.fromkeys([*payload.get("include", ()), *more]))}
+    elif provider == "gemini" and combines(protocol, model):
+        payload = {**payload, "toolConfig": _combined(payload.get("toolConfig"))}
     return {**payload, "tools": [*(payload.get("tools") or ()), *made]}
+
+
+def _declared(form: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool of a service, with its options where the form has them."""
+    declared: Mapping[str, Any] = _table()["declared"][form][name]
+    match form:
+        case "gemini":
+            return {key: dict(options) for key in declared}
+        case "openrouter":
+            return {**declared, **({"parameters": dict(options)} if options else {})}
+        case _:
+            return {**declared, **options}
 
 
 def _combined(config: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -134,8 +94,9 @@ def _combined(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def betas_of(tools: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """The values of Anthropic's header for features that need one, for the tools of a request."""
-    kinds = [{**_MESSAGES[name], **options}["type"] for name, options in tools]
-    return [_BETAS[kind] for kind in kinds if kind in _BETAS]
+    betas: Mapping[str, str] = _table()["betas"]
+    kinds = [_declared("messages", *each)["type"] for each in tools]
+    return [betas[kind] for kind in kinds if kind in betas]
 
 
 _OTHER: Final = "service_tool"

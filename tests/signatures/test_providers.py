@@ -13,7 +13,7 @@ from worldagent.core.errors import ModelNotConfigured
 from worldagent.hosts.cli.app import app
 from worldagent.signatures.engines.connect import connect_model
 from worldagent.signatures.engines.http import find_route
-from worldagent.signatures.engines.providers import PROVIDERS
+from worldagent.signatures.engines.providers import providers
 
 KEY = "sk-secret-1234567890"
 
@@ -25,7 +25,7 @@ def models(*words: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "provider", [each for each in PROVIDERS if each.prefix in ("mistral", "lm_studio")], ids=lambda each: each.prefix
+    "provider", [each for each in providers() if each.prefix in ("mistral", "lm_studio")], ids=lambda each: each.prefix
 )
 async def test_declared_service_gets_the_model_and_its_own_key(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "true")
@@ -42,7 +42,7 @@ async def test_declared_service_gets_the_model_and_its_own_key(provider: Any, mo
 
 
 def test_every_listed_example_reaches_its_provider_and_reads_the_listed_variable() -> None:
-    for provider in PROVIDERS:
+    for provider in providers():
         address = "http://localhost" if provider.api_base else None
         for name in provider.variables or ("NO_KEY",):
             route = find_route(provider.example, api_key=None, api_base=address, env={name: KEY})

@@ -23,7 +23,7 @@ from worldagent.signatures import REPLY_DEMOS, Predictor, converse_signature
 from worldagent.signatures.adapter import PlainAdapter
 from worldagent.signatures.engines.connect import _caching as caching_of
 from worldagent.signatures.engines.http import find_route
-from worldagent.signatures.engines.providers import PROVIDERS, first_party, schemas
+from worldagent.signatures.engines.providers import known_provider, providers
 from worldagent.signatures.engines.services import Protocol, service_tools
 from worldagent.testing import ScriptedLM
 
@@ -231,16 +231,17 @@ def _summary(kind: type) -> str:
 def vendor_rows() -> list[str]:
     """Give the rows of the table of model services, from what the code does for the example of each."""
     found: list[str] = []
-    for each in PROVIDERS:
+    for each in providers():
         if each.api_base:
             continue  # below the table
         route = find_route(each.example, api_key="none", api_base=None, env={})
         hints = caching_of(route)
         kinds = [] if hints is None else ["a mark"] * hints.mark + ["a key"] * hints.key
-        tools = "native" if first_party(route.provider) else "tried once"
+        known = known_provider(route.provider)
+        tools = "native" if known.first_party else "tried once"
         key = " or ".join(f"`{name}`" for name in each.variables) or "none"
         needs = each.needs or "-"
-        schema = {"never": "-", "beside": "beside tools"}.get(held := schemas(route.provider, own=False), held)
+        schema = {"never": "-", "beside": "beside tools"}.get(known.schemas, known.schemas)
         own = service_tools(_protocol(route.provider), route.provider)
         cells = [f"`{each.example}`", key, needs, tools, schema, " and ".join(kinds) or "-"]
         cells.append(", ".join(f"`{name}`" for name in SERVICE_TOOLS if name in own) or "-")
