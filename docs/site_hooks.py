@@ -23,10 +23,10 @@ CHECKOUT_FOLDER = "checkout"
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Copy the package, and nothing else, to where the API reference reads it.
+    """Add the decision records to the navigation, by subject, and copy the package to where the API reference reads it.
 
-    The reader of the API follows links, and `.dev/worldagent` leads back to the top of the checkout. It would walk
-    through every folder, the environment included, once for each module, which takes minutes.
+    The package and nothing else: the reader of the API follows links, and `.dev/worldagent` leads back to the top of
+    the checkout. It would walk through every folder, the environment too, once for each module, which takes minutes.
     """
     root = Path(config["docs_dir"]).parent
     package = root / "build" / "api" / "worldagent"
@@ -39,6 +39,10 @@ def on_config(config: Any, **_: Any) -> Any:
             shutil.copytree(source, package / name, ignore=ignore)
         else:
             shutil.copy2(source, package / name)
+    [records] = [entry["Decisions"] for entry in config["nav"] if isinstance(entry, dict) and "Decisions" in entry]
+    for part in (root / "docs" / "decisions" / "index.md").read_text("utf-8").split("\n## ")[1:]:
+        subject, rows = part.split("\n", 1)
+        records.append({subject: [f"decisions/{file}" for file in re.findall(r"^\| \[\d+\]\(([^)]+)\)", rows, re.M)]})
     return config
 
 

@@ -71,8 +71,11 @@ def test_every_link_of_every_page_leads_somewhere() -> None:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
+    """Decision records are there as their index lists them."""
     named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
-    assert sorted(named) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    assert sorted(named) == sorted(
+        page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if not page.name[0].isdigit()
+    )
 
 
 @pytest.mark.parametrize(("page", "first"), TABLES, ids=lambda part: part.rpartition("/")[2])
