@@ -98,8 +98,9 @@ pictures: $(READY) ## Take the pictures of web pages in the docs again, light an
 bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
 	@for file in benchmarks/[!_]*.py; do echo "== $$file"; $(PY) "$$file"; done
 
-soak: $(READY) ## The long tests: every leak case, kills, cancelling at every step, property tests with more examples
+soak: $(READY) ## The long tests: every leak case, kills (also as tables in build/kills.md), cancelling at every step, property tests with more examples
 	$(RUN) pytest -m soak -n $(JOBS) --dist worksteal --timeout 3600
+	mkdir -p build && PYTHONPATH=.dev:tests $(PY) -P tests/support/kill_matrix.py --table build/kills.md
 	HYPOTHESIS_PROFILE=soak $(RUN) pytest $$(grep -rl --include='*.py' '^@given' tests) -n $(JOBS) --dist worksteal --timeout 3600
 	$(MAKE) lowest
 

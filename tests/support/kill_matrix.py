@@ -1,7 +1,7 @@
 """A turn that is killed at any point of its first run, while its pause is answered, and in a resume, and what follows.
 
-As a program, `python tests/support/kill_matrix.py --table docs/reference/kills.md` kills at every point and writes the
-page; with `PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this one, which has everything loaded.
+As a program, `python tests/support/kill_matrix.py --table build/kills.md` kills at every point and writes the page;
+with `PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this one, which has everything loaded.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from support.kill_points import (
 from support.kill_turn import HISTORY, NOTED, PLAIN
 from support.processes import be_program, forked_result
 
-PAGE = ROOT / "docs" / "reference" / "kills.md"
+PAGE = ROOT / "tests" / "golden" / "kills.md"
 _WHEN = (BEFORE, WITHIN, IN, AFTER)
 _COLUMNS = (
     "kill point",

@@ -13,6 +13,7 @@ from support.kill_crowd import ALONE, APART, GROUPINGS, MEMBERS, TOGETHER
 from support.kill_matrix import PAGE, PHASES, page, read_table, rows_of
 from support.kill_points import AFTER, QUEUED, WITHIN
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
+from support.pages import DOCS
 from support.processes import run_program
 
 pytestmark = pytest.mark.requirement("T5")
@@ -54,7 +55,8 @@ def test_the_page_says_which_transaction_makes_each_row_durable_and_what_the_tur
     assert f"There are {len(PLAIN)} effects of plain leaves, {len(NOTED)} of leaves that are `idempotent`" in words
     assert f"{len(HISTORY)} messages in the agent's own database" in words
     assert f"At most {SIDE_BY_SIDE} effects of plain leaves" in words
-    [section] = re.findall(r"## Transactions of a turn\n(.*?)\n## ", text, re.DOTALL)
+    guide = (DOCS / "guides" / "pauses.md").read_text(encoding="utf-8")
+    [section] = re.findall(r"## Transactions of a turn\n(.*?)(?:\n## |\Z)", guide, re.DOTALL)
     rows = {row.what for row in read_table() if row.when == WITHIN}
     assert {what for what in rows if what not in " ".join(section.split())} == set()
 
