@@ -7,27 +7,20 @@ known form are used.
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from dspy import lm15
 from dspy.utils import exceptions as dspy_errors
 
-from ...core.errors import (
-    AgentClosed,
-    ContextExceeded,
-    HostError,
-    ModelNotConfigured,
-    ModelRateLimited,
-    ModelRefused,
-    ModelTimeout,
-    ModelUnavailable,
-    OutputInvalid,
-    WorldAgentError,
-)
+from ...core import errors
+from ...core.errors import HostError, WorldAgentError
+from ...core.files import packaged_table
 from ..calling import Unfit
 from .costs import duration
 from .providers import ADDRESS_REMEDY
@@ -36,15 +29,19 @@ from .providers import ADDRESS_REMEDY
 class PromptTooLong(lm15.ContextLengthError):
     """The prompt has more tokens than the context of the embedded model.
 
-    Attributes:
+    Args:
         prompt_tokens: The number of its tokens, or None if llama.cpp did not report it.
         limit: The number of tokens that fit.
+
+    Attributes:
+        size: How long it is, in words.
+        room: How much fits.
     """
 
     def __init__(self, *, prompt_tokens: int | None, limit: int | None) -> None:
         super().__init__("the prompt is longer than the context of the embedded model")
-        self.prompt_tokens = prompt_tokens
-        self.limit = limit
+        self.size = f"has {prompt_tokens} tokens" if prompt_tokens else "is too long"
+        self.room = f"accepts {limit}" if limit else "accepts fewer tokens"
 
 
 class EngineClosed(lm15.ConfigurationError):
@@ -100,11 +97,23 @@ class Unreachable(lm15.TransportError):
 
 # --- classification ---------------------------------------------------------------------------------------------------
 
-_Make = Callable[[str, BaseException], WorldAgentError]
-_Kind = type[WorldAgentError]
-
 _CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _REQUEST: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_LOWEST, _HIGHEST = 100, 599  # the range of HTTP statuses
+_CLIENT_ERROR, _SERVER_ERROR = 4, 5  # the classes of HTTP statuses from 400 to 499, and from 500 to 599
+_TOO_LARGE, _RATE_LIMITED, _FAILED = 413, 429, 500
+_MALFORMED: Final = frozenset({"tool_use_failed", "json_validate_failed", "output_parse_failed"})
+"""Codes of services that could not read a call of the model."""
+
+
+def _table(part: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = packaged_table(__package__, "failures.toml")[part]
+    return found
+
+
+@cache
+def _words(name: str, part: str = "words") -> re.Pattern[str]:
+    return re.compile("|".join(_table(part)[name]), re.IGNORECASE)
 
 
 def classify(error: BaseException, *, model: str) -> WorldAgentError:
@@ -124,8 +133,8 @@ def classify(error: BaseException, *, model: str) -> WorldAgentError:
         raise error
     if isinstance(error, WorldAgentError):
         return error
-    make = next((make for kind, make in _TABLE if isinstance(error, kind)), _unknown)
-    made = _own(error, model) or (_said_of(error) or make)(model, error)
+    own = _own(error)
+    made = _made(own[0], model, own[1]) if own else _made(_said_of(error) or _meaning_of(error), model, error)
     if isinstance(made, HostError):
         made.status = _status(error)
         made.service_code = _form(_CODE, getattr(error, "provider_code", None))
@@ -164,170 +173,57 @@ def _place(cause: BaseException | None) -> str:
     return f"{type(cause).__name__}{where}"
 
 
-def _own(error: Exception, model: str) -> WorldAgentError | None:
-    """The errors of our own engines and adapters, which are the cause of another one."""
-    for cause in (error, error.__cause__):
-        for kind, make in _OWN:
-            if isinstance(cause, kind):
-                return make(model, cause)
-    return _malformed(model, error) if getattr(error, "provider_code", None) in _MALFORMED else None
-
-
-def _closed(model: str, _: BaseException) -> WorldAgentError:
-    return AgentClosed(f"the connection to the model {model!r} is closed", remedy="start the agent again")
-
-
-def _unfit(model: str, cause: BaseException) -> WorldAgentError:
-    return OutputInvalid(
-        f"the model {model!r} did not answer with the requested fields: {cause}",
-        remedy="try again, or use a larger model",
-        fault=str(cause),
-    )
-
-
-def _unreached(model: str, cause: BaseException) -> WorldAgentError:
-    assert isinstance(cause, Unreachable)
-    return ModelUnavailable(f"the model {model!r} cannot be reached at {cause}", remedy=cause.remedy)
-
-
-def _embedded_too_long(model: str, cause: BaseException) -> WorldAgentError:
-    tokens, limit = getattr(cause, "prompt_tokens", None), getattr(cause, "limit", None)
-    size = f"has {tokens} tokens" if tokens else "is too long"
-    room = f"accepts {limit}" if limit else "accepts fewer tokens"
-    return ContextExceeded(f"the prompt {size} and the model {model!r} {room}", remedy=_SHORTEN)
-
-
-def _said(kind: _Kind, problem: str, remedy: str) -> _Make:
-    return lambda model, _: kind(f"the model {model!r} {problem}", remedy=remedy)
-
-
-_OTHER_MESSAGE: Final = "change the message or the role; asking again gives the same"
-_malformed = _said(OutputInvalid, "made a call that its service could not read", "try again, or use a larger model")
-_MALFORMED: Final = frozenset({"tool_use_failed", "json_validate_failed", "output_parse_failed"})
-"""Codes with which Groq reports the same, with the status 400: the answer does not fit, and not the request."""
-
-_OWN: Final[tuple[tuple[type[BaseException], _Make], ...]] = (
-    (EngineClosed, _closed),
-    (Unfit, _unfit),
-    (Unreachable, _unreached),
-    (PromptTooLong, _embedded_too_long),
-    (
-        AnswerTooLong,
-        _said(OutputInvalid, "gave an answer that is too long to read", "request less, or set max_tokens"),
-    ),
-    (
-        Declined,
-        _said(
-            ModelRefused,
-            "or a filter of its service declined to answer",
-            _OTHER_MESSAGE,
-        ),
-    ),
-    (Malformed, _malformed),
-    (
-        NoAnswer,
-        _said(
-            ModelNotConfigured,
-            "gave something else than an answer, such as a page of HTML",
-            f"check the service's address (api_base): {ADDRESS_REMEDY}",
-        ),
-    ),
-)
-_SHORTEN = "shorten the message, the role or the conversation, or use a model with a longer context"
-_LOWEST, _HIGHEST = 100, 599  # the range of HTTP statuses
-_FORBIDDEN, _NOT_FOUND = 403, 404
-_CLIENT_ERROR, _SERVER_ERROR = 4, 5  # the classes of HTTP statuses from 400 to 499, and from 500 to 599
-_RETRY = "try again later, and check the service's status and your network"
-
-
-def _fixed(kind: _Kind, problem: str, remedy: str) -> _Make:
-    def make(model: str, error: BaseException) -> WorldAgentError:
-        return kind(f"the model {model!r} {problem} ({_answer(error)})", remedy=remedy)
-
-    return make
-
-
-def _rate_limited(model: str, error: BaseException) -> WorldAgentError:
-    seconds = _number(getattr(error, "retry_after", None))
+def _made(meaning: str, model: str, cause: BaseException) -> WorldAgentError:
+    """The typed error of a meaning."""
+    said, seconds = _table("meaning")[meaning], _number(getattr(cause, "retry_after", None))
     wait = "wait" if seconds is None else f"wait {duration(seconds)}"
-    problem = f"the model {model!r} is rate limited ({_answer(error)})"
-    return ModelRateLimited(problem, remedy=f"{wait} and try again", retry_after=seconds)
+    given = {"model": model, "answer": _answer(cause), "cause": cause, "wait": wait, "address": ADDRESS_REMEDY}
+    problem, remedy = said["problem"].format(**given), said["remedy"].format(**given)
+    extra: Mapping[str, Mapping[str, Any]] = {"rate_limited": {"retry_after": seconds}, "unfit": {"fault": str(cause)}}
+    kind: type[WorldAgentError] = getattr(errors, said["error"])
+    return kind(problem, remedy=remedy, **extra.get(meaning, {}))
+
+
+_OWN: Final[Mapping[type[BaseException], str]] = {
+    EngineClosed: "closed",
+    Unfit: "unfit",
+    Unreachable: "unreached",
+    PromptTooLong: "embedded_too_long",
+    AnswerTooLong: "answer_too_long",
+    Declined: "declined_in_answer",
+    Malformed: "malformed",
+    NoAnswer: "no_answer",
+}
+"""The meanings of errors of our own engines and answers, which can be the cause of one of dspy."""
+
+
+def _own(error: BaseException) -> tuple[str, BaseException] | None:
+    """The meaning of one of these errors, or of one that only its code names, and which one it is."""
+    for cause in (error, error.__cause__):
+        for kind in filter(_OWN.__contains__, type(cause).__mro__):
+            return _OWN[kind], error if cause is None else cause
+    return ("malformed", error) if getattr(error, "provider_code", None) in _MALFORMED else None
+
+
+@cache
+def _raised() -> Mapping[type[BaseException], Mapping[str, str]]:
+    """The meanings of exceptions of dspy and Python, by their status."""
+    return {
+        getattr(dspy_errors, name, None) or getattr(builtins, name): each for name, each in _table("raised").items()
+    }
+
+
+def _meaning_of(error: BaseException) -> str:
+    """The meaning of an exception's class and status."""
+    kind = next(filter(_raised().__contains__, type(error).__mro__), None)
+    if kind is None:
+        return "unknown"
+    by_status, status = _raised()[kind], _status(error)
+    return by_status.get(str(status)) or by_status.get(f"{(status or 0) // 100}xx") or by_status["else"]
 
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < float("inf") else None
-
-
-_too_long = _fixed(ContextExceeded, "accepts fewer tokens than the prompt has", _SHORTEN)
-_key_refused = _fixed(ModelNotConfigured, "refused the API key", "set a key that this service accepts for this model")
-_no_access = _fixed(
-    ModelNotConfigured,
-    "refused access",
-    "check at the service what the key, its project and its account can use, and whether your network is blocked",
-)
-_not_here = _fixed(
-    ModelNotConfigured, "is not offered in your country", "use another service, or call it from where it is offered"
-)
-_refused = _fixed(
-    ModelRefused, "refused the request", "check that the model accepts this kind of request, and the model_options"
-)
-_not_found = _fixed(
-    ModelNotConfigured, "was not found at its service", "check the model's name, and the service's address (api_base)"
-)
-_timeout = _fixed(ModelTimeout, "did not answer within the time limit", "try again, or allow more time")
-_gave_up = _fixed(ModelTimeout, "gave up before it had answered", "try again, or ask for a shorter answer")
-_billing = _fixed(ModelRefused, "refused for billing or quota", "check the account's balance")
-_declined = _fixed(ModelRefused, "or a filter of its service declined to answer", _OTHER_MESSAGE)
-_unavailable = _fixed(ModelUnavailable, "cannot be reached or failed", _RETRY)
-_unknown = _fixed(ModelUnavailable, "failed for an unknown reason", _RETRY)
-
-
-def _invalid(model: str, error: BaseException) -> WorldAgentError:
-    return (_not_found if _status(error) == _NOT_FOUND else _refused)(model, error)
-
-
-def _unauthorized(model: str, error: BaseException) -> WorldAgentError:
-    return (_no_access if _status(error) == _FORBIDDEN else _key_refused)(model, error)
-
-
-def _late(model: str, error: BaseException) -> WorldAgentError:
-    """A time limit: that of a call, or that of the service, which answers with a status."""
-    return (_timeout if _status(error) is None else _gave_up)(model, error)
-
-
-def _by_status(model: str, error: BaseException) -> WorldAgentError:
-    """An error of a provider without a more specific type: its HTTP status decides."""
-    match getattr(error, "status", None):
-        case 401 | 403:
-            return _unauthorized(model, error)
-        case int(status) if status == _NOT_FOUND:
-            return _not_found(model, error)
-        case 408 | 504:
-            return _late(model, error)
-        case 429:
-            return _rate_limited(model, error)
-        case int(status) if status // 100 == _CLIENT_ERROR:
-            return _refused(model, error)
-        case _:
-            return _unavailable(model, error)
-
-
-_OVERFLOW: Final = re.compile(
-    r"(maximum|max|available|allowed|model'?s?) (prompt|input|sequence) (length|size|window)"
-    r"|context (length|window|size)"
-    r"|(prompt|input|request|context|messages) ((is|was|are) )?too (long|large)|too many (input )?tokens"
-    r"|reduce the (length|number) of (?!max|strict|nullable|optional)|exceed_context_size|input token count"
-    r"|inputs?\W+tokens .{0,40}must be"
-    r"|exceed\w* (the )?(model'?s? )?(token limit|max(imum)? (number of )?(input )?tokens)|model token limit"
-    r"|range of input length|request too large|exceeds? the model'?s max"
-    r"|prompt contains at least \d+|longer than the (maximum )?model|max_tokens must be at least 1, got -",
-    re.IGNORECASE,
-)
-"""How services say that a prompt is too long. Their text is only compared with these words, and goes nowhere (D5)."""
-_PER_TIME: Final = re.compile(r"per (minute|hour|day|second)|\b[TR]P[MD]\b|please wait|throttl", re.IGNORECASE)
-_PLAIN: Final = re.compile(r"request too large", re.IGNORECASE)
-"""What is too long whatever the time: OpenAI and Groq say so of a prompt that exceeds the limit of a minute."""
-_TOO_LARGE, _RATE_LIMITED, _FAILED = 413, 429, 500
 
 
 def _is_overflow(error: BaseException) -> bool:
@@ -339,62 +235,24 @@ def _is_overflow(error: BaseException) -> bool:
     status, text = _status(error), str(error)
     if status is not None and status // 100 not in (_CLIENT_ERROR, _SERVER_ERROR):
         return False
-    if status == _TOO_LARGE or _PLAIN.search(text):
+    if status == _TOO_LARGE or _words("too_large").search(text):
         return True
     # Otherwise a limit of tokens in a time, which a shorter prompt can fit or not, is none of a prompt.
-    return bool(_OVERFLOW.search(text)) and not _PER_TIME.search(text)
+    return bool(_words("overflow").search(text)) and not _words("per_time").search(text)
 
 
-_REFUSALS: Final[tuple[tuple[re.Pattern[str], _Make], ...]] = tuple(
-    (re.compile(words, re.IGNORECASE), make)
-    for words, make in (
-        (
-            r"content[ _](filter|management|policy)|ResponsibleAI|data_?inspection|inappropriate content"
-            r"|(prompt|input|content) (was|is|has been) flagged|safety system",
-            _declined,
-        ),
-        (
-            r"unsupported_country|not available in your (country|region)"
-            r"|(country|region|location)\b.{0,30} not supported",
-            _not_here,
-        ),
-        (
-            r"credit balance|(usage|spending|key) limits?\b|insufficient[ _](balance|credit|quota|funds)|arrear|overdue"
-            r"|(any|no|more|available) credits\b",
-            _billing,
-        ),
-        (r"api[_ ]key[_ ](is )?(not (valid|found)|invalid)|invalid api key", _key_refused),
-        (r"failed to parse (input|tool)|failed to call a function|tool call validation failed", _malformed),
-        (
-            r"no models? (is |are )?loaded|load (the )?model|(model|deployment)\b.{0,80}(not found|not exist)"
-            r"|not a valid model|model( \S+)? is not (supported|available)",
-            _not_found,
-        ),
-    )
-)
-"""What services say of a request that is not at fault, though its status says so: compared only, as above."""
-
-
-def _said_of(error: BaseException) -> _Make | None:
-    """How to make the error that the text of a service says more exactly than its status."""
+def _said_of(error: BaseException) -> str | None:
+    """The meaning that the text of a service says more exactly than its status."""
     if _is_overflow(error):
-        return _too_long
+        return "too_long"
     if not isinstance(error, dspy_errors.LMProviderError) or _status(error) == _RATE_LIMITED:
         return None
     said = f"{error} {getattr(error, 'provider_code', '')}"
-    return next((make for words, make in _REFUSALS if words.search(said)), None)
+    return next((meaning for meaning in _table("said") if _words(meaning, "said").search(said)), None)
 
 
 _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
 """Statuses with which servers refuse tools or the order of messages, among other causes."""
-_FORM: Final = re.compile("tool|schema|grammar|response_format", re.IGNORECASE)
-"""Words of a server that fails at the form of a request."""
-_OTHERWISE: Final = re.compile(
-    r"content_(filter|policy)|context_(length|window)|string_above_max|too_(long|large)|rate_limit|quota|billing|balance"
-    r"|api_key|auth|permission|model_not|safety|moderation|(use|validate|parse)_failed",
-    re.IGNORECASE,
-)
-"""Codes that name another cause."""
 
 
 def refuses_form(error: BaseException) -> bool:
@@ -403,12 +261,12 @@ def refuses_form(error: BaseException) -> bool:
     Args:
         error: The exception of a model call.
     """
-    if _said_of(error) is not None or _OTHERWISE.search(str(getattr(error, "provider_code", None))):
+    if _said_of(error) is not None or _words("otherwise").search(str(getattr(error, "provider_code", None))):
         return False
     status = _status(error)
     if status is None:
         return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
-    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and bool(_FORM.search(str(error))))
+    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and bool(_words("form").search(str(error))))
 
 
 def is_written_call(error: BaseException) -> bool:
@@ -435,25 +293,6 @@ class ToolsRefused:
     grammar: bool = False
 
 
-_PLACED: Final = re.compile(
-    r"function_?declarations\W{1,2}(\d+)"
-    r"|\btools(?:\.|\[|\\?['\"], ?)(\d+)(?!\d|\]?\W{0,2}function_?declarations)(\.member\b)?",  # AWS counts from 1
-    re.IGNORECASE,
-)
-_NAMED: Final = re.compile(
-    r"\b(?:function|tool|schema)s?(?: for| named| name)?:? ?['\"`]([\w-]{1,64})['\"`]"
-    r"|[`'\"]([\w-]{1,64})[`'\"] function_?declaration",
-    re.IGNORECASE,
-)
-_OF_A_CALL: Final = re.compile(r"(?:tool|function)[ _](?:call|use)|messages?(?:\.|\[|')", re.IGNORECASE)
-_TOO_MANY: Final = re.compile(
-    r"(?:at most|more than|less than or equal to|max(?:imum)?(?: length| number of \w+)?(?: is| of)?) (\d{1,4})\b",
-    re.IGNORECASE,
-)
-_GRAMMAR: Final = re.compile(r"grammar|schema conversion|unrecognized schema|too many states", re.IGNORECASE)
-_OF_TOOLS: Final = re.compile(r"\btools\b|function_?declarations|\bfunctions\b", re.IGNORECASE)
-
-
 def tools_refused(error: Exception, names: Sequence[str]) -> ToolsRefused | None:
     """What a service does not take of a request's tools, if it refused the request because of some of them.
 
@@ -464,55 +303,20 @@ def tools_refused(error: Exception, names: Sequence[str]) -> ToolsRefused | None
         names: The names of the tools, as they were sent.
     """
     text, status = str(error), _status(error)
-    grammar = bool(_GRAMMAR.search(text)) and status in _MAYBE_FORM | {_FAILED}
-    if not names or _own(error, "") or _said_of(error) or not (grammar or status in _MAYBE_FORM):
+    grammar = bool(_words("grammar").search(text)) and status in _MAYBE_FORM | {_FAILED}
+    if not names or _own(error) or _said_of(error) or not (grammar or status in _MAYBE_FORM):
         return None
-    if found := _TOO_MANY.search(text) if _OF_TOOLS.search(text) else None:
+    if found := _words("too_many").search(text) if _words("of_tools").search(text) else None:
         most = int(found[1])
         if 0 < most < len(names):
             return ToolsRefused(most=most)
-    placed = {int(each[1] or each[2]) - bool(each[3]) for each in _PLACED.finditer(text)}
+    placed = {int(each[1] or each[2]) - bool(each[3]) for each in _words("placed").finditer(text)}
     # What names a tool because of a call of it does not refuse the tool.
-    named = set() if _OF_A_CALL.search(text) else {each[1] or each[2] for each in _NAMED.finditer(text)}
+    named = (
+        set() if _words("of_a_call").search(text) else {each[1] or each[2] for each in _words("named").finditer(text)}
+    )
     places = {place for place, name in enumerate(names) if place in placed or name in named}
     return ToolsRefused(places=frozenset(places), grammar=not places) if places or grammar else None
 
 
 # The first matching row counts, so subclasses come before their parents.
-_TABLE: tuple[tuple[type[Exception], _Make], ...] = (
-    (
-        dspy_errors.AdapterParseError,
-        _fixed(OutputInvalid, "did not answer with the requested fields", "try again, or use a larger model"),
-    ),
-    (dspy_errors.LMAuthError, _unauthorized),
-    (dspy_errors.LMBillingError, _billing),
-    (dspy_errors.LMRateLimitError, _rate_limited),
-    (
-        dspy_errors.LMUnsupportedModelError,
-        _fixed(ModelNotConfigured, "is not known to the service", "check the model's name and the key's permissions"),
-    ),
-    (dspy_errors.LMInvalidRequestError, _invalid),
-    (dspy_errors.LMTimeoutError, _late),
-    (TimeoutError, _timeout),
-    (dspy_errors.LMServerError, _unavailable),
-    (dspy_errors.LMProviderError, _by_status),
-    (dspy_errors.LMTransportError, _unavailable),
-    (dspy_errors.LMLockTimeoutError, _unavailable),
-    (
-        dspy_errors.LMUnsupportedFeatureError,
-        _fixed(ModelRefused, "does not support this request", "use a model with this ability"),
-    ),
-    (
-        dspy_errors.LMConfigurationError,
-        _fixed(ModelNotConfigured, "is not configured", "check the model's name, its API key and its address"),
-    ),
-    (
-        dspy_errors.LMCollectionLimitError,
-        _fixed(ModelRefused, "gave an answer that is too long to hold", "request less, or set max_tokens"),
-    ),
-    (dspy_errors.LMStreamAssemblyError, _unavailable),
-    (dspy_errors.LMError, _unknown),
-    # Raised before anything is sent, for example for text that is not valid Unicode. Trying again does not help.
-    (ValueError, _refused),
-    (TypeError, _refused),
-)
