@@ -9,60 +9,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
-_SAY: Final = (
-    r"say|write|add|append|tell\s+(?:them|him|her|the\s+\w+)|sag(?:e|t|st|en\s+sie)?(?:\s+(?:dem|der|den)\s+\w+)?|schreib(?:e|t|st|en\s+sie)?"
-    r"|ergänz(?:e|t|en\s+sie)?|füg(?:e|t|en\s+sie)?(?=\s.*\s(?:an|hinzu|ein)\b)|dis|dites|écri(?:s|vez)|ajoute[sz]?"
-    r"|di|diga|dile|dígale|escrib[ae]|añad[ae]|agreg(?:a|ue)"
-)
-_ANSWER: Final = r"antworte(?:st|t|n\s+sie)?|répond(?:s|ez)|respond(?:e|a|s)?|contest[ae]"
-_ANSWER_OR_NOUN: Final = rf"{_ANSWER}|reply|answer"
-_WITH: Final = (
-    r"ends?|clos(?:e|es|ing)|finish(?:es)?|conclud(?:e|es|ing)|begins?|starts?|opens?|greets?|signs?|part|ending"
-    r"|beende\w*|ende\w{0,3}|schlie(?:ß|ss)\w*|beginn\w*|starte\w*|eröffne\w*|begrü(?:ß|ss)\w*|grü(?:ß|ss)\w*"
-    r"|verabschiede\w*|unterschreib\w*|termin(?:e[rsz]?|a[rs]?|en?)|fini(?:s|t|r|ssez)|conclu(?:s|t|re|ez|ye)"
-    r"|commence[rsz]?|salu(?:e[rsz]?|da[rs]?|de)|ouvr\w+|signe[rz]?|acab[ae]\w?|cierr[ae]s?|cerrar|finali[zc]\w+|empiez\w+"
-    r"|comien[zc]\w+|despíde\w+|despída\w+|firm[ae]\w?"
-)
-_BY: Final = r"with|by\s+(?:saying|writing|adding)|mit|par|avec|con|por"
-_USE: Final = (
-    r"use|include|insert|put|repeat|contains?|verwende\w*|benutze\w*|nutze\w*|setze\w*|utilise[sz]?|emploie\w*"
-    r"|inclu[st]|insère\w*|us[ae]s?|utili[zc]\w+|incluy\w+|pon|ponga"
-)
-_THIS: Final = (
-    r"this|these|the\s+following|dies\w{1,2}|(?:(?:de[nrm]|das|die)\s+)?folgende\w?|cet(?:te)?|ces?|est[aoe]s?"
-    r"|l[ae]s?\s+siguientes?"
-)
-_WORDS: Final = (
-    r"sentence|words?|wording|phrase|line|note|notice|disclaimer|greeting|farewell|footer|signature|satz|worte?n?|wortlaut"
-    r"|zeile|hinweis|gruß|grußformel|mots?|ligne|mention|formule|frase|palabras?|línea|nota|aviso|fórmula"
-)
-_FURTHER: Final = (
-    rf"{_THIS}|(?:exact|final|closing|fixed|same|last)?\s*(?:{_WORDS})|the|exactly|only|just|simply|always|verbatim|literally"
-    r"|to\s+(?:them|him|her|the\s+\w+)|(?:at|on|in)\s+the\s+(?:\w+\s+)?(?:end|bottom|top|start|beginning)|below|underneath"
-    r"|of\s+(?:each|every|your|the)\s+\w+|du|ihr|sie|dich|euch|immer|nur|genau|stets|wörtlich|bitte|an|hinzu|ein|d[aeir][srmne]"
-    r"|ihm|ihnen|(?:am|zum)\s+(?:ende|schluss|anfang)|jeder\s+\w+|darunter|exactement|toujours|seulement|l[aeo]s?|suivante?s?"
-    r"|à\s+la\s+fin|en\s+bas|de\s+chaque\s+\w+|de\s+cada\s+\w+|exactamente|siempre|solo|sólo|al\s+(?:final|principio)"
-)
-_NOT: Final = (
-    r"not?|never|nor|neither|none|nothing|nobody|without|cannot|dont|\w+n['’]t|avoid|instead|forbidden|nicht|nichts|nie"
-    r"|niemals|kein\w*|ohne|vermeide\w*|statt|ne|n['’]\w+|pas|jamais|sans|aucun\w*|rien|évite\w*|nunca|jamás|sin|ningun\w*"
-    r"|nada|evita\w*"
-)
-_OPENS: Final = (  # clauses that are no commands
-    r"how|what\w*|when\w*|while|if|whether|why|may|might|can|could|whom?|whose|which|where|that|to|they|we|she|he|wie|was|wann|wenn|falls|wer"
-    r"|welche\w*|dass|ob|weil|comment|quand|que|qui|quoi|si|lorsque|nous|ils?|cómo|cuándo|cuando|qué|quien\w*"
-    r"|you|du|ihr|tu|vous|usted"
-)
-_THEN: Final = rf"(?:[\s*_]+(?:{_FURTHER}))*[\s*_]*"
-_BEFORE: Final = rf"\W*(?:(?:you|du|ihr|tu|vous|sie|usted)\s+)?(?:(?!\b(?:{_OPENS})\b).)*?\b"
-_COMMAND: Final = re.compile(
-    rf"(?i)(?!.*\b(?:{_NOT})\b){_BEFORE}(?:(?:{_SAY}){_THEN}|(?:{_SAY}|{_ANSWER_OR_NOUN}|{_WITH})\b.*\b(?:{_BY}){_THEN}"
-    rf"|(?:{_SAY}|{_USE})\b.*\b(?:{_THIS})\s+(?:\w+\s+)?(?:{_WORDS}){_THEN}|(?:{_ANSWER_OR_NOUN})\s+(?:exactly|genau){_THEN})"
-)
-_ANSWERING: Final = re.compile(rf"(?i)(?!.*\b(?:{_NOT})\b)(?:[,，]{_BEFORE}(?:{_ANSWER_OR_NOUN})|\W*(?:{_ANSWER}))\s*")
-"""A command on the line of what is to be said; alone on its line, it is a heading."""
+from ..core.files import packaged_table
+
+
+@cache
+def _ways() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A command, and one on the line of what is to be said; alone on its line, the second is a heading."""
+    cues = {name: "|".join(each) for name, each in packaged_table(__package__, "cues.toml")["asked"].items()}
+    say, use, by, this, words = (f"(?:{cues[name]})" for name in ("say", "use", "by", "this", "words"))
+    answers = f"(?:{cues['answer']}|{cues['answer_or_noun']})"
+    then = rf"(?:[\s*_]+(?:{this}|(?:exact|final|closing|fixed|same|last)?\s*{words}|{cues['further']}))*[\s*_]*"
+    before = rf"\W*(?:(?:you|du|ihr|tu|vous|sie|usted)\s+)?(?:(?!\b(?:{cues['opens']})\b).)*?\b"
+    said = rf"{say}{then}|(?:{say}|{answers}|{cues['with']})\b.*\b{by}{then}"
+    fixed = rf"(?:{say}|{use})\b.*\b{this}\s+(?:\w+\s+)?{words}{then}|{answers}\s+(?:exactly|genau){then}"
+    asks = rf"(?i)(?!.*\b(?:{cues['not']})\b)"
+    return (
+        re.compile(rf"{asks}{before}(?:{said}|{fixed})"),
+        re.compile(rf"{asks}(?:[,，]{before}{answers}|\W*(?:{cues['answer']}))\s*"),
+    )
+
 
 _OF_RULES_ZH: Final = "规则|要求|原则|规定|规范|准则"
 _ZH_NOT: Final = (
@@ -101,12 +69,11 @@ def asked(role: str) -> Iterator[tuple[int, int]]:
         before = role[max(0, colon.start() - 3 * _LONGEST) : colon.start()]
         sentence = _last(_ENDS, before)
         cue = " ".join(_last(_BOUNDS, sentence).split())
-        ways = (_COMMAND, _ZH_COMMAND) if found["heading"] else (_COMMAND, _ZH_COMMAND, _ANSWERING, _ZH_ANSWERING)
+        (command, answering), headed = _ways(), found["heading"] is not None
+        ways = (command, _ZH_COMMAND) if headed else (command, _ZH_COMMAND, answering, _ZH_ANSWERING)
         if len(cue) <= _LONGEST and not _OF_RULES.search(sentence) and any(way.fullmatch(cue) for way in ways):
             begin = found.start("said")
-            on_its_line = found["heading"] is not None or not re.search(
-                r"[^\W\d]", _last("\n", before[: -len(sentence) or None])
-            )
+            on_its_line = headed or not re.search(r"[^\W\d]", _last("\n", before[: -len(sentence) or None]))
             yield begin, begin + _length(found["said"], whole=on_its_line)
 
 

@@ -16,10 +16,11 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
+from ..core.files import packaged_table
 from ..role_resolution import Echo, RolePart
 from .echo import MARK, EchoFilter, EchoGuard, Hidden
 from .matching import GRAM, SLICE, NormalText, Steps, at_once, normalising
@@ -82,24 +83,6 @@ _BOUND_AFTER: Final = re.compile("[^\\s\\w,，、'’/&+=:：-]|\n")
 _NOT_ACROSS: Final = re.compile(r'(?:(?<!\\)\\+)?["{}\[\]]')  # so that JSON stays JSON
 _KEY: Final = re.compile(rf"{re.escape(MARK)}(?=[^\"\\]{{0,200}}\\*\"\s*:)")  # two keys of JSON stay different
 _LITERALS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})  # of JSON
-
-_INTRODUCTION: Final = re.compile(  # in each language: my instructions, I was told, the system prompt
-    r"(?i)\b(?:my|these are the|here are the|following)\s+(?:\w+\s+){0,2}(?:instructions?|prompt|rules|role)\b"
-    r"|\bi(?:['’]ve| have| was| am|['’]m)\s+(?:been\s+)?(?:told|instructed|given|configured|programmed)\b"
-    r"|\bsystem[- ]?prompt\b"
-    r"|\b(?:mein\w*|folgende\w*|(?:das|hier) sind die)\s+(?:\w+\s+){0,2}"
-    r"(?:anweisung|instruktion|vorgabe|regel|rolle|prompt|systemprompt)\w*"
-    r"|\bich (?:wurde|bin) (?:\w+ ){0,2}(?:angewiesen|instruiert|programmiert|konfiguriert)"
-    r"|\b(?:mir wurde|man hat mir) (?:\w+ ){0,2}(?:gesagt|aufgetragen|vorgegeben)"
-    r"|\b(?:mes|mon|voici les|ce sont les)\s+(?:\w+\s+){0,1}(?:instruc\w+|consignes?|règles|rôle|prompt)"
-    r"|\b(?:on m['’]a|j['’]ai été) (?:\w+ ){0,1}(?:dit|demandé|ordonné|donné|instruite?|programmée?|configurée?)\b"
-    r"|\b(?:mis?|estas son las|aquí están las)\s+(?:\w+\s+){0,1}(?:instruc\w+|indicaciones|reglas|rol|prompt)\b"
-    r"|\bme (?:han|ha) (?:dicho|pedido|indicado|ordenado|dado)\b"
-    r"|\b(?:he sido|fui) (?:instruid|programad|configurad)[oa]\b"
-    r"|\bprompt (?:del? sistema|système)|\b(?:invite|consigne) système"
-    r"|(?:我的|以下是|系统|我收到的|给我的)\w{0,6}(?:指令|提示词?|规则|设定|指示)|我被(?:要求|告知|设定|指示)|(?:有人|系统)告诉我"
-)
-
 
 Spans = list[tuple[int, int]]
 """Begin and end of stretches of a text."""
@@ -564,6 +547,11 @@ class RoleGuard(Hidden):
         return spans, disclosed
 
 
+@cache
+def _introduction() -> re.Pattern[str]:
+    return re.compile("|".join(packaged_table(__package__, "cues.toml")["introduced"]["ways"]), re.IGNORECASE)
+
+
 class _Words:
     """The words of all texts of an answer.
 
@@ -592,7 +580,7 @@ class _Words:
         before = self._texts[number][: self.words[place].end]
         if number and len(before) < _INTRODUCED_WITHIN:
             before = f"{self._texts[number - 1]}\n{before}"
-        return _INTRODUCTION.search(before[-_INTRODUCED_WITHIN:]) is not None
+        return _introduction().search(before[-_INTRODUCED_WITHIN:]) is not None
 
     def is_alone(self, first: int, end: int) -> bool:
         """Whether the words from `first` to `end` are a line, a sentence or a quotation of their own."""
