@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .stores import Stores
 
 CHARACTERS: Final = 4
-"""Characters that count as one token if no tokenizer is available (004's `compression_threshold`)."""
+"""Characters that count as one token if no tokenizer is available (`compression_threshold` of a profile, P5)."""
 
 
 def chosen_profile(given: str | Profile | None, settings: Settings) -> Profile:

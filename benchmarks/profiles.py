@@ -1,4 +1,4 @@
-"""What profiles cost: tokens of a turn's prompt with each profile, counted by the embedded model's tokenizer (004).
+"""What profiles cost: tokens of a turn's prompt with each profile, counted by the embedded model's tokenizer (P1).
 
 Run `python benchmarks/profiles.py [--quick] [--json]`. It prints a table and one JSON line; README.md explains both.
 """

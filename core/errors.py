@@ -127,7 +127,7 @@ class UnknownContact(ModelFacing):
 
 
 class ChainTooLong(ModelFacing):
-    """Too many messages led to one another since the last of a person or an event (002)."""
+    """Too many messages led to one another since the last of a person or an event."""
 
     remedy_for_model = True
 

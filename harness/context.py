@@ -203,7 +203,7 @@ class WorkerContext(ToolContext, Protocol):
         ...
 
     async def call_tool(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
-        """The same as `call`, under the name that 003 uses."""
+        """The same as `call`, under a second name (H7)."""
         return await self.call(name, input, key=key)
 
     @overload

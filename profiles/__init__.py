@@ -1,4 +1,4 @@
-"""Profiles: the persona, tools and memory settings that an agent starts with, in YAML (004). `agent` applies them."""
+"""Profiles: the persona, tools and memory settings that an agent starts with, in YAML (P1). `agent` applies them."""
 
 from ..harness.trust import ProjectTrust, find_project
 from .catalogue import ProfileEntry, Profiles, check_tools

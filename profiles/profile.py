@@ -1,4 +1,4 @@
-"""A profile as data, and the instructions that an agent with it starts with (004). `catalogue` finds profiles.
+"""A profile as data, and the instructions that an agent with it starts with (P1). `catalogue` finds profiles.
 
 The instructions are the profile's prompt, then sections (P2). They are built once, at start.
 """
@@ -240,7 +240,7 @@ _PARALLEL: Final = "Use parallel_execution for calls that do not depend on each 
 
 
 def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path] = ()) -> str | None:
-    """Join a profile's prompt and the sections that belong to it (004).
+    """Join a profile's prompt and the sections that belong to it (P2).
 
     Args:
         profile: The profile.

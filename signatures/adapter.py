@@ -1,6 +1,6 @@
 """The two adapters: they render a Signature's inputs as a prompt, and read its outputs from a completion.
 
-See R5, R15, R17 and D17. Both render a Signature with and without a role identically, up to the role's own section at
+See R5, R15 and R17. Both render a Signature with and without a role identically, up to the role's own section at
 the end. Both escape every value, so that no input can imitate another field. `predictor` calls the model.
 """
 

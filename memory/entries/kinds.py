@@ -1,4 +1,4 @@
-"""What an autonomous role remembers: what is so, what it did, and what follows from that (000, A11)."""
+"""What an autonomous role remembers: what is so, what it did, and what follows from that (A11)."""
 
 from __future__ import annotations
 

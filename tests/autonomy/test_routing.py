@@ -1,4 +1,4 @@
-"""What a member does with an event, against a second statement of the rules as a table (000 4.3, 4.7, 4.8, 4.9)."""
+"""What a member does with an event, against a second statement of the rules as a table (A2, A7, A8, A9)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -363,7 +363,7 @@ def test_no_route_leads_to_a_spawn(authority: AuthorityConfig) -> None:
 def test_the_hook_of_a_class_decides_what_runs_and_no_more() -> None:
     class Crm(AutonomousRole):
         role_id, workspace, soul = "crm", "novel", "You are the CRM."
-        domains = ["revenue"]  # noqa: RUF012 # users write lists, as in 000
+        domains = ["revenue"]  # noqa: RUF012 # users write lists
         operator_ids = ["ops"]  # noqa: RUF012 # the same
         authority = AuthorityConfig(autonomous=("lead.created",), forbidden=("lead.lost",))
         trust = TrustProfile(default=0.8)
@@ -416,7 +416,7 @@ def test_a_member_that_is_not_live_ignores_everything() -> None:
 def test_instances_share_no_data_and_a_definition_cannot_be_changed() -> None:
     class Crm(AutonomousRole):
         role_id, workspace, soul = "crm", "novel", "You are the CRM."
-        domains = ["revenue"]  # noqa: RUF012 # users write lists, as in 000
+        domains = ["revenue"]  # noqa: RUF012 # users write lists
 
     one, listed = Crm(), Crm.domains
     assert isinstance(listed, list)

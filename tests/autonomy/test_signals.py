@@ -1,4 +1,4 @@
-"""Spawn signals: what a member's episodes recommend, counted a second time in a simple way (000 4.9, A15)."""
+"""Spawn signals: what a member's episodes recommend, counted a second time in a simple way (A15)."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager

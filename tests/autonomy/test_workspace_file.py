@@ -79,7 +79,7 @@ role_templates:
             threshold: 50
             window_days: 30
 """
-"""The example of 000 4.9, as it is written there."""
+"""A workspace of one company, with members, templates and rules."""
 
 
 def written(folder: Path, text: str, *, soul: str = "You are the CRO.\n") -> Path:

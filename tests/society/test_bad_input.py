@@ -1,4 +1,4 @@
-"""Calls that do not fit: each is refused with its reason, and nothing of it is stored (002)."""
+"""Calls that do not fit: each is refused with its reason, and nothing of it is stored."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Templates that members propose: none can be used before a person approved it (000 4.9, A10)."""
+"""Templates that members propose: none can be used before a person approved it (A10)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Briefs, messages and the form in which they are read (002)."""
+"""Briefs, messages and the form in which they are read."""
 
 from typing import Any
 

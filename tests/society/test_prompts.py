@@ -1,4 +1,4 @@
-"""What models are told about briefs, contacts and introductions (002/6)."""
+"""What models are told about briefs, contacts and introductions (C6)."""
 
 from pathlib import Path
 from typing import Any

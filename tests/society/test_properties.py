@@ -1,4 +1,4 @@
-"""Random societies against a second, small statement of who may write to whom and how acquaintance spreads (002)."""
+"""Random societies against a second, small statement of who may write to whom and how acquaintance spreads."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Members and workspaces as data (000)."""
+"""Members and workspaces as data."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who may write to whom, and how members come to know each other (002)."""
+"""Who may write to whom, and how members come to know each other."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How members make members: templates, ceilings, briefs and collaborators (002/1, 002/7, 000 4.9)."""
+"""How members make members: templates, ceilings, briefs and collaborators (C1, C7, A9)."""
 
 import asyncio
 import tempfile

@@ -3,8 +3,10 @@
 import asyncio
 import re
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from operator import eq
 from pathlib import Path
@@ -255,6 +257,16 @@ def _protocol(provider: str) -> Protocol:
     return "gemini" if provider == "gemini" or provider.startswith("vertex") else "chat"
 
 
+def requirement_rows(numbers: str) -> list[str]:
+    """Give the rows of the requirements whose numbers match."""
+    manifest = tomllib.loads(text_of(ROOT / "tests" / "house" / "requirements.toml"))
+    return [
+        f"| {number} | {row['about'].rstrip('.')}.{' Not built yet.' if row['state'] == 'not yet' else ''} |"
+        for number, row in manifest.items()
+        if re.fullmatch(numbers, number)
+    ]
+
+
 TABLES: Final[Mapping[tuple[str, str], Callable[[], list[str]]]] = {
     ("guides/vendors.md", "model string"): vendor_rows,
     ("guides/vendors.md", "recorded service"): recorded_rows,
@@ -263,5 +275,7 @@ TABLES: Final[Mapping[tuple[str, str], Callable[[], list[str]]]] = {
     ("reference/errors.md", "for you"): lambda: error_rows(errors.UsageError),
     ("reference/events.md", "type"): event_rows,
     ("reference/settings.md", "setting"): setting_rows,
+    **{("reference/requirements.md", letter): partial(requirement_rows, rf"{letter}\d+") for letter in "RTHPMACD"},
+    ("reference/requirements.md", "criterion"): lambda: requirement_rows(r"C\d+\.\d+"),
 }
 """Tables that follow from the code: what makes the rows, by page and first heading. `golden.py` writes them."""
