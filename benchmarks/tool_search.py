@@ -15,8 +15,8 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from worldagent.benchmarks._measure import Report, Row, Stopwatch, main
-from worldagent.graphs.loop import Tools, ToolSearch
-from worldagent.graphs.loop.finding import MAX_FOUND, ToolIndex
+from worldagent.graphs.loop.finding import MAX_FOUND, ToolIndex, ToolSearch
+from worldagent.graphs.loop.tools import Tools
 from worldagent.harness import Function, Policy, Registry
 from worldagent.harness.schema import params_of
 from worldagent.signatures.adapter import CallMade, RoleAdapter, StepMade

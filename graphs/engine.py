@@ -62,22 +62,12 @@ from .checkpoints.tables import next_nodes
 from .context import Services, TurnContext
 from .examples import ExampleKeeper
 from .history import body_of, untrusted_in
-from .loop import (
-    ACT,
-    FINDING,
-    Conversation,
-    HostTask,
-    LoopGraph,
-    LoopState,
-    Subagents,
-    Tools,
-    ToolSearch,
-    conversation_graph,
-    first_state,
-    node_of,
-    run_graph,
-    task_graph,
-)
+from .loop.conversation import Conversation
+from .loop.finding import FINDING, ToolSearch
+from .loop.graph import ACT, LoopGraph, conversation_graph, node_of, task_graph
+from .loop.loop import HostTask, LoopState, first_state, run_graph
+from .loop.subagents import Subagents
+from .loop.tools import Tools
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
 from .shape import SKILL, SUBAGENT, Shape, Work, storable
 from .tasks import calls_of

@@ -99,6 +99,3 @@ def _inputs(signature: Signature, inputs: Mapping[str, Any], steps: Sequence[Pas
     if TOOLS in declared:
         given.setdefault(TOOLS, [])
     return given
-
-
-__all__ = ["ExampleKeeper"]

@@ -118,6 +118,3 @@ class Outputs:
             except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is not JSON
                 found[name], known = type(value).__name__, False
         return found, known
-
-
-__all__ = ["Outputs", "run_module"]

@@ -21,8 +21,10 @@ from pydantic import BaseModel, Field
 from ..core import ModelUsage, digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
 from ..core.events import Event, StepEnded, TextDelta, TextReplaced
-from .loop import LoopGraph
-from .nesting import STREAM, apart, has_checkpointer, view_of
+from .loop.graph import LoopGraph
+from .nesting import STREAM, view_of
+from .nesting import apart as apart
+from .nesting import has_checkpointer as has_checkpointer
 
 OuterRuntime: TypeAlias = Runtime[Any]
 NodeView: TypeAlias = RunnableConfig
@@ -280,28 +282,3 @@ def langchain_tool(name: str, description: str, run: Callable[[str], Awaitable[s
     return StructuredTool.from_function(
         coroutine=call, name=name, description=description, args_schema=_Input, handle_tool_error=True
     )
-
-
-__all__ = [
-    "MESSAGES",
-    "AnswerPieces",
-    "LangChainTool",
-    "MessagesGraph",
-    "NodeView",
-    "OuterRuntime",
-    "ToolWaits",
-    "answer_message",
-    "apart",
-    "ask",
-    "has_checkpointer",
-    "langchain_tool",
-    "message_text",
-    "messages_graph",
-    "node_runtime",
-    "outer_runtime",
-    "outer_thread_id",
-    "server_user",
-    "shows_tasks",
-    "task_key",
-    "view_of_node",
-]

@@ -185,6 +185,3 @@ class TurnOutcome:
     recalled: tuple[str, ...] = ()
     roleless: str | None = None
     withheld: Mapping[str, int] = field(default_factory=dict)
-
-
-__all__ = ["GraphOptions", "TurnOutcome", "TurnRequest", "TurnRun"]

@@ -66,7 +66,7 @@ from .calling import (
 )
 from .engines.classification import WrittenCall
 from .engines.grammars import GrammarUnfit, bounded
-from .engines.reading import served_in
+from .engines.reading.base import served_in
 from .escape import escape_markers
 from .media import MEDIA_FIELDS, parts_of
 from .streaming import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser

@@ -76,6 +76,3 @@ def _typed(signature: Signature, name: str, value: Any) -> Any:
 def _kind(signature: Signature, name: str) -> TypeAdapter[Any]:
     info: Any = signature.fields[name]
     return TypeAdapter(info.annotation)
-
-
-__all__ = ["TurnExample", "example_of_turn"]

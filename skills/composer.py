@@ -25,7 +25,10 @@ from pydantic import Field
 from ..core import canonical_json
 from ..core.errors import GraphChanged, ParamsInvalid, SkillInvalid, ToolFailed, ToolNotAllowed, UnknownSkill
 from ..core.validation import ClosedModel, same_declaration
-from ..graphs.loop import ComposedTasks, Tools, ToolSearch, WorkerLoop, composer_graph
+from ..graphs.loop.finding import ToolSearch
+from ..graphs.loop.graph import composer_graph
+from ..graphs.loop.subagents import ComposedTasks, WorkerLoop
+from ..graphs.loop.tools import Tools
 from ..graphs.shape import SKILL, Shape
 from ..graphs.tasks import TaskContext
 from ..harness import Function, Registry, Worker, tool

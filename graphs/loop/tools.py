@@ -248,6 +248,3 @@ def callable_by(worker: Worker, registry: Registry) -> tuple[Function, ...]:
     globs = [name for name in worker.tools if GLOB.intersection(name)]
     names = [name for name in registry.names if name in exact or (globs and is_like(name, globs))]
     return tuple(registry.function(name) for name in names if name != SUBAGENT or SUBAGENT in worker.tools)
-
-
-__all__ = ["MAX_CALLS", "Tools", "callable_by"]

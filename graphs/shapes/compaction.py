@@ -136,6 +136,3 @@ def _text_of(result: Any) -> str:
 def _pieces(text: str, most: int) -> Iterator[str]:
     for begin in range(0, max(1, len(text)), most):
         yield text[begin : begin + most]
-
-
-__all__ = ["COMPACTION", "CompactionParams", "CompactionResult", "compaction_shape"]

@@ -190,6 +190,3 @@ def _said(message: Any, about: Mapping[str, Any]) -> str:
     """The text of a chat model: a part of it, or all of it from a model that does not stream."""
     whole = isinstance(message, AIMessage) and about.get("ls_model_type") == "chat"  # not what a node made of it
     return str(message.text) if whole or isinstance(message, AIMessageChunk) else ""
-
-
-__all__ = ["graph_shape"]

@@ -267,6 +267,3 @@ def _steps_text(steps: Sequence[InvestigationStep]) -> str:
         )
         or "none"
     )
-
-
-__all__ = ["INVESTIGATION", "InvestigationParams", "InvestigationResult", "InvestigationStep", "investigation_shape"]

@@ -212,6 +212,3 @@ def _context(name: str) -> CallContext:
         f"the tool {name!r} is called where no turn runs it",
         remedy="use it in a graph with context_schema=CallContext that graph_shape() made a shape of",
     )
-
-
-__all__ = ["ChatModels", "langchain_tools"]

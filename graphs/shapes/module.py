@@ -149,6 +149,3 @@ def _fields(made: Any, result: type[BaseModel]) -> dict[str, Any]:
     """The fields of the result that a prediction has."""
     found = dict(made.items()) if hasattr(made, "items") else {}
     return {name: found[name] for name in result.model_fields if name in found}
-
-
-__all__ = ["module_shape", "module_worker"]

@@ -93,6 +93,3 @@ def _field(name: str, info: Any) -> tuple[Any, Any]:
 
 def _first_paragraph(text: str) -> str:
     return " ".join(text.strip().split("\n\n", 1)[0].split())
-
-
-__all__ = ["signature_worker", "worker_of"]

@@ -55,16 +55,12 @@ from ..media import MediaKind
 from .classification import AnswerTooLong, EngineClosed, Unreachable
 from .costs import note_cost
 from .providers import ADDRESS_REMEDY, HEADERS, address_problem, advice, declared, engine_string, setup
-from .reading import (
-    ChatReader,
-    GeminiReader,
-    MessagesReader,
-    Reader,
-    Reported,
-    ResponsesReader,
-    json_or_text,
-    read_answer,
-)
+from .reading.base import Reader, Reported
+from .reading.chat import ChatReader
+from .reading.events import json_or_text, read_answer
+from .reading.gemini import GeminiReader
+from .reading.messages import MessagesReader
+from .reading.responses import ResponsesReader
 from .sending import FOUND, NO_REFERENCES, amending, fitted, marked, open_to_amends, put_back, with_references
 from .services import Protocol, betas_of, combines, service_tools, with_service_tools
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 from dspy.lm15 import Message, Request, TextPart, ThinkingPart, ToolCallPart
 
 from ..calling import FIND_TOOLS
-from .reading import KEPT
+from .reading.base import KEPT
 
 Amend = Callable[[dict[str, Any]], dict[str, Any]]
 

@@ -23,7 +23,7 @@ from worldagent.core.errors import Diverged, RoleChanged, StorageInvalid, Unknow
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.checkpoints import tables as checkpoints
-from worldagent.graphs.loop import LoopState
+from worldagent.graphs.loop.loop import LoopState
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 

@@ -32,7 +32,7 @@ IMPORTS = (
     "worldagent.agent.agent",
     "worldagent.graphs.checkpoints",
     "worldagent.graphs.engine",
-    "worldagent.graphs.loop",
+    "worldagent.graphs.loop.conversation",
     "worldagent.harness",
     "worldagent.memory",
     "worldagent.signatures.adapter",

@@ -27,7 +27,7 @@ from worldagent.core.errors import (
     ModelUnavailable,
     OutputInvalid,
 )
-from worldagent.graphs.loop import Conversation
+from worldagent.graphs.loop.conversation import Conversation
 from worldagent.profiles import MemoryOverrides, Profile, Verification
 from worldagent.signatures import Converse
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak

@@ -5,25 +5,3 @@ for each protocol; they miss what many services send, such as calls without an i
 and tokens that are reported elsewhere. A reader also keeps the model's message as it came, since services want it back
 unchanged beside the results of its calls, with parts that only they can read (H3).
 """
-
-from __future__ import annotations
-
-from .base import KEPT, Reader, Reported, served_in
-from .chat import ChatReader
-from .events import json_or_text, read_answer
-from .gemini import GeminiReader
-from .messages import MessagesReader
-from .responses import ResponsesReader
-
-__all__ = [
-    "KEPT",
-    "ChatReader",
-    "GeminiReader",
-    "MessagesReader",
-    "Reader",
-    "Reported",
-    "ResponsesReader",
-    "json_or_text",
-    "read_answer",
-    "served_in",
-]
