@@ -17,7 +17,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core import STORED_TIERS, Clock, SystemClock, check_id
-from ..core.capability import Capability
+from ..core.capability import Capability, InputField
 from ..core.clock import Expiring
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured, NameTaken
 from ..core.validation import is_text
@@ -29,6 +29,7 @@ from ..harness.trace import Trace, TraceSink
 from ..harness.trace.index import TraceIndex
 from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
+from ..memory.owned import write_owned
 from ..profiles import Profile
 from ..role_resolution import (
     ResolvedRole,
@@ -37,7 +38,8 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..storage import Storage
+from ..storage import Schema, Storage
+from ..storage.schema import CAPABILITY
 from ..tools import BuiltinTools
 from .choices import (
     all_models,
@@ -118,7 +120,8 @@ class AgentSpec:
         storage: Where it keeps its files.
         roles: Where roles come from.
         programs: Optimised programs by Signature name.
-        converse: The Signature of its conversations.
+        converse: The Signature of its conversations, with the inputs that its capabilities fill.
+        fields: The inputs that its capabilities fill.
         queue: Keeps submitted turns.
         trace: Where traces go.
         on_error: Receives the original of every error that it replaces.
@@ -142,6 +145,7 @@ class AgentSpec:
     roles: Roles
     programs: Mapping[str, Any]
     converse: ConverseClass | None
+    fields: tuple[InputField, ...]
     queue: TurnQueue | None
     trace: Trace
     on_error: OnError | None
@@ -184,6 +188,7 @@ def spec_of(
     own_shapes, chosen = listed("shapes", shapes), chosen_profile(profile, settings)
     allowed = allowed_tools(builtin_tools, settings)
     brought = _capabilities(capabilities, shorthands, settings, chosen, roles)
+    fields = tuple(field for each in brought for field in each.fields(runtime))
     all_shapes = (*own_shapes, *(shape for each in brought for shape in each.shapes(runtime)))
     all_shapes = tuple(ShapeRegistry(all_shapes).shapes.values())
     functions = (*all_tools(tools), *(function for each in brought for function in each.functions(runtime)))
@@ -208,7 +213,8 @@ def spec_of(
         storage=place,
         roles=roles,
         programs=dict(programs or {}),
-        converse=converse_class(converse),
+        converse=converse_class(converse, fields),
+        fields=fields,
         queue=queue,
         trace=Trace.of(trace),
         on_error=None if on_error is None else harmless(on_error),
@@ -278,6 +284,9 @@ def _capabilities(
 
 def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Profile) -> None:
     """Add the capabilities that the settings and the profile ask for, and drop those that the profile switches off."""
+    for name in settings.capabilities:
+        if name not in found:
+            found[name] = named_capability(name)()
     servers = servers_of(profile, settings, _servers(found.values()))
     if servers:
         found["mcp"] = named_capability("mcp").of(servers)
@@ -289,6 +298,33 @@ def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Pr
     for name, wanted in (("memory", profile.memory.long_term_memory), ("skills", profile.skills.enabled)):
         if not wanted:
             found.pop(name, None)
+
+
+def schema_of(capability: Capability[Any] | type[Capability[Any]]) -> Schema:
+    """The part of the database that a capability has."""
+    return Schema(f"{CAPABILITY}{capability.name}", capability.migrations)
+
+
+def installed_schemas(names: Iterable[str], database: str) -> tuple[Schema, ...]:
+    """The parts of installed capabilities.
+
+    Args:
+        names: The names of the parts of a database.
+        database: The database's name, for errors.
+
+    Raises:
+        InvalidArgument: It has a part of a capability that is not installed.
+    """
+    known = entry_points(group="worldagent.capabilities").names
+    found: list[Schema] = []
+    for each in (name.removeprefix(CAPABILITY) for name in sorted(names) if name.startswith(CAPABILITY)):
+        if each not in known:
+            raise InvalidArgument(
+                f"database {database!r} has tables of the capability {each!r}, which no installed package has",
+                remedy="install the package that has it, so that its tables are copied as well",
+            )
+        found.append(schema_of(named_capability(each)))
+    return tuple(found)
 
 
 def _add(found: dict[str, Capability[Any]], made: Capability[Any]) -> None:
@@ -371,9 +407,7 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
     opened.push_async_callback(caller.aclose)
     models = Models(caller, spec.models, api_base=settings.api_base, on_error=spec.on_error)
     opened.push_async_callback(models.aclose)
-    limit, wait = settings.attachment_limit, settings.thread_wait
-    stores = await Stores.open(spec.storage, spec.clock, limit=limit, wait=wait)
-    opened.push_async_callback(stores.aclose)
+    stores = await _open_stores(spec, opened)
     tracer = _open_traces(spec, opened)
     usage = open_usage(settings, stores, spec.workspace)
     opened.push_async_callback(usage.aclose)
@@ -433,6 +467,7 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
         retention=Retention(stores.checkpoints, spec.clock, keep, age),
         usage=usage,
         hooks=runtime.hooks,
+        fields=spec.fields,
         profile=spec.profile,
         recorder=recorder,
         notifier=spec.notifier,
@@ -440,6 +475,17 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
         tracer=tracer,
         submissions=submissions,
     )
+
+
+async def _open_stores(spec: AgentSpec, opened: AsyncExitStack) -> Stores:
+    """Open the database, with the tables of the capabilities."""
+    limit, wait = spec.settings.attachment_limit, spec.settings.thread_wait
+    schemas = [schema_of(each) for each in spec.capabilities if each.migrations]
+    stores = await Stores.open(spec.storage, spec.clock, limit=limit, wait=wait, schemas=schemas)
+    opened.push_async_callback(stores.aclose)
+    if owned := [table for each in spec.capabilities for table in each.owned]:
+        await stores.database.transact(lambda tx: write_owned(tx, owned))
+    return stores
 
 
 def _open_traces(spec: AgentSpec, opened: AsyncExitStack) -> Tracer:

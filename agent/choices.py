@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from ..core import Scope, canonical_json
+from ..core.capability import InputField
 from ..core.errors import FunctionInvalid, InvalidArgument, ProfileInvalid
 from ..core.pauses import UnattendedMode
 from ..core.validation import describe_failure, is_text
@@ -338,17 +339,22 @@ def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict
     return check_named({**settings.models, **(given or {})})
 
 
-def converse_class(given: object) -> ConverseClass | None:
+def converse_class(given: object, fields: Sequence[InputField] = ()) -> ConverseClass | None:
     """Return the class of an agent's conversation; None if it has none of its own.
+
+    Args:
+        given: A subclass of `Converse`, or None.
+        fields: The inputs that capabilities fill.
 
     Raises:
         FunctionInvalid: It is not a subclass of `Converse`, or one of its fields is not possible.
     """
-    if given is None:
+    if given is None and not fields:
         return None
-    from ..signatures.converse import ConverseClass  # loads dspy, which a subclass has loaded already
+    from ..signatures.converse import ConverseClass, with_inputs  # loads dspy, which a subclass has loaded already
 
-    return ConverseClass.of(given)
+    further = [(each.name, each.type, each.description) for each in fields]
+    return ConverseClass.of(with_inputs(given, further) if further else given)
 
 
 def model_options(settings: Settings, workspace: str) -> ModelOptions:

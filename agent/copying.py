@@ -18,6 +18,7 @@ from ..graphs.checkpoints.saver import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 from ..storage.copies import Import, Part, PartDigest, copying_alone, schemas_at, tables_of
 from ..storage.schema import COPYING
+from .assembly import installed_schemas
 from .stores import SCHEMAS
 
 Progress = Callable[[str, int, int], object]
@@ -88,7 +89,8 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
         progress: Called after each batch.
 
     Raises:
-        InvalidArgument: The source is missing, both are the same, or the target is in use or a copy of something else.
+        InvalidArgument: The source is missing, both are the same, the target is in use or a copy of something else, or
+            the source has tables of a capability that is not installed.
         ThreadBusy: Turns run in the source.
         StorageHalfCopied: The source is itself an incomplete copy, or another run copies into the target.
         SchemaTooNew: The source was written by a newer version of this package.
@@ -102,7 +104,8 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
         raise InvalidArgument(
             f"there is no storage {found.name!r} to copy from", remedy="name a home or a database in use"
         )
-    schemas = schemas_at(found.versions, SCHEMAS, database=found.name)  # both ends get the same tables
+    known = (*SCHEMAS, *installed_schemas(found.versions, found.name))
+    schemas = schemas_at(found.versions, known, database=found.name)  # both ends get the same tables
     async with aclosing(await Database.open(source.place, schemas=())) as old:
         await _check_idle(old, source, schemas)
         async with copying_alone(target):
@@ -173,11 +176,12 @@ async def _look(storage: Storage) -> _Place:
 
     def work(transaction: Transaction) -> _Place:
         there = {table for (table,) in transaction.execute(_IN_FILE if storage.url is None else _ON_SERVER)}
-        ours = ("wa_schema", *(table.name for table in tables_of((*SCHEMAS, COPYING))), *CHECKPOINT_TABLES)
+        versions = dict(transaction.execute(_VERSIONS)) if "wa_schema" in there else {}
+        schemas = (*SCHEMAS, *installed_schemas(versions, name), COPYING)
+        ours = ("wa_schema", *(table.name for table in tables_of(schemas)), *CHECKPOINT_TABLES)
         tables = tuple(table for table in ours if table in there)
         filled = [table for table in tables if table not in TABLES_WITH_OWN_ROWS]
         filled = [table for table in filled if transaction.execute(f"SELECT 1 FROM {table} LIMIT 1")]
-        versions = dict(transaction.execute(_VERSIONS)) if "wa_schema" in there else {}
         known = transaction.execute(_SOURCE) if "wa_copy" in there else []
         return _Place(name, tables, tuple(filled), versions, known[0][0] if known else None)
 

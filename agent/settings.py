@@ -287,6 +287,10 @@ class Settings(BaseSettings):
     memory_embedder: str | None = Field(
         default=None, description="with `memory`, the model of embeddings that also searches entries by vectors"
     )
+    capabilities: tuple[str, ...] = Field(
+        default=(),
+        description="names of installed capabilities that agents have, besides those of capabilities=, as JSON",
+    )
     examples: Literal["off", "asked", "all"] = Field(
         default="off",
         description="which turns are kept as examples, without roles: none, those that are begun with example=True, or "

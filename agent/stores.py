@@ -6,7 +6,7 @@ Opening them needs no engine and no model, and loads neither dspy nor langgraph.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +24,7 @@ from ..memory.conversation import KeptMessages
 from ..memory.entries import ENTRIES, Entries
 from ..memory.examples import EXAMPLES, Examples
 from ..memory.members import SOCIETY
+from ..memory.owned import OWNED
 from ..memory.schedules import SCHEDULES, ScheduleRows
 from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
@@ -45,6 +46,7 @@ SCHEMAS: Final[tuple[Schema, ...]] = (
     ENTRIES,
     WORKERS,
     SOCIETY,
+    OWNED,
 )
 """Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 
@@ -98,7 +100,14 @@ class Stores:
     flush: Callable[[], Awaitable[None]] | None = None
 
     @staticmethod
-    async def open(storage: Storage, clock: Clock | None = None, *, limit: int = LIMIT, wait: float = 30.0) -> Stores:
+    async def open(
+        storage: Storage,
+        clock: Clock | None = None,
+        *,
+        limit: int = LIMIT,
+        wait: float = 30.0,
+        schemas: Sequence[Schema] = (),
+    ) -> Stores:
         """Open the database of a home, for an agent or for a command. Use `aclosing`, or call `aclose` at the end.
 
         Args:
@@ -106,13 +115,14 @@ class Stores:
             clock: Source of time.
             limit: The maximum size of an attachment in bytes.
             wait: How many seconds a cancelled turn can take to end.
+            schemas: The tables of capabilities.
 
         Raises:
             StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
             InvalidArgument, MissingExtra: There is no filesystem for the url of the attachments.
         """
         clock, pieces = clock or SystemClock(), await asyncio.to_thread(pieces_of, storage)
-        database = await Database.open(storage.place, schemas=SCHEMAS)
+        database = await Database.open(storage.place, schemas=(*SCHEMAS, *schemas))
         return Stores(
             storage=storage,
             database=database,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ..memory.attachments import Attachments
     from ..memory.entries import Reader
     from ..memory.examples import Feedback
-    from ..storage import Database, Schema, Storage
+    from ..memory.owned import OwnedTable
+    from ..storage import Database, Storage
     from .clock import Clock
 
 T = TypeVar("T")
@@ -121,11 +122,16 @@ class Capability(Generic[T]):
     Attributes:
         name: Its name, which is also that of its entry point in the group `worldagent.capabilities`. An agent has one
             capability of a name.
+        migrations: Its tables: item `i` has the SQL statements that migrate them from version `i` to `i + 1`, for
+            SQLite and Postgres. Released items never change. The database keeps them if the capability goes.
+        owned: Those of its tables whose rows belong to an account or a thread, and are removed with it.
         after: The names of the capabilities that are opened before it, if the agent has them.
     """
 
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
+    migrations: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    owned: ClassVar[tuple[OwnedTable, ...]] = ()
 
     @classmethod
     def of(cls, given: Any) -> Self:
@@ -142,10 +148,6 @@ class Capability(Generic[T]):
 
     def fields(self, runtime: Runtime) -> Iterable[InputField]:
         """The input fields of the conversation that it fills."""
-        return ()
-
-    def schemas(self) -> Iterable[Schema]:
-        """Its tables. A table with `owner` columns is emptied of an account or a thread that is removed."""
         return ()
 
     @asynccontextmanager

@@ -245,6 +245,10 @@ class LimitReached(ModelFacing):
 # --- for the host -----------------------------------------------------------------------------------------------------
 
 
+class CapabilityFailed(HostError):
+    """A capability raised something else than an error of this package."""
+
+
 class RoleSourceUnavailable(HostError):
     """The source of a tier did not answer, or answered too late."""
 

@@ -7,7 +7,7 @@ subclasses are possible, and checks their inputs and outputs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Final, Self
@@ -167,6 +167,30 @@ class ConverseClass:
         else:
             value = values[name]
         return _json_input(name, self.inputs[name], value)
+
+
+def with_inputs(given: object, fields: Iterable[tuple[str, Any, str]]) -> type[Converse]:
+    """A subclass of a class of the conversation that has further inputs, which can be left out.
+
+    Args:
+        given: The class; None is `Converse`.
+        fields: The name, the type and the description of each.
+
+    Raises:
+        FunctionInvalid: Two fields have one name, or a name is not possible.
+    """
+    base: Any = Converse if given is None else given
+    made: dict[str, Any] = {"__annotations__": {}, "__doc__": base.instructions, "__module__": base.__module__}
+    for name, kind, about in fields:
+        if not (isinstance(name, str) and name.isidentifier()) or name in {*base.fields, *made}:
+            raise FunctionInvalid(
+                f"the input {str(name)[:80]!r} of a capability has no possible name, or one that is taken",
+                remedy="give it an identifier that no other field of the conversation has",
+            )
+        made["__annotations__"][name] = kind | None
+        made[name] = dspy.InputField(default=None, desc=about)
+    derived: type[Converse] = type(base.__name__, (base,), made)
+    return derived
 
 
 def converse_signature(

@@ -121,6 +121,9 @@ class Schema:
     migrations: tuple[tuple[str, ...], ...]
 
 
+CAPABILITY = "capability:"
+"""Begins the name of a capability's part, which a process without the capability leaves alone."""
+
 COPYING = Schema(
     "copying",
     (("CREATE TABLE wa_copy(part TEXT PRIMARY KEY, last TEXT, done BIGINT NOT NULL, whole BIGINT NOT NULL)",),),
@@ -180,7 +183,11 @@ def outdated_schemas(stored: Mapping[str, int], database: str, schemas: Sequence
             f"a copy into {database!r} was begun and is not finished",
             remedy="run the same `worldagent storage copy` again, or remove it with `worldagent storage drop`",
         )
-    unknown = sorted(stored.keys() - {COPYING.name, *(schema.name for schema in schemas)})
+    unknown = sorted(
+        name
+        for name in stored.keys() - {COPYING.name, *(schema.name for schema in schemas)}
+        if not name.startswith(CAPABILITY)
+    )
     if unknown and schemas:
         raise SchemaTooNew(
             f"database {database!r} has the part {unknown[0]!r}, which this package does not know",

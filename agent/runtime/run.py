@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...core import Emitter, Tier, canonical_json
 from ...core.clock import uninterrupted
-from ...core.errors import StorageUnavailable, ThreadPaused, WorldAgentError
+from ...core.errors import CapabilityFailed, StorageUnavailable, ThreadPaused, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
 from ...core.pauses import Pause, pause_id_of
 from ...graphs import TurnOutcome, TurnRequest
@@ -344,6 +344,31 @@ def emit_end(
     emit(TurnEnded, status=status, code=code, text=text, outputs=outputs or {})
 
 
+async def _with_fields(parts: RunnerParts, request: TurnRequest) -> TurnRequest:
+    """Fill the inputs of capabilities that the caller left out."""
+    given = request.body.get("inputs", {})
+    made: dict[str, Any] = {}
+    for each in parts.fields:
+        if each.name not in given:
+            try:
+                made[each.name] = await each.fill(request.scope)
+            except Exception as error:
+                if isinstance(error, WorldAgentError):
+                    raise
+                if parts.engine.services.on_error is not None:
+                    parts.engine.services.on_error(error)
+                failure = type(error).__name__
+            else:
+                continue
+            raise CapabilityFailed(
+                f"the input {each.name!r} could not be filled: its capability raised {failure}",
+                remedy="see on_error for the error, or start the agent without the capability",
+            )
+    inputs = {**given, **{name: value for name, value in made.items() if value is not None}}
+    checked = parts.engine.converse.checked_inputs(inputs)
+    return replace(request, body={**request.body, "inputs": checked}, filled=request.filled | made.keys())
+
+
 async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, emit: Emitter) -> Begun:
     """Begin a turn: append its message to the log and register the turn, at the latest with its first checkpoint.
 
@@ -476,7 +501,12 @@ async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease, kept: i
 
 
 async def _load(parts: RunnerParts, work: NewTurn) -> None:
-    """Read the attachments and put references to them into the message; nothing is written yet."""
+    """Fill the inputs of capabilities, and read the attachments to put references to them into the message.
+
+    Nothing is written yet.
+    """
+    if parts.fields and work.request.work is None:
+        work.request = await _with_fields(parts, work.request)
     if not work.request.attached:
         return
     loaded = await parts.stores.attachments.load(work.request.attached)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import BaseModel, TypeAdapter
 
 from ...core import Clock, Emitter, Scope, Tier, new_id
-from ...core.capability import Hooks
+from ...core.capability import Hooks, InputField
 from ...core.clock import Expiring
 from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
 from ...core.events import Deltas, RoleTierSkipped, TurnEnded, TurnStarted
@@ -218,6 +218,7 @@ class RunnerParts:
     retention: Retention
     usage: Usage
     hooks: Hooks
+    fields: tuple[InputField, ...]
     profile: Profile
     recorder: Recorder
     notifier: Notifier | None

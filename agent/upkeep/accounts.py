@@ -9,6 +9,7 @@ from ...core import Scope
 from ...core.errors import ThreadBusy
 from ...mcp_client.logins import LoginStore
 from ...memory import thread_key
+from ...memory.owned import remove_owned
 from ...memory.turns import keys_of
 from ..stores import Stores
 from ..threads import ThreadFilters, ThreadRegister, ThreadState
@@ -59,6 +60,7 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
             await ThreadRegister(stores).cancel(scope)
     await stores.attachments.forget_reader(workspace, account)
     await stores.attachments.drop_unreferenced()
+    await stores.database.transact(lambda tx: remove_owned(tx, workspace, account=account))
     # This also rewrites SQLite's file, once for all that was removed before.
     entries = await stores.entries.forget_account(workspace, account)
     async with stores.traces() as traces:

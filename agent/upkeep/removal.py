@@ -23,9 +23,10 @@ from ...memory.branches import Branches
 from ...memory.conversation import KeptMessages
 from ...memory.entries import remove_of_thread
 from ...memory.examples import Examples
+from ...memory.owned import remove_owned
 from ...memory.titles import ThreadTitles
 from ...memory.turn_log import TurnLog
-from ...memory.turns import keys_of
+from ...memory.turns import keys_of, name_of
 from ...memory.upkeep import RemovedMessages, remove_messages, sharers
 from ...storage import Lease, Transaction, portions
 from ..stores import CheckpointRows, Stores
@@ -244,6 +245,7 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     # After the turns, of which a concurrent rename and a transaction that writes notes lock one.
     ThreadTitles.drop(transaction, key)
     remove_of_thread(transaction, key)
+    remove_owned(transaction, unquote(key.partition("/")[0]), thread=name_of(key))
     checkpoints = stores.checkpoints.remove(transaction, key) + sum(
         stores.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )

@@ -1,4 +1,4 @@
-"""MCP servers as a capability: `WorldAgent(..., mcp={"files": McpServer(...)})` (H11)."""
+"""MCP servers as a capability: `WorldAgent(..., mcp={"files": McpServer(...)})` (H2)."""
 
 from __future__ import annotations
 

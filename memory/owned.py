@@ -1,0 +1,88 @@
+"""The tables of capabilities whose rows belong to an account or a thread, and go with it (M4).
+
+The database itself has their list. So every process removes such rows, also one without the capability.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ..core.errors import InvalidArgument
+from ..storage import Schema, Transaction
+
+OWNED: Final = Schema(
+    "owned",
+    (
+        (
+            """CREATE TABLE wa_owned(
+                 name TEXT PRIMARY KEY,
+                 workspace TEXT NOT NULL,
+                 account TEXT NOT NULL,
+                 thread TEXT NOT NULL)""",
+        ),
+    ),
+)
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_WRITE: Final = """INSERT INTO wa_owned(name, workspace, account, thread) VALUES(?, ?, ?, ?)
+                   ON CONFLICT(name) DO UPDATE SET workspace=excluded.workspace, account=excluded.account,
+                                                   thread=excluded.thread"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedTable:
+    """A table whose rows belong to an account or a thread of a workspace, by the names of its columns.
+
+    Attributes:
+        name: The table's name, in lower case; begin it with the name of the capability.
+        workspace: The column with the workspace's id.
+        account: The column with the account's id; empty if its rows belong to no account.
+        thread: The column with the thread's id; empty if its rows belong to no thread.
+
+    Raises:
+        InvalidArgument: A name is not an identifier in lower case.
+    """
+
+    name: str
+    workspace: str = "workspace"
+    account: str = ""
+    thread: str = ""
+
+    def __post_init__(self) -> None:
+        for each in (self.name, self.workspace, *filter(None, (self.account, self.thread))):
+            if not isinstance(each, str) or not _NAME.fullmatch(each) or each.startswith("wa_"):
+                raise InvalidArgument(
+                    f"{str(each)[:80]!r} cannot be the name of an owned table or of a column of one",
+                    remedy="use up to 63 letters a-z, digits and _, and begin with a letter and not with wa_",
+                )
+
+
+def write_owned(transaction: Transaction, tables: Iterable[OwnedTable]) -> None:
+    """Note in the database which tables have rows of accounts and threads."""
+    for each in tables:
+        transaction.execute(_WRITE, (each.name, each.workspace, each.account, each.thread))
+
+
+def remove_owned(transaction: Transaction, workspace: str, *, account: str = "", thread: str = "") -> int:
+    """Delete the rows of an account, or of a thread, from all owned tables; returns how many.
+
+    Args:
+        transaction: The transaction.
+        workspace: The workspace.
+        account: The account; empty if a thread is removed.
+        thread: The thread's id; empty if an account is removed.
+    """
+    column, owner = ("account", account) if account else ("thread", thread)
+    rows = transaction.execute(f"SELECT name, workspace, {column} FROM wa_owned WHERE {column} <> ''")
+    count = 0
+    for name, in_workspace, of in rows:
+        gone = transaction.execute(
+            f"DELETE FROM {name} WHERE {in_workspace}=? AND {of}=? RETURNING {in_workspace}", (workspace, owner)
+        )
+        count += len(gone)
+    return count
+
+
+__all__ = ["OWNED", "OwnedTable", "remove_owned", "write_owned"]

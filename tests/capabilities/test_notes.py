@@ -1,0 +1,173 @@
+"""A capability in a package of its own: `examples/capability_notes`, which the agent knows nothing of."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from worldagent import Settings, Storage, WorldAgent
+from worldagent.agent import assembly
+from worldagent.agent.copying import copy_storage
+from worldagent.agent.stores import Stores
+from worldagent.agent.upkeep import Upkeep
+from worldagent.core import Scope
+from worldagent.core.capability import Capability, InputField, Runtime
+from worldagent.core.errors import CapabilityFailed, FunctionInvalid, InvalidArgument, NameTaken
+from worldagent.memory.owned import OwnedTable
+from worldagent.testing import ScriptedLM
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "capability_notes"
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package as pip installs it: on the path, with its entry point."""
+    info = tmp_path / "installed" / "capability_notes-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: capability-notes\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[worldagent.capabilities]\nnotes = capability_notes:Notes\n")
+    for folder in (info.parent, EXAMPLE):
+        monkeypatch.syspath_prepend(str(folder))
+    assembly.named_capability.cache_clear()
+    yield
+    assembly.named_capability.cache_clear()
+    sys.modules.pop("capability_notes", None)
+
+
+@pytest.mark.requirement("H10")
+@pytest.mark.on_every_database
+async def test_a_package_of_its_own_brings_tools_a_table_and_an_input(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path / "home", lm, capabilities=["notes"]) as agent:
+        await agent.call("write_note", {"text": "likes tea"}, account="ana")
+        await agent.call("write_note", {"text": "likes hats"}, account="ben")
+        assert await agent.call("find_notes", {"words": "likes"}, account="ana") == ["likes tea"]
+        await agent.thread("1", account="ana").converse("Hi")
+        await agent.thread("2", account="cid").converse("Hi")
+    with_note, without = lm.calls
+    assert with_note.fields["notes"] == '["likes tea"]'
+    assert without.fields.get("notes") in (None, "null", "None")
+
+
+@pytest.mark.requirement("M4")
+@pytest.mark.on_every_database
+async def test_its_rows_go_with_their_account_also_where_it_is_not_installed(tmp_path: Path) -> None:
+    storage = Settings().storage(Storage(home=tmp_path / "home"))
+    async with scripted_agent(tmp_path / "home", answering(), capabilities=["notes"]) as agent:
+        for account in ("ana", "ben"):
+            await agent.call("write_note", {"text": "likes tea"}, account=account)
+    async with aclosing(await Stores.open(storage)) as stores:  # as the command line does, which knows no capability
+        await Upkeep(stores, "novel").remove_account("ana")
+        left = await stores.database.read(lambda tx: tx.execute("SELECT account FROM notes_note"))
+    assert left == [("ben",)]
+
+
+@pytest.mark.requirement("H10")
+async def test_its_input_is_stored_with_the_message_so_that_a_later_turn_has_it_again(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path / "home", lm, capabilities=["notes"]) as agent:
+        await agent.call("write_note", {"text": "likes tea"}, account="ana")
+        thread = agent.thread("1", account="ana")
+        await thread.converse("Hi")
+        await agent.call("write_note", {"text": "likes hats"}, account="ana")
+        await thread.replay()
+        await thread.converse("And now?")
+        await thread.converse("And these?", inputs={"notes": ["from the caller"]})
+    shown = [call.fields["notes"] for call in lm.calls]
+    assert shown == ['["likes tea"]', '["likes tea"]', '["likes hats", "likes tea"]', '["from the caller"]']
+
+
+@pytest.mark.requirement("M4")
+async def test_its_tables_are_copied_and_a_copy_without_the_package_is_refused(tmp_path: Path) -> None:
+    old, new = Storage(home=tmp_path / "old"), Storage(home=tmp_path / "new")
+    async with scripted_agent(tmp_path / "old", answering(), capabilities=["notes"]) as agent:
+        await agent.call("write_note", {"text": "likes tea"}, account="ana")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [each for each in sys.path if not each.endswith("installed")])
+        with pytest.raises(InvalidArgument, match="tables of the capability 'notes', which no installed package has"):
+            await copy_storage(old, new)
+    copied = await copy_storage(old, new)
+    assert copied.parts["notes_note"].rows == 1
+    async with scripted_agent(tmp_path / "new", answering(), capabilities=["notes"]) as agent:
+        assert await agent.call("find_notes", {"words": ""}, account="ana") == ["likes tea"]
+
+
+class Broken(Capability[None]):
+    name = "broken"
+
+    def fields(self, runtime: Runtime) -> list[InputField]:
+        async def fill(scope: Scope) -> str:
+            raise KeyError("a secret")
+
+        return [InputField(name="broken", description="breaks", fill=fill)]
+
+
+@pytest.mark.requirement("H10")
+async def test_an_input_that_cannot_be_filled_fails_the_turn_before_anything_is_written(tmp_path: Path) -> None:
+    seen: list[Exception] = []
+    async with scripted_agent(tmp_path, ScriptedLM([]), capabilities=[Broken()], on_error=seen.append) as agent:
+        thread = agent.thread("1")
+        with pytest.raises(CapabilityFailed, match=r"the input 'broken' could not be filled") as failed:
+            await thread.converse("Hi")
+        assert "secret" not in str(failed.value)
+        assert await thread.state() is None
+    assert [type(each) for each in seen] == [KeyError]
+
+
+class First(Capability["First"]):
+    name, after = "first", ("second",)
+
+
+class Second(Capability["Second"]):
+    name, after = "second", ("first",)
+
+
+class Taken(Capability[None]):
+    name = "taken"
+
+    def fields(self, runtime: Runtime) -> list[InputField]:
+        async def fill(scope: Scope) -> None: ...
+
+        return [InputField(name="message", description="takes a name", fill=fill)]
+
+
+@pytest.mark.requirement("H10")
+def test_what_cannot_be_a_capability_is_refused_by_its_name(tmp_path: Path) -> None:
+    def agent(**more: Any) -> WorldAgent:
+        return scripted_agent(tmp_path, answering(), **more)
+
+    with pytest.raises(InvalidArgument, match=r"no installed package has the capability 'note'.*mcp, memory, notes"):
+        agent(capabilities=["note"])
+    with pytest.raises(InvalidArgument, match=r"`capabilities` must hold capabilities, got 'int'"):
+        agent(capabilities=[3])
+    with pytest.raises(NameTaken, match=r"two capabilities 'notes'"):
+        agent(capabilities=["notes", "notes"])
+    with pytest.raises(InvalidArgument, match="would each open after another"):
+        agent(capabilities=[First(), Second()])
+    with pytest.raises(FunctionInvalid, match=r"the input 'message' of a capability"):
+        agent(capabilities=[Taken()])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'capability'"):
+        agent(capability=["notes"])
+    for name in ("wa_turn", "Notes", "a b", "x;DROP TABLE wa_turn"):
+        with pytest.raises(InvalidArgument, match="cannot be the name of an owned table"):
+            OwnedTable(name=name)
+
+
+@pytest.mark.requirement("H10")
+async def test_a_setting_switches_it_on_and_get_returns_what_it_offers(tmp_path: Path) -> None:
+    class Other(Capability[str]):
+        name = "other"
+
+    settings = Settings(capabilities=("notes",)).model_dump(exclude_unset=True)
+    async with scripted_agent(tmp_path, answering(), settings=settings, capabilities=[Second()]) as agent:
+        from capability_notes import Notes  # type: ignore[import-not-found]
+
+        await agent.get(Notes).add("ana", "1", "likes tea")
+        assert await agent.get(Notes).find("ana", "tea") == ["likes tea"]
+        assert isinstance(agent.get(Second), Second)
+        with pytest.raises(InvalidArgument, match="this agent has no other"):
+            agent.get(Other)
