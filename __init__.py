@@ -9,7 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # type checkers treat it as true; importing `typing` would be most of this module's import time
 
 if TYPE_CHECKING:
-    from .agent import Memory, Roles, Settings, WorldAgent
+    from .agent import Memory, Resume, Roles, Say, Settings, Skill, Task, WorldAgent
     from .core import Tier
     from .core.pauses import Answer, Approve, Happened, NotHappened, Reject, RunAgain
     from .graphs import Shape
@@ -31,14 +31,18 @@ __all__ = [
     "NotHappened",
     "Policy",
     "Reject",
+    "Resume",
     "Role",
     "Roles",
     "Rule",
     "RunAgain",
+    "Say",
     "ServiceTool",
     "Settings",
     "Shape",
+    "Skill",
     "Storage",
+    "Task",
     "Tier",
     "Trace",
     "Worker",
@@ -57,14 +61,18 @@ _FOLDERS = {
     "NotHappened": ".core.pauses",
     "Policy": ".harness",
     "Reject": ".core.pauses",
+    "Resume": ".agent",
     "Role": ".role_resolution",
     "Roles": ".agent",
     "Rule": ".harness.gate",
     "RunAgain": ".core.pauses",
+    "Say": ".agent",
     "ServiceTool": ".harness",
     "Settings": ".agent",
     "Shape": ".graphs",
+    "Skill": ".agent",
     "Storage": ".storage",
+    "Task": ".agent",
     "Tier": ".core",
     "Trace": ".harness",
     "Worker": ".harness",

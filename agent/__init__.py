@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .agent import WorldAgent
     from .graph import GraphContext
     from .memory import Memory, WorkspaceMemory
+    from .requests import Edit, Replay, Resume, Say, Scheduled, Skill, Task
     from .roles import Roles, StoredRoles
     from .settings import UNSET, Settings
     from .thread import Thread
@@ -24,12 +25,19 @@ if TYPE_CHECKING:
 __all__ = [
     "UNSET",
     "Composed",
+    "Edit",
     "GraphContext",
     "Memory",
     "Notifier",
+    "Replay",
+    "Resume",
     "Roles",
+    "Say",
+    "Scheduled",
     "Settings",
+    "Skill",
     "StoredRoles",
+    "Task",
     "Thread",
     "ThreadState",
     "Trigger",
@@ -48,6 +56,7 @@ __getattr__ = lazy(
         ".agent": "WorldAgent",
         ".graph": "GraphContext",
         ".memory": "WorkspaceMemory Memory",
+        ".requests": "Edit Replay Resume Say Scheduled Skill Task",
         ".roles": "Roles StoredRoles",
         ".settings": "UNSET Settings",
         ".thread": "Thread",

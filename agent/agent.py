@@ -39,6 +39,7 @@ from ..tools import BuiltinTools
 from .assembly import Shorthands, open_agent, spec_of
 from .following import EventFollower
 from .queues import TurnQueue
+from .requests import Say, Skill, Task
 from .roles import Roles, StoredRoles
 from .runtime import TurnRunner, call_without_turn
 from .runtime.inside import AgentRuntime
@@ -447,7 +448,7 @@ class WorldAgent:
 
     async def submit(
         self,
-        start: Start,
+        start: Start | Say | Task | Skill,
         *,
         thread: Thread,
         key: str | None = None,
@@ -460,9 +461,10 @@ class WorldAgent:
         The turn is unattended. The stored roles that apply to its thread are resolved when a worker begins it.
 
         Args:
-            start: What starts: a `StartMessage`, `StartTask` or `StartSkill`.
+            start: What starts: a `Say`, `Task` or `Skill` with options that can be stored, which are its `key`,
+                `unattended`, `inputs` and params; or a `StartMessage`, `StartTask` or `StartSkill`.
             thread: The thread, with the account that speaks. Turns of one thread run one after another.
-            key: Makes a repeated submission the same turn; see `Thread.converse`. None makes a new key.
+            key: Makes a repeated submission the same turn; see `Say`. None makes a new key.
             role: Must be left out, since a call role is never stored. If this process has set a role for the thread,
                 pass None to submit the turn without it.
             unattended: What the turn does if a person would be asked; None uses the setting `unattended`.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ..core.errors import ScheduleInvalid
+from ..core.errors import InvalidArgument, ScheduleInvalid
 from ..core.validation import is_line, is_text, storable_json
+from ..graphs import Composed
 from ..harness.function import check_name
+from .requests import Say, Skill, Task
 
 STRICT: Final = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 """How such values are read from JSON: no undeclared fields, and no conversions."""
@@ -124,3 +126,53 @@ class StartSkill:
 
 Start = StartMessage | StartTask | StartSkill
 """What starts a turn."""
+
+_STORED: Final = frozenset({"text", "inputs", "shape", "params", "skill", "key", "unattended"})
+
+
+def request_of(start: Start, **options: Any) -> Say | Task | Skill:
+    """Return the request of a start.
+
+    Args:
+        start: The start.
+        options: Its `key`, `unattended` and `detach`.
+    """
+    match start:
+        case StartMessage(message=text, inputs=inputs):
+            return Say(text, inputs=inputs, **options)
+        case StartTask(task=shape, params=params):
+            return Task(shape, params, **options)
+        case StartSkill(skill=name, input=given):
+            return Skill(name, {"request": given} if isinstance(given, str) else given, **options)
+
+
+def start_of(request: Start | Say | Task | Skill) -> Start:
+    """Return the start that a request is stored as, without its `key` and `unattended`.
+
+    Raises:
+        InvalidArgument: It is something else, or has an option that is not stored; the text has its name and no value.
+        ScheduleInvalid, FunctionInvalid: As for the start.
+    """
+    if isinstance(request, StartMessage | StartTask | StartSkill):
+        return request
+    if not isinstance(request, Say | Task | Skill):
+        raise InvalidArgument(
+            f"`start` must be a Say, Task or Skill, got a {type(request).__name__}",
+            remedy="import them from worldagent.agent",
+        )
+    for each in fields(request):
+        composed = each.name == "skill" and isinstance(getattr(request, each.name), Composed)
+        if composed or (each.name not in _STORED and getattr(request, each.name) != each.default):
+            raise InvalidArgument(
+                f"a submitted turn cannot have {f'a composed {each.name}' if composed else f'`{each.name}`'}, which is "
+                "not stored",
+                remedy="leave it out, or start the turn in this process",
+            )
+    match request:
+        case Say():
+            return StartMessage(request.text, request.inputs or {})
+        case Task(params=params):
+            stored = params.model_dump(mode="json") if isinstance(params, BaseModel) else params
+            return StartTask(request.shape, stored)
+        case Skill(skill=skill):
+            return StartSkill(str(skill), request.params or {})

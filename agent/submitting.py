@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ..core import ROOT, Tier, check_id, digest, new_id
 from ..core.errors import InvalidArgument, RoleNotStorable, UnknownTier, UnknownTurn, WorldAgentError
 from ..core.events import Event
-from ..core.pauses import UnattendedMode
 from ..core.validation import check_integer
-from ..graphs import TurnRequest
 from ..harness.inside import Inside, Origin
 from ..memory import TurnRecord, thread_key
 from ..memory.turn_log import END, RecordedTurn
+from ..role_resolution import Role
 from .choices import Unattended
 from .following import EventFollower
 from .queues import Queued
+from .requests import Say, Skill, Task
 from .runtime.keys import key_reused, may_succeed_later, outcome_of, request_digest
 from .settings import UNSET, Unset
-from .starts import Start, StartMessage, StartSkill, StartTask
+from .starts import Start, StartMessage, StartSkill, StartTask, request_of, start_of
 from .thread import Thread
 from .threads import ThreadStatus
 from .turns import Turn, TurnStream
@@ -47,24 +47,28 @@ SubmissionStatus = Literal["queued"] | ThreadStatus
 
 async def submit(
     runner: TurnRunner,
-    start: Start,
+    given: Start | Say | Task | Skill,
     thread: Thread,
     *,
     key: str | None,
-    role: Unset | None,
-    unattended: UnattendedMode | None,
+    role: Role | Unset | None,
+    unattended: Unattended,
     priority: int | None,
 ) -> Submission:
     """Put a start into the queue; see `WorldAgent.submit`."""
     parts = runner.parts
-    _check(start, thread, runner)
+    if not isinstance(thread, Thread) or thread._runner is not runner:
+        raise InvalidArgument("`thread` must be a thread of this agent", remedy="pass agent.thread(ID)")
+    if isinstance(given, Say | Task | Skill):
+        role, key, unattended = given.role or role, given.key if key is None else key, unattended or given.unattended
     inside = Inside.now()
     if inside is not None and thread._on_behalf_of == ROOT:
         thread = replace(thread, _on_behalf_of=inside.on_behalf_of)
     if priority is not None:
         check_integer("priority", priority, MAX_PRIORITY, remedy="1 is the most urgent, and None is before all numbers")
     _refuse_role(parts, thread, role)
-    asked = request_digest(_request(thread, start, unattended))
+    start = start_of(given)
+    asked = request_digest(thread.request_of(_request(thread, start, unattended)))
     submission = Submission(runner, thread, new_id("submission") if key is None else check_id("key", key))
     if key is not None:
         found = await parts.recorder.log.find(thread_key(thread.scope), key)
@@ -96,12 +100,11 @@ def submitted(open_thread: Callable[..., Thread], stored: Mapping[str, Any]) -> 
     given = stored["start"]
     start = next(kind for name, kind in _KINDS.items() if name in given)(**given)
     member = {f"_{name}": stored[name] for name in ("on_behalf_of", "sender")}
-    thread = replace(thread, **member, _marks=tuple(stored["marks"]))
-    request = replace(_request(thread, start, stored["unattended"]), origin=Origin.read(stored["origin"]))
-    return thread._runner.stream(request, None, deltas="none", detach=True, key=stored["key"])
+    thread = replace(thread, **member, _marks=tuple(stored["marks"]), _origin=Origin.read(stored["origin"]))
+    return thread.stream(_request(thread, start, stored["unattended"], key=stored["key"], detach=True))
 
 
-def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode | None, asked: str) -> dict[str, Any]:
+def _to_json(start: Start, thread: Thread, key: str, unattended: Unattended, asked: str) -> dict[str, Any]:
     scope = thread.scope
     return {
         "start": {name: value for name, value in asdict(start).items() if name != "inputs" or value},
@@ -119,26 +122,9 @@ def _to_json(start: Start, thread: Thread, key: str, unattended: UnattendedMode 
     }
 
 
-def _request(thread: Thread, start: Start, unattended: UnattendedMode | None) -> TurnRequest:
-    match start:
-        case StartMessage(message=text, inputs=inputs):
-            request = thread._message(text, (), None, None, inputs=inputs)
-        case StartTask(task=shape, params=params):
-            request = thread._task(shape, params, (), None)
-        case StartSkill(skill=name, input=given):
-            request = thread._skill(name, {"request": given} if isinstance(given, str) else given, None)
-    default: Unattended = True if thread._on_behalf_of == ROOT else "pause"
-    return thread._mode(request, unattended or default, example=False)
-
-
-def _check(start: object, thread: object, runner: TurnRunner) -> None:
-    if not isinstance(start, StartMessage | StartTask | StartSkill):
-        raise InvalidArgument(
-            f"`start` must be a StartMessage, StartTask or StartSkill, got a {type(start).__name__}",
-            remedy="import them from worldagent.scheduling",
-        )
-    if not isinstance(thread, Thread) or thread._runner is not runner:
-        raise InvalidArgument("`thread` must be a thread of this agent", remedy="pass agent.thread(ID)")
+def _request(thread: Thread, start: Start, unattended: Unattended, **how: Any) -> Say | Task | Skill:
+    """The request of a submitted turn, which is unattended."""
+    return request_of(start, unattended=unattended or (True if thread._on_behalf_of == ROOT else "pause"), **how)
 
 
 def _refuse_role(parts: RunnerParts, thread: Thread, role: object) -> None:

@@ -416,14 +416,17 @@ def _not_a_role(given: object) -> RoleInvalid:
 
 
 def refuses_texts(owner: type[T]) -> type[T]:
-    """Make the public methods of a class refuse a `role` that is not a Role before they run (R7).
+    """Make a class and its public methods refuse a `role` that is not a Role before they run (R7).
 
     A person who passes a text instead of a Role gets `RoleInvalid`. The text is then in no local variable of a frame of
     this package, which programs that report errors with the variables of each frame would store.
     """
     for name, method in list(vars(owner).items()):
-        if isfunction(method) and not name.startswith("_") and "role" in (names := list(signature(method).parameters)):
-            setattr(owner, name, _checking(method, names.index("role")))
+        public = isfunction(method) and (name == "__init__" or not name.startswith("_"))
+        if public and "role" in (names := list(signature(method).parameters)):
+            checked = _checking(method, names.index("role"))
+            checked.__name__, checked.__qualname__ = name, f"{owner.__qualname__}.{name}"
+            setattr(owner, name, checked)
     return owner
 
 

@@ -16,9 +16,10 @@ from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
 from ..agent import Thread, Trigger, TurnStream, WorldAgent
+from ..agent.requests import Scheduled
 from ..agent.runtime.inside import inside
 from ..agent.runtime.stale import Stale, end_stale, find_stale
-from ..agent.starts import StartMessage, StartSkill, StartTask
+from ..agent.starts import StartMessage, StartSkill, StartTask, request_of
 from ..agent.threads import ThreadState
 from ..core import Scope, canonical_json, digest
 from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
@@ -455,12 +456,9 @@ class Schedules:
         match schedule.starts:
             case StartMessage(message=message, inputs=inputs):
                 trigger = Trigger(schedule=schedule.id, fired_at=slot.at, payload={"message": message})
-                return thread.stream_scheduled(trigger, inputs=inputs, **how)
-            case StartTask(task=shape, params=params):
-                return thread.stream_task(shape, params, **how)
-            case StartSkill(skill=name, input=given):
-                params = {"request": given} if isinstance(given, str) else given
-                return thread.stream_skill(name, params, **how)
+                return thread.stream(Scheduled(trigger, inputs=inputs, **how))
+            case StartTask() | StartSkill() as start:
+                return thread.stream(request_of(start, **how))
             case _:
                 raise AssertionError("an event and a target start no turn")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from ...core import Scope, check_id
@@ -19,8 +19,10 @@ from ...graphs import SKILL, Composed, TurnRequest
 from ...memory import thread_key
 from ...memory.branches import Branch, Branches
 from ...storage import Lease, Transaction
+from ..choices import turn_models
 
 if TYPE_CHECKING:
+    from ..requests import Replay
     from .work import RunnerParts
 
 SURFACES: Final[tuple[TurnKind, ...]] = get_args(TurnKind)
@@ -79,7 +81,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class Edited:
     """Edit a message and continue from there; the messages that followed it stay available as another thread.
 
     Attributes:
@@ -87,8 +89,8 @@ class Edit:
         keep_as: The id of the other thread; None creates one.
     """
 
-    at: str | None = None
-    keep_as: str | None = None
+    at: str | None
+    keep_as: str | None
 
     async def start(self, parts: RunnerParts, request: TurnRequest, lease: Lease, held: AsyncExitStack) -> Start:
         """Return where the turn begins; nothing is written."""
@@ -108,25 +110,6 @@ class Edit:
         )
         body = parts.engine.converse.kept_inputs({**message.body, **request.body})
         return Start(rows, (lease, kept_lease), body)
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A person's request to run a turn again.
-
-    Attributes:
-        at: The id of the message that the turn began with; None is the newest.
-        to: The new thread's id; None creates one.
-        skill: The skill, if the turn ran one.
-        model: The names of the models for this run; empty means the agent's models.
-        example: Whether the turn is kept as examples.
-    """
-
-    at: str | None = None
-    to: str | None = None
-    skill: Composed | None = field(default=None, repr=False)
-    model: tuple[str, ...] = ()
-    example: bool = False
 
 
 async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[TurnRequest, Again]:
@@ -154,5 +137,5 @@ async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[T
     work = parts.engine.work(body["shape"], body["params"]) if kind in ("task", "skill") else None
     body = parts.engine.converse.kept_inputs(body) if work is None else body
     prompt = None if skill is None else skill.prompt
-    request = TurnRequest(kind, scope, body, work, prompt, model=replay.model, example=replay.example)
+    request = TurnRequest(kind, scope, body, work, prompt, model=turn_models(replay.model), example=replay.example)
     return request, Again(scope, message.parent, to)

@@ -21,8 +21,9 @@ from ...role_resolution import Role
 from ...role_resolution.role import check_role
 from ..following import EventFollower
 from ..recording import Recording
-from ..turns import Enter, RunningTurn, Turn, TurnStream, cancel_once
-from .branches import Again, Edit, Replay, run_again
+from ..requests import Replay
+from ..turns import RunningTurn, Turn, TurnStream, cancel_once
+from .branches import Again, Edited, run_again
 from .keys import KeyedStarts, request_digest
 from .resume import resumable, take_answers
 from .run import TurnPath
@@ -114,25 +115,17 @@ class TurnRunner:
             raise AgentClosed("the agent was closed during the call", remedy="call it again once the agent is open")
         return task.result()
 
-    async def run(self, request: TurnRequest, role: Role | None, *, key: str | None = None) -> Turn:
-        """Run one turn to its end, without text deltas."""
-        turn_id, enter = self._entering(request, role, deltas="none", key=key)
-        running = enter()
-        del role, enter  # they hold the call's role, which the turn drops once it is resolved
-        async with TurnStream(turn_id, await running, output=request.output) as stream:
-            return await stream.wait()
-
-    def stream(
+    def begin(
         self,
         request: TurnRequest,
         role: Role | None,
         *,
-        deltas: Deltas = "answer",
+        deltas: Deltas,
         detach: bool = False,
         key: str | None = None,
-        edit: Edit | None = None,
+        edited: Edited | None = None,
     ) -> TurnStream:
-        """Return a stream of one turn's events.
+        """Return a stream that begins a turn once it is entered.
 
         Args:
             request: The request.
@@ -140,29 +133,16 @@ class TurnRunner:
             deltas: What the caller wants in parts.
             detach: Whether the turn continues after the stream is left.
             key: The idempotency key of the start.
-            edit: The message of the thread to edit.
+            edited: The message of the thread to edit.
         """
-        turn_id, enter = self._entering(request, role, deltas=deltas, detach=detach, key=key, edit=edit)
-        return TurnStream(turn_id, enter, detach=detach, output=request.output)
-
-    def _entering(
-        self,
-        request: TurnRequest,
-        role: Role | None,
-        *,
-        deltas: Deltas,
-        detach: bool = False,
-        key: str | None,
-        edit: Edit | None = None,
-    ) -> tuple[str, Enter]:
-        """Return the id of a new turn and the function that starts it."""
-        work = self._new(request, check_role(role) if role is not None else None, edit, deltas)
+        work = self._new(request, check_role(role) if role is not None else None, edited, deltas)
         turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
         if key is not None:
             turn = replace(turn, key=check_id("key", key), asked=request_digest(request))
         if detach or key is not None:
             work.recording = Recording(self.parts.recorder, turn)
-        return turn.turn, partial(self._started, self.parts, turn.turn, work, detach=detach)
+        enter = partial(self._started, self.parts, turn.turn, work, detach=detach)
+        return TurnStream(turn.turn, enter, detach=detach, output=request.output)
 
     def resume(
         self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: Deltas, detach: bool = False
@@ -203,14 +183,15 @@ class TurnRunner:
         """Whether a start on a thread with this key returns an existing turn."""
         return await self._keyed.repeats(self.parts, thread_key(scope), check_id("key", key))
 
-    def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: Deltas) -> TurnStream:
+    def replay(self, scope: Scope, asked: Replay, *, deltas: Deltas) -> TurnStream:
         """Return a stream that runs a turn again from its message, on a new thread, once it is entered."""
-        parts, call = self.parts, None if role is None else check_role(role)
+        parts, call = self.parts, None if asked.role is None else check_role(asked.role)
+        asked = replace(asked, role=None)
 
         async def enter() -> RunningTurn:
             nonlocal call
             self._check_open(parts)
-            request, branch = await run_again(parts, scope, again)
+            request, branch = await run_again(parts, scope, asked)
             work, call = self._new(request, call, branch, deltas), None
             return await self._started(parts, new_id("turn"), work, detach=False)
 
@@ -220,7 +201,7 @@ class TurnRunner:
         """Cancel the thread's turn, in whatever process it runs or while it waits; returns False if there is none."""
         return await self.parts.threads.cancel(scope, self._cancel)
 
-    def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edit | None, deltas: Deltas) -> NewTurn:
+    def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edited | None, deltas: Deltas) -> NewTurn:
         if request.model:
             self.parts.engine.check_model(request.model, who="the turn")
         example = request.example or self.parts.settings.examples == "all"

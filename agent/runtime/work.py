@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -27,6 +27,7 @@ from ...profiles import Profile
 from ...role_resolution import Resolution, ResolvedRole, Role, RoleResolver
 from ...storage import Lease, Transaction
 from ..recording import Recorder, Recording
+from ..requests import OnRoleChange
 from ..settings import UNSET, Settings, Unset
 from ..stores import Stores
 from ..threads import Branching, ThreadRegister
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ...graphs import TurnEngine
     from ...graphs.outer import NodeView
     from ..queues import Submissions
-    from .branches import Again, Edit
+    from .branches import Again, Edited
 
 POLL_SECONDS: Final = 0.25  # seconds between two polls
 MAX_STARTING_TURNS: Final = 16  # one transaction writes all of them; a higher number costs memory and gains no speed
@@ -203,9 +204,6 @@ async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: 
     return value
 
 
-OnRoleChange = Literal["fail", "refresh", "pin"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerParts:
     """The parts that a runner works with once the agent is started."""
@@ -275,7 +273,7 @@ class NewTurn:
 
     request: TurnRequest
     role: Role | None = field(repr=False)
-    branch: Again | Edit | None = None
+    branch: Again | Edited | None = None
     recording: Recording | None = None
     deltas: Deltas = "none"
     loaded: tuple[Loaded, ...] = field(default=(), repr=False)

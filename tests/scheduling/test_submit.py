@@ -12,7 +12,8 @@ from support.postgres import cut, new_database
 from support.processes import ending, next_line, run_script
 from support.skill_turns import ROLE, asking, chosen, name_of, package, with_role_but_at_the_critic
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
-from worldagent import Role, Tier, Worker, WorldAgent
+from worldagent import Role, Say, Skill, Task, Tier, Worker, WorldAgent
+from worldagent.agent import Composed
 from worldagent.agent.runtime.inside import inside
 from worldagent.agent.submitting import Submission, submitted
 from worldagent.core.errors import (
@@ -231,7 +232,12 @@ async def test_a_submitted_skill_waits_for_an_approval_and_another_agent_resumes
     [
         ({"start": StartTask("none")}, UnknownShape, "there is no shape 'none'"),
         ({"start": StartSkill("tea", "Two.")}, UnknownSkill, "there is no skill 'tea'"),
-        ({"start": "Hello."}, InvalidArgument, "`start` must be a StartMessage, StartTask or StartSkill, got a str"),
+        ({"start": "Hello."}, InvalidArgument, "`start` must be a Say, Task or Skill, got a str"),
+        ({"start": Say("Hello.", role=ROLE)}, UnknownTier, "a submitted turn cannot have a call role"),
+        ({"start": Say("Hello.", model="fast")}, InvalidArgument, "cannot have `model`, which is not stored"),
+        ({"start": Task("subagent", {}, detach=True)}, InvalidArgument, "cannot have `detach`"),
+        ({"start": Skill(Composed("Be quick."))}, InvalidArgument, "cannot have a composed skill, which is not stored"),
+        ({"start": Say("Bye.")}, KeyReused, "the key 'used' was used on this thread for another request"),
         ({"thread": "t1"}, InvalidArgument, "`thread` must be a thread of this agent"),
         ({"key": ""}, InvalidArgument, "key"),
         ({"priority": 0}, InvalidArgument, "`priority` must be an integer from 1 to 2147483647, got 0"),
@@ -259,7 +265,7 @@ async def test_a_key_that_a_turn_has_already(tmp_path: Path) -> None:
         turn = await thread.converse("Hello.", key="used", unattended=True)
         with pytest.raises(KeyReused):
             await agent.submit(StartMessage("Bye."), thread=thread, key="used")
-        submission = await agent.submit(HELLO, thread=thread, key="used")
+        submission = await agent.submit(Say("Hello.", key="used"), thread=thread)
         async with QueueWorker(agent).running(drain=0):
             assert (await asyncio.wait_for(submission.wait(), 20)).id == turn.id
     assert len(lm.calls) == 1
