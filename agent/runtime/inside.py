@@ -18,7 +18,6 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     from ...role_resolution import RoleResolver
-    from ..agent import WorldAgent
     from ..assembly import AgentSpec
     from ..stores import Stores
 
@@ -98,8 +97,12 @@ class AgentRuntime(Runtime):
         return self.stores.attachments
 
 
-def inside(of: Runtime | WorldAgent) -> AgentRuntime:
-    """The runtime of an agent, for code of this package; nothing outside of it can rely on what is in there."""
+def inside(of: object) -> AgentRuntime:
+    """The runtime of an agent, for code of this package; nothing outside of it can rely on what is in there.
+
+    Args:
+        of: A `Runtime` of an agent, or a `WorldAgent`, which this module does not name: it is a part of it.
+    """
     if isinstance(of, AgentRuntime):
         return of
     found = getattr(of, "_runtime", None)
