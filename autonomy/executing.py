@@ -24,6 +24,7 @@ from ..core.errors import (
     LeaseLost,
     NothingToResume,
     PauseExpired,
+    VersionTooOld,
     WorldAgentError,
 )
 from ..graphs.shape import OPERATOR
@@ -285,7 +286,7 @@ def _tags(event: Event) -> dict[str, str]:
 
 def _is_passing(error: WorldAgentError) -> bool:
     """Whether an error says nothing about the event, so that the event is tried again."""
-    return error.retryable or isinstance(error, AgentClosed | LeaseLost | NothingToResume)
+    return error.retryable or isinstance(error, AgentClosed | LeaseLost | NothingToResume | VersionTooOld)
 
 
 __all__ = ["EventRunner"]

@@ -414,6 +414,10 @@ class GraphChanged(HostError):
     """The code has changed since the paused turn began (D15)."""
 
 
+class VersionTooOld(GraphChanged):
+    """The turn needs a newer version of the package than this process has; the text says which (D15)."""
+
+
 # --- of the developer -------------------------------------------------------------------------------------------------
 
 

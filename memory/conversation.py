@@ -229,6 +229,7 @@ class StoredTurn(Row):
     archived: bool | None
     version: str | None
     stale: Moment | None
+    needs: str | None
 
 
 def _object(text: object) -> object:

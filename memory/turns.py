@@ -22,7 +22,7 @@ from .conversation import OPEN, StoredTurn, TurnStatus
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
-_FIRST_COLUMNS = ", ".join(_NAMES[:-8])  # those of the first version of the table
+_FIRST_COLUMNS = ", ".join(_NAMES[:-9])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -60,13 +60,14 @@ TURNS = Schema(
             "ALTER TABLE wa_turn ADD COLUMN stale DOUBLE PRECISION",
             "CREATE INDEX wa_turn_stale ON wa_turn(workspace) WHERE stale IS NOT NULL",
         ),
+        ("ALTER TABLE wa_turn ADD COLUMN needs TEXT",),
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
 _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # A turn that could be resumed becomes cancelled instead, if its cancellation was requested.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
-               ELSE ? END, code=?, changed=?, role=COALESCE(?, role), version=?,
+               ELSE ? END, code=?, changed=?, role=COALESCE(?, role), version=?, needs=?,
                stale=CASE WHEN ?='running' THEN NULL ELSE stale END WHERE id=? RETURNING status"""
 _NOTE_ROLE = "UPDATE wa_turn SET role=? WHERE id=?"
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
@@ -126,6 +127,7 @@ class TurnRecord:
         on_behalf_of: The member that it runs for; `root` if it is a turn of no member.
         version: The newest version of the package that has begun or resumed it; None is one before 0.2.
         stale: When it was found that it can never resume; None if it was not. Such a turn is ended later.
+        needs: The least version of the package that can resume it; None, as in turns of 0.1.0, is any.
     """
 
     id: str
@@ -149,6 +151,7 @@ class TurnRecord:
     on_behalf_of: str = ROOT
     version: str | None = None
     stale: datetime | None = None
+    needs: str | None = None
 
     @property
     def given_up(self) -> bool:
@@ -218,7 +221,7 @@ class TurnRegister:
         """
         now, noted = self._clock.now(), None if role is None else canonical_json(role)
 
-        given = (status, status, code, now.timestamp(), noted, record.version, status, record.id)
+        given = (status, status, code, now.timestamp(), noted, record.version, record.needs, status, record.id)
 
         def work(transaction: Transaction) -> TurnStatus:
             rows = transaction.execute(_UPDATE, given)

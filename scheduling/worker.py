@@ -25,7 +25,15 @@ from ..agent.runtime.inside import inside
 from ..agent.submitting import submitted
 from ..core import new_id
 from ..core.clock import uninterrupted
-from ..core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy, WorldAgentError
+from ..core.errors import (
+    AgentClosed,
+    InvalidArgument,
+    LeaseLost,
+    StorageUnavailable,
+    ThreadBusy,
+    VersionTooOld,
+    WorldAgentError,
+)
 from ..memory.workers import WorkerRow, remove_worker, worker_lease, write_worker
 from ..storage import Lease, Transaction
 from ..storage.database import given_up_after
@@ -295,9 +303,12 @@ class QueueWorker:
                 wait = BUSY_SECONDS
                 if isinstance(error, StorageUnavailable):
                     _LOG.warning("the submitted turn %r waits for the database: %s", start["key"], error)
+            except VersionTooOld as error:
+                _LOG.warning("the submitted turn %r is left to a newer worker: %s", start["key"], error)
+                return await _for_ever()  # the start stays taken, until another worker takes it over
             except WorldAgentError as error:
                 if isinstance(error, AgentClosed) and not self._agent.is_open:
-                    return await _for_ever()  # the start stays taken, until another worker takes it over
+                    return await _for_ever()
                 wait = next(waits, 0.0) if error.retryable else 0.0
                 if not wait:
                     _LOG.warning("the submitted turn %r failed: %s", start["key"], error)

@@ -29,7 +29,7 @@ from ...memory import OPEN, Message, TurnRecord, thread_key
 from ...memory.conversation import output_schema
 from ...role_resolution import Resolution, Role
 from ...storage import Lease
-from .versions import newest_version
+from .versions import LEAST, check_version, newest, this_version
 from .work import Begun, ResumedTurn, Resumption, RunnerParts, emit_started
 
 
@@ -44,6 +44,7 @@ async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, obje
     Raises:
         AlreadyAnswered: The turn is done, and one of these pauses was answered before.
         NothingToResume: No turn can be resumed; the text says why.
+        VersionTooOld: It needs a newer version of the package.
     """
     key = thread_key(scope)
     record = await parts.stores.turns.latest(key)
@@ -55,6 +56,7 @@ async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, obje
             remedy="begin a new turn",
         )
     if record.status in OPEN:
+        check_version(record)
         return record
     if record.status == "done" and isinstance(answers, Mapping) and answers:
         records = await parts.stores.journal.load(record.id)
@@ -199,8 +201,10 @@ async def opening(parts: RunnerParts, record: TurnRecord) -> tuple[Message, Any]
 
     Raises:
         StorageInvalid, GraphChanged: See `TurnEngine.load_opening_message`.
+        VersionTooOld: The turn needs a newer version of the package.
         NameTaken: The agent has a function or a worker of its own with the id of the member.
     """
+    check_version(record)
     for prepare in parts.hooks.resuming:
         await prepare(record.on_behalf_of)
     async with parts.around(record.scope.account):
@@ -325,7 +329,7 @@ async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emit
     use = await parts.usage.open(record.id, record.scope, again=True)
     if origin is not None and work.origin is not None:
         record = parts.stores.turns.set_origin(record, origin.to_json(), lease=lease)
-    record = replace(record, version=newest_version(record.version))
+    record = replace(record, version=newest(record.version, this_version()), needs=newest(record.needs, LEAST))
     begin = None if recording is None else recording.write_begin
     written, cancelled = await uninterrupted(parts.stores.turns.end(record, "running", lease=lease, each=begin))
     if recording is not None:

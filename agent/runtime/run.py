@@ -32,7 +32,7 @@ from ..upkeep import Retention
 from .branches import Again, Start
 from .resume import resume
 from .stale import give_up, to_give_up
-from .versions import this_version
+from .versions import LEAST, check_version, this_version
 from .work import Begun, KeyBegun, NewTurn, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
 
 _SHOWN: Final = PauseOpened.model_fields.keys() & {each.name for each in fields(Pause)}
@@ -456,12 +456,12 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord 
 
     Raises:
         ThreadPaused: A turn waits.
+        VersionTooOld: A turn is open that only a newer version of the package can resume.
     """
     latest = await parts.stores.turns.latest(key, lease=lease)
-    if latest is None or latest.status not in OPEN:
+    if latest is None or latest.status not in OPEN or latest.given_up:
         return None
-    if latest.given_up:
-        return None
+    check_version(latest)
     if not parts.engine.resumes(latest.graph, latest.kind) or await to_give_up(parts, latest):
         return latest
     records = await parts.stores.journal.load(latest.id)
@@ -540,4 +540,5 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         example=request.example,
         on_behalf_of=request.on_behalf_of,
         version=this_version(),
+        needs=LEAST,
     )

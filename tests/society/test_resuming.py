@@ -258,8 +258,9 @@ async def test_an_event_fails_with_its_turn_after_the_grace_period_and_holds_up_
 
 
 @pytest.mark.requirement("T4")
+@pytest.mark.parametrize("needs", ["NULL", "'99.0'"])
 @pytest.mark.parametrize("began", ["event", "message"])
-async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, began: str) -> None:
+async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, began: str, needs: str) -> None:
     shop, clock = Shop(), VirtualClock()
     async with shop.agent(tmp_path, clock=clock) as agent:
         if began == "event":
@@ -269,8 +270,10 @@ async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, b
         await delivered(agent)
         state = await (event_thread(agent) if began == "event" else mail(agent)).state()
         assert state is not None
-        await inside(agent).stores.database.transact(lambda tx: tx.execute("UPDATE wa_turn SET version='99.0'"))
-    async with shop.agent(tmp_path, CHANGED, clock=clock, tools=[changed_price]) as agent:
+        noted = f"UPDATE wa_turn SET version='99.0', needs={needs}"
+        await inside(agent).stores.database.transact(lambda tx: tx.execute(noted))
+    changed: dict[str, Any] = {"tools": [changed_price]} if needs == "NULL" else {}
+    async with shop.agent(tmp_path, CHANGED, clock=clock, **changed) as agent:
         await agent.society.send("root", "x", "And now?")
         for _ in range(2):
             await delivered(agent)

@@ -38,9 +38,22 @@ async def test_a_kept_home_has_todays_tables_once_it_was_opened(kept: str, tmp_p
 
 
 @pytest.mark.requirement("T4")
-@of_each_version
-async def test_conversation_of_a_kept_home_that_waits_is_refused_and_loses_nothing(kept: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [name for name in KEPT if name != "0.1.0"])
+async def test_conversation_of_a_kept_home_that_waits_resumes(kept: str, tmp_path: Path) -> None:
     restore(HOMES / kept, tmp_path)
+    done: list[str] = []
+    async with home_agent(tmp_path, done) as agent:
+        thread = agent.thread("approval")
+        [pause] = await thread.pauses()
+        assert (pause.kind, pause.function, pause.arguments) == ("approval", "pay", {"what": "hat"})
+        turn = await thread.resume({pause.id: Approve()})
+        assert (turn.status, turn.text, turn.role_tiers) == ("done", "It is bought.", (Tier.WORKSPACE,))
+    assert done == ["pay hat"]
+
+
+@pytest.mark.requirement("T4")
+async def test_conversation_of_0_1_0_that_waits_is_refused_and_loses_nothing(tmp_path: Path) -> None:
+    restore(HOMES / "0.1.0", tmp_path)
     done: list[str] = []
     async with home_agent(tmp_path, done) as agent:
         thread = agent.thread("approval")

@@ -1,4 +1,4 @@
-"""Turns that waited in a tool, worker, shape or skill before these had nodes of their own resume (D15)."""
+"""Turns that wait in a tool, worker, shape or skill of a home that earlier code wrote resume (D15)."""
 
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from worldagent.scheduling import Schedules
 
 pytestmark = pytest.mark.requirement("T4")
 
+of_each_day = pytest.mark.parametrize("day", sorted(path.name for path in WAITING.iterdir()))
+"""Before tasks had nodes of their own, and before features were capabilities."""
+
 ROLED: dict[str, Role] = dict.fromkeys(("skill", "mixed", "host skill"), ROLE)
 """The threads whose turn began with a call role."""
 
@@ -26,9 +29,10 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", PAID)
-async def test_turn_that_waited_before_tasks_had_nodes_resumes(name: str, tmp_path: Path) -> None:
+@of_each_day
+async def test_turn_that_waits_in_a_home_of_earlier_code_resumes(day: str, name: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    restore(WAITING, home)
+    restore(WAITING / day, home)
     done: list[str] = []
     async with opened(home, tmp_path, done) as (agent, _):
         thread = agent.thread(name, account="member:novel/cro" if name.startswith("member") else "ada")
@@ -49,9 +53,10 @@ async def test_turn_that_waited_before_tasks_had_nodes_resumes(name: str, tmp_pa
 
 
 @pytest.mark.requirement("R19")
-async def test_one_answer_at_a_time_resumes_a_step_of_four_kinds(tmp_path: Path) -> None:
+@of_each_day
+async def test_one_answer_at_a_time_resumes_a_step_of_four_kinds(day: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    restore(WAITING, home)
+    restore(WAITING / day, home)
     done: list[str] = []
     for paid in range(4):
         async with opened(home, tmp_path, done) as (agent, _):

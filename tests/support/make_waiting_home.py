@@ -1,13 +1,14 @@
-"""A home whose turns all wait in the middle of a step, written before tasks had nodes of their own (D15).
+"""Homes whose turns all wait in the middle of a step: before tasks had nodes, and before capabilities (D15).
 
 Every kind of dispatch waits for an approval: a tool, a worker, a shape and a skill, each alone and side by side, a
 schedule, a member of a society, and work that the host dispatched. `tests/storage/test_waiting_homes.py` resumes them.
 
-As a program: `python tests/support/make_waiting_home.py` writes the folder, which is never written again. The agent
+As a program: `python tests/support/make_waiting_home.py DAY` writes a folder, which is never written again. The agent
 here is what its users' code is to them, so do not change it.
 """
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -159,15 +160,16 @@ async def fill(home: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    if WAITING.exists():
-        raise SystemExit(f"{WAITING} exists already, and is never made again")
+    kept = WAITING / sys.argv[1]
+    if kept.exists():
+        raise SystemExit(f"{kept} exists already, and is never made again")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         asyncio.run(fill(home, Path(folder)))
         texts = dumped(home)
-    WAITING.mkdir(parents=True)
+    kept.mkdir(parents=True)
     for name, text in texts.items():
-        (WAITING / f"{name}.sql").write_text(text, encoding="utf-8")
+        (kept / f"{name}.sql").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
