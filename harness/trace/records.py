@@ -38,22 +38,7 @@ RecordKind = Literal[
     "error",
     "dropped",
 ]
-
-KINDS: Final[dict[RecordKind, str]] = {
-    "turn": "a turn's run from its begin or resume to its end, or a call outside any turn; with the run's totals",
-    "task": "a task, of a worker or a shape",
-    "call": "a function's call",
-    "model": "a model call, with its tokens",
-    "approval": "the decision of the gate or a person about a call that was not simply approved",
-    "pause": "a pause of the turn for a person: when it begins, and when the turn continues",
-    "retry": "another attempt of a call, after a transient failure",
-    "check": "a verdict on the turn's answer, `satisfied` or `wanting`; `attempt` counts them",
-    "message": "a message to a member or a person",
-    "introduction": "a message about an introduction: a `request`, a `referral`, `introduced` or `declined`",
-    "refusal": "a message that was refused",
-    "error": "a failure of its parent, or one after which the turn continues",
-    "dropped": "events of the turn that are missing here, because the trace sink was too slow or failed",
-}
+"""What a record is of; the guide on traces says what each is."""
 
 
 class TraceRecord(BaseModel):
@@ -61,76 +46,90 @@ class TraceRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
-    kind: RecordKind = Field(description="what it is a record of")
-    turn: str = Field(description="the turn's id; of a call outside any turn, the id of its root")
-    run: datetime = Field(description="when this run of the turn began; a turn that is resumed has several")
-    seq: int = Field(ge=0, description="the number of the event that it is from; orders the records of a run")
-    id: str = Field(
-        description="its id: the path id of a turn, task or call; of the others, what it is about and `#seq`"
-    )
-    parent: str = Field(default="", description="the id of the turn, task or call that it is part of; none of a turn")
-    name: str = Field(
-        default="", description="the function, shape, Signature or surface; of an error, where it came from"
-    )
-    label: str = Field(
-        default="",
-        description="of a task, its entry Signature; of a pause, its kind; of a message, its type; else a further word",
-    )
-    start: datetime = Field(description="when it began")
-    end: datetime | None = Field(default=None, description="when it ended; none while it runs or if it was interrupted")
-    status: str = Field(default="", description="`running`, or how it ended; of an approval or a check, the decision")
-    code: str = Field(default="", description="the error's code")
-    call: str = Field(
-        default="", description="of an approval, pause or retry: the path id of the call that it is about"
-    )
-    risk: tuple[str, ...] = Field(default=(), description="of a call, task or pause: what it may do to the world")
-    gate: str = Field(default="", description="of a call, task or approval: what decided, as in `call_started`")
-    account: str = Field(default="", description="of a turn, who speaks; of an approval, who answered")
-    workspace: str = Field(default="", description="of a turn: its workspace")
-    thread: str = Field(default="", description="of a turn: its thread")
-    channel: str = Field(default="", description="of a turn: its channel")
-    on_behalf_of: str = Field(
-        default=ROOT, description="of a turn: the member that it ran for; `root` for a turn of no member"
-    )
-    role_tiers: tuple[str, ...] = Field(
-        default=(), description="of a turn: which tiers of a role were active; never what they say"
-    )
-    model: str = Field(default="", description="of a model call: the model")
-    input_tokens: int | None = Field(
-        default=0,
-        description="input tokens of a model call, or of all of a turn, with `cached_tokens`; null if not known",
-    )
-    output_tokens: int | None = Field(default=0, description="the same for output, with `reasoning_tokens`")
-    cached_tokens: int = Field(default=0, description="input tokens that the service read from a cache")
-    reasoning_tokens: int = Field(default=0, description="output tokens that are reasoning")
-    cost: float | None = Field(
-        default=None, description="US dollars of a model call, or of all of a turn whose cost is known"
-    )
-    withheld: int = Field(
-        default=0, description="of a model call: how many characters were withheld, because they disclosed a role"
-    )
-    models: int = Field(default=0, description="of a turn: how many model calls")
-    unpriced: int = Field(default=0, description="of a turn: how many of them have no known cost")
-    calls: int = Field(default=0, description="of a turn: how many calls and tasks")
-    attempt: int = Field(default=0, description="of a retry: the number of the next try; of a check: which answer")
-    seconds: float = Field(default=0.0, description="of a retry: how many seconds it waits")
-    count: int = Field(default=0, description="of dropped events: how many")
-    message: str = Field(default="", description="of a message or introduction: the id of the message")
-    sender: str = Field(default="", description="of a message, introduction or refusal: who sent it")
-    receiver: str = Field(
-        default="", description="of a message, introduction or refusal: who receives it; none for an unknown id"
-    )
-    introduced: str = Field(default="", description="of an introduction: who is introduced to the receiver")
-    chain: int = Field(
-        default=0,
-        description="of a message or introduction: how many messages led to it since the last of a person or event",
-    )
-    inputs: Any = Field(default=None, description="params, or what a message says, as JSON, if they are captured")
-    outputs: Any = Field(default=None, description="the result as JSON, if it is captured")
-    prompt: Any = Field(
-        default=None,
-        description="the messages of a model call, if they are captured; a role is `[role: N characters]`",
-    )
+    kind: RecordKind
+    """What it is a record of."""
+    turn: str
+    """The turn's id; of a call outside any turn, the id of its root."""
+    run: datetime
+    """When this run of the turn began; a turn that is resumed has several."""
+    seq: int = Field(ge=0)
+    """The number of the event that it is from; orders the records of a run."""
+    id: str
+    """Its id: the path id of a turn, task or call; of the others, what it is about and `#seq`."""
+    parent: str = ""
+    """The id of the turn, task or call that it is part of; none of a turn."""
+    name: str = ""
+    """The function, shape, Signature or surface; of an error, where it came from."""
+    label: str = ""
+    """Of a task, its entry Signature; of a pause, its kind; of a message, its type; else a further word."""
+    start: datetime
+    """When it began."""
+    end: datetime | None = None
+    """When it ended; none while it runs or if it was interrupted."""
+    status: str = ""
+    """`running`, or how it ended; of an approval or a check, the decision."""
+    code: str = ""
+    """The error's code."""
+    call: str = ""
+    """Of an approval, pause or retry: the path id of the call that it is about."""
+    risk: tuple[str, ...] = ()
+    """Of a call, task or pause: what it may do to the world."""
+    gate: str = ""
+    """Of a call, task or approval: what decided, as in `call_started`."""
+    account: str = ""
+    """Of a turn, who speaks; of an approval, who answered."""
+    workspace: str = ""
+    """Of a turn: its workspace."""
+    thread: str = ""
+    """Of a turn: its thread."""
+    channel: str = ""
+    """Of a turn: its channel."""
+    on_behalf_of: str = ROOT
+    """Of a turn: the member that it ran for; `root` for a turn of no member."""
+    role_tiers: tuple[str, ...] = ()
+    """Of a turn: which tiers of a role were active; never what they say."""
+    model: str = ""
+    """Of a model call: the model."""
+    input_tokens: int | None = 0
+    """Input tokens of a model call, or of all of a turn, with `cached_tokens`; null if not known."""
+    output_tokens: int | None = 0
+    """The same for output, with `reasoning_tokens`."""
+    cached_tokens: int = 0
+    """Input tokens that the service read from a cache."""
+    reasoning_tokens: int = 0
+    """Output tokens that are reasoning."""
+    cost: float | None = None
+    """US dollars of a model call, or of all of a turn whose cost is known."""
+    withheld: int = 0
+    """Of a model call: how many characters were withheld, because they disclosed a role."""
+    models: int = 0
+    """Of a turn: how many model calls."""
+    unpriced: int = 0
+    """Of a turn: how many of them have no known cost."""
+    calls: int = 0
+    """Of a turn: how many calls and tasks."""
+    attempt: int = 0
+    """Of a retry: the number of the next try; of a check: which answer."""
+    seconds: float = 0.0
+    """Of a retry: how many seconds it waits."""
+    count: int = 0
+    """Of dropped events: how many."""
+    message: str = ""
+    """Of a message or introduction: the id of the message."""
+    sender: str = ""
+    """Of a message, introduction or refusal: who sent it."""
+    receiver: str = ""
+    """Of a message, introduction or refusal: who receives it; none for an unknown id."""
+    introduced: str = ""
+    """Of an introduction: who is introduced to the receiver."""
+    chain: int = 0
+    """Of a message or introduction: how many messages led to it since the last of a person or event."""
+    inputs: Any = None
+    """Params, or what a message says, as JSON, if they are captured."""
+    outputs: Any = None
+    """The result as JSON, if it is captured."""
+    prompt: Any = None
+    """The messages of a model call, if they are captured; a role is `[role: N characters]`."""
 
     def line(self) -> str:
         """Return the record as JSON on one line, without a newline."""

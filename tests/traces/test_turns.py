@@ -1,10 +1,13 @@
 """The trace of a turn has what it did: calls, tasks, model calls, approvals, errors, each in its place (H5)."""
 
+import ast
 import asyncio
+import inspect
 import json
 import stat
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -19,7 +22,7 @@ from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, flow, tool
 from worldagent.harness.trace import Captured, Trace, TraceRecord, TurnTrace, read_trace
-from worldagent.harness.trace.records import FORMAT, HEADER, KINDS, TraceNode
+from worldagent.harness.trace.records import FORMAT, HEADER, RecordKind, TraceNode
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H5")
@@ -237,9 +240,18 @@ PAGE = DOCS / "guides" / "traces.md"
 
 
 def test_the_tables_of_the_format_are_those_of_the_code() -> None:
-    assert rows(PAGE, "kind") == [f"| `{kind}` | {what} |" for kind, what in KINDS.items()]
-    fields = TraceRecord.model_fields.items()
-    assert rows(PAGE, "field") == [f"| `{name}` | {field.description} |" for name, field in fields]
+    assert [row.split("`")[1] for row in rows(PAGE, "kind")] == [*get_args(RecordKind)]
+    [made] = ast.parse(inspect.getsource(TraceRecord)).body
+    assert isinstance(made, ast.ClassDef)
+    said = {
+        ast.unparse(field.target): inspect.cleandoc(ast.literal_eval(about.value)).replace("\n", " ")
+        for field, about in pairwise(made.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(about, ast.Expr)
+    }
+    assert said.keys() == TraceRecord.model_fields.keys()
+    texts = {name: about.rstrip(".") for name, about in said.items()}
+    shown = {name: about if about[1].isupper() else about[0].lower() + about[1:] for name, about in texts.items()}
+    assert rows(PAGE, "field") == [f"| `{name}` | {about} |" for name, about in shown.items()]
 
 
 def test_the_line_that_the_page_shows_is_a_record() -> None:
