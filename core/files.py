@@ -25,7 +25,7 @@ def packaged_table(package: str, name: str) -> Mapping[str, Any]:
         package: The folder it is in, as `__package__` has it.
         name: The file's name.
     """
-    import tomllib  # here, because a plain turn reads no such file
+    import tomllib  # here, because the package is imported more often than a table is read
 
     return tomllib.loads((files(package) / name).read_text(encoding="utf-8"))
 

@@ -255,6 +255,11 @@ _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
 """Statuses with which servers refuse tools or the order of messages, among other causes."""
 
 
+def status_said(code: str) -> int | None:
+    """The status that the code or the type of an error means, for a service that sends no status."""
+    return next((int(status) for status in _table("statuses") if _words(status, "statuses").search(code)), None)
+
+
 def refuses_form(error: BaseException) -> bool:
     """Whether a service could have refused the form of a request and not its content. Asking in words would show it.
 

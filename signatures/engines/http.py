@@ -25,34 +25,13 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import dspy
+from dspy import lm15
 from dspy.clients.engines.stream_guard import achecked_stream
-from dspy.lm15 import (
-    AmbiguousModelError,
-    AnthropicLM,
-    AsyncLMRouter,
-    AsyncOpenAIChatLM,
-    BuiltinTool,
-    DocumentPart,
-    FunctionTool,
-    GeminiLM,
-    ImagePart,
-    LM15Error,
-    Message,
-    NotConfiguredError,
-    OpenAILM,
-    Request,
-    Response,
-    RouterConfig,
-    Timeouts,
-    UnknownModelError,
-    UnsupportedFeatureError,
-    Usage,
-)
 from dspy.utils.exceptions import LMError
 
 from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
-from .classification import AnswerTooLong, EngineClosed, Unreachable
+from .classification import AnswerTooLong, EngineClosed, Unreachable, status_said
 from .costs import note_cost
 from .providers import ADDRESS_REMEDY, HEADERS, address_problem, advice, declared, engine_string, setup
 from .reading.base import Reader, Reported
@@ -80,11 +59,11 @@ _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its ch
 _LONGEST_VECTORS = 1 << 24  # bytes of an answer with vectors: 64 with 8,192 numbers each
 _EMBEDDINGS: Final = "embeddings"
 _BETA: Final = "anthropic-beta"
-_TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a fallback: callers set time limits
+_TIMEOUTS = lm15.Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a fallback: callers set time limits
 _NO_KEY = "none"  # the key that is sent to a custom server if none is configured
-_SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
-    "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
-    "file": DocumentPart(media_type="application/pdf", data="JVBERi0="),
+_SAMPLES: Final[dict[MediaKind, lm15.ImagePart | lm15.DocumentPart]] = {
+    "image": lm15.ImagePart(media_type="image/png", data="iVBORw0KGgo="),
+    "file": lm15.DocumentPart(media_type="application/pdf", data="JVBERi0="),
 }
 _OWN_LM = "or make the agent with a `dspy.LM` of your own"
 
@@ -122,10 +101,10 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
         ModelNotConfigured: The vendor is unknown, the key is missing, or the address is invalid.
     """
     env = os.environ if env is None else env
-    router = AsyncLMRouter(RouterConfig(env=env, providers=declared()))
+    router = lm15.AsyncLMRouter(lm15.RouterConfig(env=env, providers=declared()))
     found = None
     for spelling in dict.fromkeys((engine_string(model), model.replace("/", ":", 1))):  # then the engine's own names
-        with contextlib.suppress(UnknownModelError, AmbiguousModelError, UnsupportedFeatureError):
+        with contextlib.suppress(lm15.UnknownModelError, lm15.AmbiguousModelError, lm15.UnsupportedFeatureError):
             found = router.resolve_openai_chat(spelling)
             break
     if found is None or not found.model:
@@ -158,7 +137,7 @@ def _base_from(env: Mapping[str, str], model: str, provider: str) -> tuple[str, 
 
 @dataclass
 class _Shared:
-    router: AsyncLMRouter
+    router: lm15.AsyncLMRouter
     users: int = 0
 
 
@@ -209,22 +188,6 @@ def _as_openai_has_it(found: Any) -> dict[str, Any]:
     return {**found, "error": {**error, "message": " ".join(said)}}
 
 
-_STATUSES: Final[tuple[tuple[re.Pattern[str], int], ...]] = tuple(
-    (re.compile(words), status)
-    for words, status in (
-        (r"rate_?limit|throttl|too_many_requests|exhausted", 429),
-        (r"quota|balance|billing|credit", 402),
-        (r"authentic|api_key|unauthori", 401),
-        (r"permission|forbidden", 403),
-        (r"not_?found", 404),
-        (r"timeout|deadline", 504),
-        (r"too_large", 413),
-        (r"invalid|bad_?request|validation|context_length", 400),
-    )
-)
-"""The statuses that codes and types of errors stand for, by words in them."""
-
-
 def _status_in(body: Mapping[str, Any]) -> int | None:
     """The status of HTTP that the JSON of an error has or stands for; None if it does not say."""
     error = body["error"]
@@ -233,15 +196,15 @@ def _status_in(body: Mapping[str, Any]) -> int | None:
         if name.isdecimal() and _CLIENT_ERROR <= int(name) < _END_OF_ERRORS:
             return int(name)
     said = " ".join(str(name) for name in names if name).lower()
-    return next((status for words, status in _STATUSES if words.search(said)), None)
+    return status_said(said)
 
 
-def _reported(service: Any, body: Any, headers: Any, *, status: int | None = None) -> LM15Error:
+def _reported(service: Any, body: Any, headers: Any, *, status: int | None = None) -> lm15.LM15Error:
     """lm15's error for the JSON or the text of one, which a service sends with a status or inside an answer."""
     error = body if isinstance(body, str) else _as_openai_has_it(body)
     known = status if status is not None or isinstance(error, str) else _status_in(error)
     text = error if isinstance(error, str) else json.dumps(error)
-    made: LM15Error = service.normalize_error(known or _SERVER_ERROR, text)
+    made: lm15.LM15Error = service.normalize_error(known or _SERVER_ERROR, text)
     if known is None:
         made.status = None
     _BASE._attach_error_metadata(made, headers)
@@ -271,20 +234,17 @@ def _wait_in(text: str) -> float | None:
 
 
 _READERS: Final[Mapping[Protocol, type[Reader]]] = {
-    "messages": MessagesReader,
-    "gemini": GeminiReader,
-    "responses": ResponsesReader,
-    "chat": ChatReader,
+    each.PROTOCOL: each for each in (MessagesReader, GeminiReader, ResponsesReader, ChatReader)
 }
 
 
 def _protocol_of(adapter: Any) -> Protocol:
     """The protocol that one of lm15's adapters speaks."""
-    if isinstance(adapter, AnthropicLM):
+    if isinstance(adapter, lm15.AnthropicLM):
         return "messages"
-    if isinstance(adapter, GeminiLM):
+    if isinstance(adapter, lm15.GeminiLM):
         return "gemini"
-    return "responses" if isinstance(adapter, OpenAILM) else "chat"
+    return "responses" if isinstance(adapter, lm15.OpenAILM) else "chat"
 
 
 class _Routers:
@@ -294,7 +254,7 @@ class _Routers:
         self._live: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Route, _Shared]]
         self._live = weakref.WeakKeyDictionary()
 
-    def acquire(self, route: Route) -> AsyncLMRouter:
+    def acquire(self, route: Route) -> lm15.AsyncLMRouter:
         """Return the running loop's router for `route`, counting one more user of it."""
         live, key = self._of_loop(), self._key(route)
         if key not in live:
@@ -323,9 +283,9 @@ class _Routers:
 _ROUTERS = _Routers()  # the sockets of this process, like its event loops; each agent only has its engine
 
 
-def _router(route: Route) -> AsyncLMRouter:
-    return AsyncLMRouter(
-        RouterConfig(
+def _router(route: Route) -> lm15.AsyncLMRouter:
+    return lm15.AsyncLMRouter(
+        lm15.RouterConfig(
             providers=declared(),
             api_keys={route.provider: route.api_key} if route.api_key else None,
             base_urls={route.provider: route.api_base} if route.api_base else None,
@@ -430,7 +390,7 @@ class HttpEngine:
         """The destination of its calls."""
         return self._route
 
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: lm15.Request) -> lm15.Response:
         """Ask once and return the complete answer."""
         accumulator = _RESULTS.StreamAccumulator(request)
         async with contextlib.aclosing(
@@ -438,16 +398,16 @@ class HttpEngine:
         ) as events:
             async for event in events:
                 accumulator.push(event)
-        response: Response = accumulator.response()
+        response: lm15.Response = accumulator.response()
         return response
 
-    async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
+    async def stream(self, request: lm15.Request) -> AsyncGenerator[Any, None]:
         """Ask once and yield the answer in pieces. Closing the generator closes the connection."""
         async with contextlib.aclosing(self._ask(request, stream=True)) as events:
             async for event in events:
                 yield event
 
-    async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[Any, None]:
+    async def _ask(self, request: lm15.Request, *, stream: bool) -> AsyncGenerator[Any, None]:
         """Send a request, and read its answer as events, whether it was asked for in pieces or not."""
         if self._closed:  # a closed router would silently open a new pool
             raise EngineClosed
@@ -461,12 +421,16 @@ class HttpEngine:
                     await self._note_cost(model or None, event.usage, event.provider_data)
                 yield event
 
-    async def _exchange(self, request: Request, *, stream: bool, found: frozenset[str]) -> AsyncGenerator[Any, None]:
+    async def _exchange(
+        self, request: lm15.Request, *, stream: bool, found: frozenset[str]
+    ) -> AsyncGenerator[Any, None]:
         service: Any = self._router.lm(self._wire_model)
         inner, protocol = service._inner, self._protocol
         open_to_amends(inner)
-        own = [(each.name, each.config or {}) for each in request.tools if isinstance(each, BuiltinTool)]
-        functions = tuple(each for each in request.tools if not isinstance(each, BuiltinTool)) if own else request.tools
+        own = [(each.name, each.config or {}) for each in request.tools if isinstance(each, lm15.BuiltinTool)]
+        functions = (
+            tuple(each for each in request.tools if not isinstance(each, lm15.BuiltinTool)) if own else request.tools
+        )
         request, kept = marked(replace(request, model=self._route.model, tools=functions), self._origin)
         reader = _READERS[protocol](self._origin, tools=bool(functions))
         reader.services = bool(own)
@@ -498,7 +462,7 @@ class HttpEngine:
             before = [reader.continues()]
 
     async def _events(
-        self, service: Any, sent: Any, reader: Reader, adaptations: Any, request: Request, *, refers: bool
+        self, service: Any, sent: Any, reader: Reader, adaptations: Any, request: lm15.Request, *, refers: bool
     ) -> AsyncGenerator[Any, None]:
         """Send one request, and read its answer."""
         inner = service._inner
@@ -547,7 +511,7 @@ class HttpEngine:
             return answer.json()
         return None
 
-    async def _note_cost(self, model: str | None, usage: Usage | None, data: Any) -> None:
+    async def _note_cost(self, model: str | None, usage: lm15.Usage | None, data: Any) -> None:
         route = self._route
         await note_cost(route.provider, (model, route.model), usage, data, own=route.api_base is not None)
 
@@ -570,11 +534,11 @@ class HttpEngine:
 
         Not every model supports all of them.
         """
-        return frozenset(kind for kind, part in _SAMPLES.items() if self._plans(Message.user((part,))))
+        return frozenset(kind for kind, part in _SAMPLES.items() if self._plans(lm15.Message.user((part,))))
 
     def tools(self) -> bool:
         """Whether the service's interface supports tools. A custom server can lack them."""
-        return self._plans(Message.user("Go."), FunctionTool(name="go"))
+        return self._plans(lm15.Message.user("Go."), lm15.FunctionTool(name="go"))
 
     @cached_property
     def _protocol(self) -> Protocol:
@@ -591,12 +555,12 @@ class HttpEngine:
 
     def embeds(self) -> bool:
         """Whether the service has OpenAI's protocol, and so can have embeddings."""
-        return isinstance(self._router.lm(self._wire_model), AsyncOpenAIChatLM)
+        return isinstance(self._router.lm(self._wire_model), lm15.AsyncOpenAIChatLM)
 
-    def _plans(self, message: Message, *tools: FunctionTool) -> bool:
+    def _plans(self, message: lm15.Message, *tools: lm15.FunctionTool) -> bool:
         try:
-            self._router.plan(Request(model=self._wire_model, messages=(message,), tools=tools))
-        except (LM15Error, ValueError):
+            self._router.plan(lm15.Request(model=self._wire_model, messages=(message,), tools=tools))
+        except (lm15.LM15Error, ValueError):
             return False
         return True
 
@@ -604,9 +568,9 @@ class HttpEngine:
 class AsyncOnly:
     """The engine for calls without an event loop, which dspy asks for next to the asynchronous one."""
 
-    def complete(self, request: Request) -> Response:
+    def complete(self, request: lm15.Request) -> lm15.Response:
         """Refuse: only the asynchronous engine makes calls."""
-        raise UnsupportedFeatureError("this model is called through acall only")
+        raise lm15.UnsupportedFeatureError("this model is called through acall only")
 
 
 async def open_http(model: str, *, api_key: str | None, api_base: str | None) -> tuple[dspy.LM, HttpEngine]:
@@ -620,9 +584,9 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
     try:
         engine.check()
         return (dspy.LM(model, engine=AsyncOnly(), async_engine=engine, cache=False, num_retries=0), engine)
-    except NotConfiguredError as error:
+    except lm15.NotConfiguredError as error:
         variables = " or ".join(error.env_keys) or route.variable
-    except (LM15Error, LMError, ValueError):
+    except (lm15.LM15Error, LMError, ValueError):
         variables = None
     except BaseException:
         await engine.aclose()

@@ -7,24 +7,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from dspy import lm15
-from dspy.lm15 import (
-    ContinuationDelta,
-    StreamDeltaEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-    Usage,
-)
 
+from ....core.files import packaged_table
 from ...calling import MAX_CHARACTERS, MAX_SECTIONS, Unreadable, read_arguments
 from ...thinking import answer_in
 from ..classification import AnswerTooLong, Declined, Malformed, WrittenCall
-from ..services import Served
+from ..services import Protocol, Served
 
 KEPT: Final = "worldagent"
 """The owner of the state of a message that holds it as it came."""
@@ -110,6 +101,9 @@ class Reader:
         services: Whether tools of the service were offered, so that what it says of them is read.
     """
 
+    PROTOCOL: ClassVar[Protocol]
+    """The protocol that it reads."""
+
     def __init__(self, origin: str, *, tools: bool = False) -> None:
         self.ended = self.paused = self.can_pause = self.services = False
         self._origin, self._tools = origin, tools
@@ -134,9 +128,10 @@ class Reader:
         """The model's message as it came, in the form in which the service takes it back."""
         raise NotImplementedError
 
-    def usage(self, given: Mapping[str, Any]) -> Usage:
+    def usage(self, given: Mapping[str, Any]) -> lm15.Usage:
         """The tokens of all reports of the answer together."""
-        raise NotImplementedError
+        places = packaged_table(__package__, "tokens.toml")[self.PROTOCOL]
+        return lm15.Usage(**{name: first_number(given, *paths) for name, paths in places.items()})
 
     def served(self) -> list[Served]:
         """The calls of tools of the service itself, which it made and answered while it wrote its answer."""
@@ -180,9 +175,9 @@ class Reader:
             data["served"] = json.dumps([each.json() for each in served])
         if data:
             data["origin"] = self._origin
-            yield StreamDeltaEvent(delta=ContinuationDelta(provider=KEPT, kind="message", data=data))
+            yield lm15.StreamDeltaEvent(delta=lm15.ContinuationDelta(provider=KEPT, kind="message", data=data))
         tokens = added([*self._tokens_before, self._tokens]) if self._tokens_before else self._tokens
-        yield StreamEndEvent(
+        yield lm15.StreamEndEvent(
             finish_reason=self._finish or "stop",
             usage=self.usage(tokens) if tokens else None,
             provider_data={**self._report, "usage": tokens},
@@ -212,7 +207,7 @@ class Reader:
     def _start(self, answer_id: object, model: object) -> Iterator[Any]:
         if not self._started:
             self._started = True
-            yield StreamStartEvent(id=as_text(answer_id) or None, model=as_text(model) or None)
+            yield lm15.StreamStartEvent(id=as_text(answer_id) or None, model=as_text(model) or None)
 
     def _place(self, kind: str) -> int:
         """The number of the part that text of this kind continues, or begins."""
@@ -225,11 +220,11 @@ class Reader:
             if self._gap:
                 text, self._gap = f"\n\n{text}", False
             self._texts.append(text)
-            yield StreamDeltaEvent(delta=TextDelta(text=text, part_index=self._place("text")))
+            yield lm15.StreamDeltaEvent(delta=lm15.TextDelta(text=text, part_index=self._place("text")))
 
     def _think(self, text: str) -> Iterator[Any]:
         if text:
-            yield StreamDeltaEvent(delta=ThinkingDelta(text=text, part_index=self._place("thinking")))
+            yield lm15.StreamDeltaEvent(delta=lm15.ThinkingDelta(text=text, part_index=self._place("thinking")))
 
     def _interrupted(self) -> None:
         """A tool of the service runs: text after it is a paragraph of its own."""
@@ -278,9 +273,9 @@ def served_in(message: lm15.Message) -> list[Mapping[str, Any]]:
     return found
 
 
-def _call_delta(call: Call, arguments: str) -> StreamDeltaEvent:
-    delta = ToolCallDelta(input=arguments, part_index=call.part, id=call.id or None, name=call.name or None)
-    return StreamDeltaEvent(delta=delta)
+def _call_delta(call: Call, arguments: str) -> lm15.StreamDeltaEvent:
+    delta = lm15.ToolCallDelta(input=arguments, part_index=call.part, id=call.id or None, name=call.name or None)
+    return lm15.StreamDeltaEvent(delta=delta)
 
 
 def as_text(value: object) -> str:

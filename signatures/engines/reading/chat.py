@@ -7,12 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dspy.lm15 import Usage
-
 from ....core.generation import WEB_FETCH, WEB_SEARCH
 from ...calling import MAX_SECTIONS
 from ..services import Served, tool_of
-from .base import Call, Reader, arguments_in, as_dict, as_dicts, as_number, as_text, first_number
+from .base import Call, Reader, arguments_in, as_dict, as_dicts, as_number, as_text
 from .events import json_or_text
 
 _OUTPUT_ONLY: Final = frozenset(
@@ -29,6 +27,8 @@ _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinki
 
 class ChatReader(Reader):
     """OpenAI's chat protocol, as its many servers speak it."""
+
+    PROTOCOL = "chat"
 
     def __init__(self, origin: str, *, tools: bool = False) -> None:
         super().__init__(origin, tools=tools)
@@ -145,28 +145,6 @@ class ChatReader(Reader):
             count = min(as_number(counts.get(name)) or 0, MAX_SECTIONS)
             found += [Served.of(tool, {}, None) for _ in range(count)]
         return Served.cited(found, [as_dict(each.get("url_citation")) or each for each in self._cited])
-
-    def usage(self, given: Mapping[str, Any]) -> Usage:
-        """The tokens, by the names of any vendor."""
-        return Usage(
-            input_tokens=first_number(given, "prompt_tokens", "input_tokens"),
-            output_tokens=first_number(given, "completion_tokens", "output_tokens"),
-            total_tokens=first_number(given, "total_tokens"),
-            reasoning_tokens=first_number(given, "completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
-            cache_read_tokens=first_number(
-                given,
-                "prompt_tokens_details.cached_tokens",
-                "prompt_cache_hit_tokens",
-                "cached_tokens",
-                "input_tokens_details.cached_tokens",
-                "cache_read_input_tokens",
-            ),
-            cache_write_tokens=first_number(
-                given, "prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"
-            ),
-            input_audio_tokens=first_number(given, "prompt_tokens_details.audio_tokens"),
-            output_audio_tokens=first_number(given, "completion_tokens_details.audio_tokens"),
-        )
 
 
 def _reasoning(delta: Mapping[str, Any]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from dspy.lm15 import Usage
+from dspy import lm15
 
 from ....core.generation import CODE_EXECUTION, FILE_SEARCH, WEB_FETCH, WEB_SEARCH
 from ..partial_arguments import PartialArguments
@@ -19,6 +20,8 @@ _OF_PIECES: Final = frozenset({"partialArgs", "willContinue"})
 
 class GeminiReader(Reader):
     """Gemini's content parts. Each event is like a whole answer with some of the parts."""
+
+    PROTOCOL = "gemini"
 
     def __init__(self, origin: str, *, tools: bool = False) -> None:
         super().__init__(origin, tools=tools)
@@ -131,13 +134,9 @@ class GeminiReader(Reader):
             found.append(Served.of(WEB_FETCH, url, None, failed=not status.endswith("SUCCESS")))
         return Served.cited(found, [{"url": each.get("uri"), "title": each.get("title")} for each in pages])
 
-    def usage(self, given: Mapping[str, Any]) -> Usage:
-        """The tokens. Those of thoughts are not among those of candidates, nor those of tool results in the prompt."""
-        prompt, results = first_number(given, "promptTokenCount"), first_number(given, "toolUsePromptTokenCount") or 0
-        return Usage(
-            input_tokens=None if prompt is None else prompt + results,
-            output_tokens=first_number(given, "candidatesTokenCount", "responseTokenCount"),
-            total_tokens=first_number(given, "totalTokenCount"),
-            reasoning_tokens=first_number(given, "thoughtsTokenCount"),
-            cache_read_tokens=first_number(given, "cachedContentTokenCount"),
+    def usage(self, given: Mapping[str, Any]) -> lm15.Usage:
+        """As in `Reader`; what tools of the service gave is counted apart, and is input too."""
+        counted, results = super().usage(given), first_number(given, "toolUsePromptTokenCount") or 0
+        return (
+            counted if counted.input_tokens is None else replace(counted, input_tokens=counted.input_tokens + results)
         )

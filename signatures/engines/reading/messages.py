@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dspy.lm15 import Usage
-
 from ..services import Served, tool_of
-from .base import _PAUSED, Call, Reader, arguments_in, as_dict, as_dicts, as_number, as_text, first_number
+from .base import _PAUSED, Call, Reader, arguments_in, as_dict, as_dicts, as_number, as_text
 
 
 class MessagesReader(Reader):
     """Anthropic's messages."""
+
+    PROTOCOL = "messages"
 
     def __init__(self, origin: str, *, tools: bool = False) -> None:
         super().__init__(origin, tools=tools)
@@ -133,13 +133,3 @@ class MessagesReader(Reader):
             for use in uses.values():
                 found.append(Served.of(tool_of(as_text(use.get("name"))), as_dict(use.get("input")), None, failed=True))
         return Served.cited(found, cited)
-
-    def usage(self, given: Mapping[str, Any]) -> Usage:
-        """The tokens. Those of the beginning count where the end does not say them again."""
-        return Usage(
-            input_tokens=first_number(given, "input_tokens"),
-            output_tokens=first_number(given, "output_tokens"),
-            cache_read_tokens=first_number(given, "cache_read_input_tokens"),
-            cache_write_tokens=first_number(given, "cache_creation_input_tokens"),
-            reasoning_tokens=first_number(given, "output_tokens_details.thinking_tokens"),
-        )

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dspy.lm15 import Usage
-
 from ....core.generation import CODE_EXECUTION, FILE_SEARCH, WEB_SEARCH
 from ..services import Served
-from .base import Call, Reader, as_dict, as_dicts, as_number, as_text, first_number
+from .base import Call, Reader, as_dict, as_dicts, as_number, as_text
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +34,8 @@ class _Item:
 
 class ResponsesReader(Reader):
     """OpenAI's Responses: output items. Servers omit their numbers, or give two the same, or change their ids."""
+
+    PROTOCOL = "responses"
 
     def __init__(self, origin: str, *, tools: bool = False) -> None:
         super().__init__(origin, tools=tools)
@@ -171,16 +171,3 @@ class ResponsesReader(Reader):
                 case _:
                     pass
         return Served.cited(found, cited)
-
-    def usage(self, given: Mapping[str, Any]) -> Usage:
-        """The tokens."""
-        return Usage(
-            input_tokens=first_number(given, "input_tokens"),
-            output_tokens=first_number(given, "output_tokens"),
-            total_tokens=first_number(given, "total_tokens"),
-            reasoning_tokens=first_number(given, "output_tokens_details.reasoning_tokens"),
-            cache_read_tokens=first_number(given, "input_tokens_details.cached_tokens"),
-            cache_write_tokens=first_number(given, "input_tokens_details.cache_write_tokens"),
-            input_audio_tokens=first_number(given, "input_tokens_details.audio_tokens"),
-            output_audio_tokens=first_number(given, "output_tokens_details.audio_tokens"),
-        )
