@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import MissingExtra, TraceInvalid
-from ...core.files import storage_errors
+from ...core.files import packaged_table, storage_errors
 from .recorder import Recorder
 from .records import FORMAT, HEADER, Traced, TraceRecord, read_record
 
@@ -25,37 +25,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
 _REMEMBERED: Final = 1000  # ended turns whose trace is continued if the turn is resumed
-_GATE: Final = {"worldagent.gate": "gate", "worldagent.risk": "risk"}
-_ATTRIBUTES: Final = {
-    "turn": {
-        "gen_ai.conversation.id": "thread",
-        "worldagent.surface": "name",
-        "worldagent.account": "account",
-        "worldagent.on_behalf_of": "on_behalf_of",
-        "worldagent.role_tiers": "role_tiers",
-    },
-    "task": {"worldagent.shape": "name", **_GATE},
-    "call": {"gen_ai.tool.name": "name", "gen_ai.tool.call.id": "id", **_GATE},
-    "model": {"gen_ai.request.model": "model", "worldagent.signature": "name"},
-}
-_EVENT_ATTRIBUTES: Final = {
-    "worldagent.function": "name",
-    "worldagent.call.id": "call",
-    "worldagent.decision": "status",
-    "worldagent.gate": "gate",
-    "worldagent.account": "account",
-    "worldagent.label": "label",
-    "error.type": "code",
-    "worldagent.attempt": "attempt",
-    "worldagent.wait": "seconds",
-    "worldagent.count": "count",
-    "worldagent.message": "message",
-    "worldagent.sender": "sender",
-    "worldagent.receiver": "receiver",
-    "worldagent.introduced": "introduced",
-    "worldagent.chain": "chain",
-}
-_OPERATIONS: Final = {"turn": "invoke_agent", "task": "invoke_agent", "call": "execute_tool", "model": "chat"}
 
 
 class OpenTelemetryTrace:
@@ -81,6 +50,7 @@ class OpenTelemetryTrace:
             )
         self._tracer: Tracer = trace.get_tracer("worldagent", tracer_provider=provider)
         self._agent = agent
+        self._table = packaged_table(__package__, "spans.toml")
         self._recorder = Recorder()
         self._open: dict[tuple[str, str], Span] = {}
         self._ended: OrderedDict[str, SpanContext] = OrderedDict()
@@ -168,7 +138,7 @@ class OpenTelemetryTrace:
         span = self._parent(record)
         if span is None:
             return
-        about = {name: getattr(record, field) for name, field in _EVENT_ATTRIBUTES.items()}
+        about = {name: getattr(record, field) for name, field in self._table["event"].items()}
         span.add_event(
             f"worldagent.{record.kind}",
             {name: value for name, value in about.items() if value},
@@ -177,7 +147,7 @@ class OpenTelemetryTrace:
 
     def _name(self, record: TraceRecord) -> str:
         what = record.model if record.kind == "model" else self._agent_name(record) or record.name
-        return f"{_OPERATIONS[record.kind]} {what}".rstrip()
+        return f"{self._table['operations'][record.kind]} {what}".rstrip()
 
     def _agent_name(self, record: TraceRecord) -> str:
         if record.kind == "turn":
@@ -186,12 +156,12 @@ class OpenTelemetryTrace:
 
     def _attributes(self, record: TraceRecord) -> dict[str, Any]:
         found = {
-            "gen_ai.operation.name": _OPERATIONS[record.kind],
+            "gen_ai.operation.name": self._table["operations"][record.kind],
             "gen_ai.agent.name": self._agent_name(record),
             "gen_ai.tool.type": "function" if record.kind == "call" else "",
             "worldagent.turn.id": record.turn,
             "worldagent.id": record.id,
-            **{name: getattr(record, field) for name, field in _ATTRIBUTES[record.kind].items()},
+            **{name: getattr(record, field) for name, field in self._table["attributes"][record.kind].items()},
         }
         return {name: value for name, value in found.items() if value not in (None, "", ())}
 
