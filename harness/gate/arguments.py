@@ -17,17 +17,8 @@ from pydantic import BaseModel, PydanticUserError
 _DEEPEST = 50  # references that are followed in a chain
 _MAX_WAYS: Final = 64  # alternatives of one schema that are considered
 _OTHER_KEYWORDS: Final = frozenset(
-    (
-        "patternProperties",
-        "unevaluatedProperties",
-        "propertyNames",
-        "dependentSchemas",
-        "dependencies",
-        "if",
-        "not",
-        "$dynamicRef",
-        "$recursiveRef",
-    )
+    {"patternProperties", "unevaluatedProperties", "propertyNames", "dependentSchemas", "dependencies"}
+    | {"if", "not", "$dynamicRef", "$recursiveRef"}
 )
 """Keywords about keys that this module does not evaluate: with one of them, only `properties` count as declared."""
 

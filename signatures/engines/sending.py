@@ -210,22 +210,10 @@ _SCHEMAS: Final = frozenset(
     {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties"}
 )
 _CONSTRAINTS: Final = frozenset(
-    {
-        *(
-            "pattern",
-            "format",
-            "minLength",
-            "maxLength",
-            "minItems",
-            "maxItems",
-            "uniqueItems",
-            "contains",
-            "multipleOf",
-        ),
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minProperties", "maxProperties"),
-        *("patternProperties", "propertyNames", "dependentSchemas", "dependentRequired", "unevaluatedProperties"),
-        *("not", "if", "then", "else"),
-    }
+    {"pattern", "format", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "contains", "multipleOf"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minProperties", "maxProperties"}
+    | {"patternProperties", "propertyNames", "dependentSchemas", "dependentRequired", "unevaluatedProperties"}
+    | {"not", "if", "then", "else"}
 )
 _BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
