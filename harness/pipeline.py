@@ -224,9 +224,8 @@ def _journaled(inner: Handler) -> Handler:
 
         slot = call.slot
         if slot is None and call.function.kind == "leaf" and call.ctx.current_caller.model_influenced:
-            slot = (
-                call.budget.ledger.slots
-            )  # leaves only: a function that waits for its own calls could wait for itself
+            # leaves only: a function that waits for its own calls could wait for itself
+            slot = call.budget.ledger.slots
         call.prepared.step.body, call.prepared.step.slot = body, slot
         return await _stepped(call)
 
@@ -238,10 +237,9 @@ def _traced(inner: Handler) -> Handler:
         if call.is_task:  # a task emits its own events
             return await inner(call)
         step, emit = call.prepared.step, call.ctx.emit
-        risk = call.function.risk
         arguments = (step.input if call.changed is None else dict(call.changed)) if call.function.capture else None
-        result_read = {"title": call.function.title, "risk": risk, "gate": step.by, "arguments": arguments}
-        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, **result_read)
+        about = {"title": call.function.title, "risk": call.function.risk, "gate": step.by, "arguments": arguments}
+        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, **about)
         if arguments is not None:
             emit.keep(step.id, "inputs", arguments)
         status, code = "cancelled", None

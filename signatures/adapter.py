@@ -64,6 +64,7 @@ from .calling import (
     is_bare_call,
     read_arguments,
 )
+from .echo import EchoGuard
 from .engines.classification import WrittenCall
 from .engines.grammars import GrammarUnfit, bounded
 from .engines.reading.base import served_in
@@ -359,6 +360,22 @@ class RoleAdapter(dspy.ChatAdapter):
         if self._mode == "words" and isinstance(offered := inputs.get(TOOLS), ToolsOfStep):
             last.append(found_in_words(offered))
         return [*messages, {"role": "user", "content": "\n\n".join(last)}] if last else messages
+
+    def shown(
+        self, signature: Signature, demos: list[Any], inputs: Mapping[str, Any], role: str | None
+    ) -> list[_Message]:
+        """The messages of a call as a person may see them: with `[role: N characters]` in place of the role (H5, R7).
+
+        Args:
+            signature: The call's Signature.
+            demos: Its examples.
+            inputs: Its input fields.
+            role: The role, if one is active.
+        """
+        given = {**inputs, ROLE: f"[role: {len(role)} characters]"} if role is not None else dict(inputs)
+        messages = [_without_media(message) for message in self.format(signature, demos, given)]
+        # A text of a person that became a role is in the log unchanged, and is copied nowhere else (R10).
+        return messages if role is None else list(EchoGuard(role).scrub_value(messages)[0])
 
     def format_system_message(self, signature: Signature) -> str:
         return self._system_message(signature, None)
@@ -678,6 +695,14 @@ class PlainAdapter(RoleAdapter):
         reader = JsonReader(repairs=not self._truncated)
         read = reader.read(completion)
         return fields_in(read if isinstance(read, dict) else {}, signature, reader)
+
+
+def _without_media(message: _Message) -> _Message:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return dict(message)
+    shown = [part if part.get("type") == "text" else {"type": part.get("type")} for part in content]
+    return {**message, "content": shown}
 
 
 def _with_summary(request: Request, summary: Any) -> Request:

@@ -28,9 +28,7 @@ MAX_SECTIONS: Final = 1000
 MAX_VALUES = 4096  # the limit of values in one answer: walking, checking and scrubbing each takes microseconds
 MAX_DEPTH = 64  # the limit of levels of one JSON text; recursive code fails at about 300
 _LONGEST_REPAIRED = 4096  # the limit of characters of one text that is repaired if it is not JSON
-MAX_REPAIR_STEPS = (
-    20_000  # steps of all repairs of one answer, 5 to 15 ms; a repair takes up to three steps per character
-)
+MAX_REPAIR_STEPS = 20_000  # of all repairs of one answer, 5 to 15 ms; one takes up to three steps per character
 
 
 class Unreadable(ValueError):

@@ -311,9 +311,8 @@ class Tier(Hidden):
 
     def _index(self) -> None:
         """Find the places of the pieces that have a word of the role's own."""
-        self._places: dict[
-            tuple[str, ...], tuple[set[int], set[int]]
-        ] = {}  # of own words in the role, and in the piece
+        # of own words in the role, and in the piece
+        self._places: dict[tuple[str, ...], tuple[set[int], set[int]]] = {}
         for place in range(len(self._words) - self.size + 1):
             own = self._own.intersection(range(place, place + self.size))
             if own:

@@ -15,46 +15,11 @@ from typing import Any, Final, Literal
 
 from ..core import digest
 from ..core.errors import WorldAgentError
-from .adapter import ROLE, PastStep, RoleAdapter, StepMade
+from .adapter import PastStep, StepMade
 from .calling import ToolsOfStep
-from .echo import EchoGuard
 from .engines.classification import ToolsRefused
 from .engines.connect import ModelConnection
 from .engines.sending import without_constraints
-
-
-def shown_prompt(
-    adapter: RoleAdapter, signature: Any, demos: list[Any], inputs: Mapping[str, Any], role: str | None
-) -> list[dict[str, Any]]:
-    """The messages of a call with `[role: N characters]` in place of the role (H5, R7).
-
-    Args:
-        adapter: Writes the messages, with the history.
-        signature: The call's Signature.
-        demos: Its examples.
-        inputs: Its input fields.
-        role: The role, if one is active.
-    """
-    given = dict(inputs)
-    if role is not None:
-        given[ROLE] = f"[role: {len(role)} characters]"
-    messages = [_without_media(message) for message in adapter.format(signature, demos, given)]
-    if role is None:
-        return messages
-    # A text of a person that became a role is in the log unchanged, and is copied nowhere else (R10).
-    scrubbed, _ = EchoGuard(role).scrub_value(messages)
-    return list(scrubbed)
-
-
-def _without_media(message: Mapping[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return dict(message)
-    return {
-        **message,
-        "content": [part if part.get("type") == "text" else {"type": part.get("type")} for part in content],
-    }
-
 
 _LOG = logging.getLogger("worldagent.models")
 
@@ -85,7 +50,7 @@ class Forms:
     The next form is used if a service could have refused the current one.
 
     Args:
-        connection: The model; new findings are stored in its `tools`.
+        connection: The model; new findings are stored in its `learned`.
         tools: The setting `model_tools`.
         offered: The tools.
         user_follows: Whether a user message would come directly after results of tools.
@@ -102,10 +67,10 @@ class Forms:
         schema: str | None,
     ) -> None:
         self._connection, self._setting, self._user_follows = connection, tools, user_follows
-        self._offered, self._schema, self._most = offered, schema, connection.tools.most
+        self._offered, self._schema, self._most = offered, schema, connection.learned.most
         self._refused: frozenset[str] = frozenset()
-        self._limited = bool(connection.tools.left_out) or self._most is not None  # whether tools can be left out
-        self._left_out, self._wrote, self._grammars = 0, False, connection.tools.grammars
+        self._limited = bool(connection.learned.left_out) or self._most is not None  # whether tools can be left out
+        self._left_out, self._wrote, self._grammars = 0, False, connection.learned.grammars
         self._left: list[Form] = self._possible()
         self.first: WorldAgentError | None = None
         """The error with which the first form was refused."""
@@ -118,7 +83,7 @@ class Forms:
     @property
     def reads_calls(self) -> bool:
         """Whether a call in the text is not taken for one that the service did not read."""
-        return self._setting != "auto" or self._connection.tools.reads or self.now.tools == "words"
+        return self._setting != "auto" or self._connection.learned.reads or self.now.tools == "words"
 
     @property
     def native_tools(self) -> Sequence[Mapping[str, Any]]:
@@ -129,7 +94,7 @@ class Forms:
 
     @property
     def _kept(self) -> Sequence[Mapping[str, Any]]:
-        refused, most = self._connection.tools.left_out | self._refused, self._most
+        refused, most = self._connection.learned.left_out | self._refused, self._most
         tools = [tool for tool in self._offered if _key(tool) not in refused] if refused else self._offered
         if most is None or len(tools) <= most:
             return tools
@@ -182,7 +147,7 @@ class Forms:
         """
         form = self._left[0]
         if self._schema is not None and (form.schema or self._without_schema()):
-            self._connection.tools.found(self._schema, beside_tools=bool(self._offered), accepted=form.schema)
+            self._connection.learned.found(self._schema, beside_tools=bool(self._offered), accepted=form.schema)
             if not form.schema:
                 self._warn(
                     "refused to hold an answer to a schema", "without it", "set model_schemas to 'off' to settle it"
@@ -196,7 +161,7 @@ class Forms:
         return self.first is not None and possible[:2] == [Form(self.now.tools, schema=True), self.now]
 
     def _taken_tools(self, form: Tools, *, calls: bool) -> None:
-        known = self._connection.tools
+        known = self._connection.learned
         if self._wrote:
             self._remember_written(calls=calls)
             return
@@ -215,8 +180,8 @@ class Forms:
             )
         if none_fits:
             return
-        if known.known is None:
-            known.known = form != "words"
+        if known.takes_tools is None:
+            known.takes_tools = form != "words"
             if form == "words" and self.first is not None:
                 remedy = (
                     "until this process ends it is offered tools in words; set model_tools to 'native' or 'json' to"
@@ -240,9 +205,9 @@ class Forms:
 
     def _remember_written(self, *, calls: bool) -> None:
         """Remember that the service does not read calls, if the model calls tools in words. It can have quoted one."""
-        known, name = self._connection.tools, self._connection.name
-        if calls and known.known is not False and not known.reads:
-            known.known = False
+        known, name = self._connection.learned, self._connection.name
+        if calls and known.takes_tools is not False and not known.reads:
+            known.takes_tools = False
             _LOG.warning(
                 "the model %r wrote a call into its text, which its service did not read, and called in words; until "
                 "this process ends it is offered tools in words; start the server with a parser of tool calls for this "
@@ -252,7 +217,7 @@ class Forms:
 
     def _name_left_out(self) -> None:
         """Warn of tools that are not offered, once of each."""
-        known, name = self._connection.tools, self._connection.name
+        known, name = self._connection.learned, self._connection.name
         sent = {each["function"]["name"] for each in self._kept}
         left = {_key(each): each for each in self._offered if each["function"]["name"] not in sent}
         news = [each["function"]["name"] for key, each in left.items() if key not in known.named]
@@ -280,15 +245,15 @@ class Forms:
         schema = self._schema
         if schema is None or forms[0] == "words":
             return [Form(each) for each in forms]
-        asked = self._connection.tools.enforces(schema, beside_tools=bool(self._offered))
+        asked = self._connection.learned.enforces(schema, beside_tools=bool(self._offered))
         return [*([Form(forms[0], schema=True)] if asked else []), *(Form(each) for each in forms)]
 
     def _possible_tools(self) -> list[Tools]:
         if not self._offered:
             return ["native"]
-        known = self._connection.tools
+        known = self._connection.learned
         if self._setting == "json" or (
-            self._setting == "auto" and (known.known is False or (self._limited and self._none_fits()))
+            self._setting == "auto" and (known.takes_tools is False or (self._limited and self._none_fits()))
         ):
             return ["words"]
         forms: list[Tools] = []
@@ -296,7 +261,7 @@ class Forms:
             forms.append("native")
         if self._user_follows and known.then_user is not True:
             forms.append("steps_in_words")
-        if self._setting == "auto" and known.known is None:
+        if self._setting == "auto" and known.takes_tools is None:
             forms.append("words")
         return forms
 

@@ -217,7 +217,7 @@ async def optimise(
 async def _try_tools(run: _Run, program: Program, caller: ModelCaller, example: dspy.Example) -> None:
     """Find out whether a service accepts tools, as an agent's first turn does. Programs do not try several forms."""
     inputs = program.filled(dict(example.inputs()))
-    if caller.options.tools != "auto" or caller.connection.tools.known is not None or not inputs.get(TOOLS):
+    if caller.options.tools != "auto" or caller.connection.learned.takes_tools is not None or not inputs.get(TOOLS):
         return
     with suppress(ModelFacing):
         await Predictor(program.signature)(inputs, caller, listener=Listener(usage=lambda used, **more: run.add(used)))
@@ -560,7 +560,7 @@ class _ThreadEngine:
     def __init__(self, run: _Run, caller: ModelCaller, taught: bool) -> None:
         self._run, self._caller = run, caller
         self.model, self.taught = caller.connection.name, taught
-        setting, known = caller.options.tools, caller.connection.tools.known
+        setting, known = caller.options.tools, caller.connection.learned.takes_tools
         self.supports_function_calling = setting == "native" or (setting == "auto" and known is not False)
         self._answered = False
 

@@ -47,7 +47,7 @@ from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
 from .engines.providers import is_local, sending
 from .engines.sending import FOUND
-from .forms import Forms, shown_prompt, user_follows
+from .forms import Forms, user_follows
 from .matching import in_turns
 from .media import Media, MediaKind
 from .programs import Program, RoleFreePredict, adapter_of, fitting_program
@@ -55,9 +55,6 @@ from .signature import describe_role, named, with_media, with_role, without_role
 from .streaming import AnswerStream
 from .structured import StructuredAdapter
 from .texts import with_texts
-
-_CHARACTERS = 1
-"""Characters of history per token of a known context: a quarter of it at the usual four per token."""
 
 STRUCTURED: Final = StructuredAdapter()
 """The adapter of all calls whose answer a service holds to a schema."""
@@ -166,8 +163,7 @@ class ModelCaller:
     @property
     def history_characters(self) -> int | None:
         """How many characters of history fit next to a long message, if the model's context is known."""
-        context = self.connection.context
-        return None if context is None else context * _CHARACTERS
+        return self.connection.context  # a character a token: at the usual four of a token, a quarter of it
 
     async def aclose(self) -> None:
         """Release the model."""
@@ -431,7 +427,7 @@ class _Call(Hidden):
             offered=offered,
             user_follows=follows,
             schema=None
-            if self._services or caller.connection.tools.schemas == "never"
+            if self._services or caller.connection.learned.schemas == "never"
             else caller.schema_of(predictor.signature),
         )
         self._adapter = self._adapter_now()
@@ -604,7 +600,7 @@ class _Call(Hidden):
         FOUND.set(tools.found_names if isinstance(tools, ToolsOfStep) else frozenset())
         with _no_instrumentation(), own, redirected(), dspy.context(**settings):
             if self._listener.prompt is not None:  # here, so that no callback sees an answer in earlier steps
-                self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
+                self._listener.prompt(self._adapter.shown(signature, predict.demos, inputs, self._role))
             return await predict.acall(**inputs, config=config)
 
     async def _read(self, prediction: dspy.Prediction) -> Answer:
@@ -612,7 +608,7 @@ class _Call(Hidden):
         del prediction
         fields = with_texts(fields, lambda text, in_key: without_unpaired_surrogates(text))
         if self._adapter.ends_reasoning is not None:
-            self._caller.connection.tools.ends_reasoning = self._adapter.ends_reasoning
+            self._caller.connection.learned.ends_reasoning = self._adapter.ends_reasoning
         message = self._adapter.message if self._adapter.is_native else None
         if self._adapter.served:
             self._adapter.served = with_texts(
@@ -649,7 +645,7 @@ class _Call(Hidden):
         parser = None if listener.field is None else self._adapter.parser(self._predictor.signature, listener.field)
         reason = None if listener.reason is None else self._think
         argue = None if listener.argue is None else self._argue
-        ends = self._caller.connection.tools.ends_reasoning
+        ends = self._caller.connection.learned.ends_reasoning
         return AnswerStream(parser, self._guard, self._emit, reason, argue, ends_reasoning=ends)
 
     def _think(self, text: str) -> None:

@@ -241,9 +241,8 @@ class PostgresTables(CheckpointTables):
         return [*blobs, (self.PUT, (*key, parent, row, json.dumps(metadata)))]
 
     def decoded(self, rows: Rows) -> tuple[Any, Any]:
-        apart = {
-            name: self.serde.loads_typed((kind, blob)) for name, kind, blob in rows.blobs if kind != "empty"
-        }  # LangGraph's mark for a channel without a value
+        # `empty` is LangGraph's mark for a channel without a value
+        apart = {name: self.serde.loads_typed((kind, blob)) for name, kind, blob in rows.blobs if kind != "empty"}
         return {**rows.checkpoint, "channel_values": {**rows.checkpoint["channel_values"], **apart}}, rows.metadata
 
     def _blobs(self, transaction: Transaction, key: Key, checkpoint: Any) -> list[tuple[Any, ...]]:

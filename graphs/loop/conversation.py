@@ -262,7 +262,7 @@ class Conversation(Loop):
         function = self.tools.functions.get(tool)
         return ACT if function is None or function.kind != "shape" else node_of(tool)
 
-    async def asked(self, final: bool) -> Thought:
+    async def ask_model(self, final: bool) -> Thought:
         """Ask the model. If its context is too short, ask again with less history, as often as needed."""
         assert self._window is not None, "the window is opened before the model is asked"
         notes = [*filter(None, [self._checks.report]), *self.fault_notes()]
@@ -306,7 +306,7 @@ class Conversation(Loop):
         turn, record = self.turn, self.turn.drive.recorded(self.think_id)
         said: dict[str, Any] = {}
         if record is None:
-            answered = await self.said(final=final)
+            answered = await self.think_once(final=final)
             if answered is SUSPENDED:
                 interrupt(WAITING)
             said = cast("dict[str, Any]", answered)

@@ -129,7 +129,7 @@ class Loop:
 
     # --- thinking ---------------------------------------------------------------------------------------------------
 
-    async def said(self, *, final: bool) -> Any:
+    async def think_once(self, *, final: bool) -> Any:
         """Let the model think once, and return `calls`, a `result` or a `fault`; `SUSPENDED` if a person must answer.
 
         Args:
@@ -139,7 +139,7 @@ class Loop:
         if self.tools.services and await self._judge_services() is SUSPENDED:
             return SUSPENDED
         try:
-            thought = await self.asked(final)
+            thought = await self.ask_model(final)
         except (OutputInvalid, RoleEchoed) as error:
             await self._record_served()
             if isinstance(error, RoleEchoed):
@@ -172,7 +172,7 @@ class Loop:
             await self._service_tools.record(self.think_id, served)
         return served
 
-    async def asked(self, final: bool) -> Thought:
+    async def ask_model(self, final: bool) -> Thought:
         """Ask its models."""
         raise NotImplementedError
 

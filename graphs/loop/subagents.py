@@ -90,7 +90,7 @@ class WorkerLoop(Loop):
         """Make the calls that the model requested."""
         return self._goto(await self._act(get_config()))
 
-    async def asked(self, final: bool) -> Thought:
+    async def ask_model(self, final: bool) -> Thought:
         inputs = {REQUEST: self._worker.message(self._inputs)} if self._worker.prompt else self._inputs
         if (recall := self.turn.services.recall) is not None:
             text = str(inputs[REQUEST]) if inputs.keys() == {REQUEST} else canonical_json(inputs)
@@ -110,12 +110,12 @@ class WorkerLoop(Loop):
                 name=name,
                 kind="model",
                 input=given,
-                body=self._said,
+                body=self._think_once,
                 version=self._worker.variant or None,
             )
             said = await self.calls.frame.direct(step)
         else:  # nothing would resume from it, because the task that it ends is recorded
-            said = await self._said(None)
+            said = await self._think_once(None)
         if said is SUSPENDED:
             return None
         think_id, self.round = self.think_id, self.round + 1
@@ -130,8 +130,8 @@ class WorkerLoop(Loop):
         self.result = said["result"]
         return END
 
-    async def _said(self, _: Any) -> Any:
-        said = await self.said(final=len(self.steps) >= self._worker.max_steps or self.limit_reached())
+    async def _think_once(self, _: Any) -> Any:
+        said = await self.think_once(final=len(self.steps) >= self._worker.max_steps or self.limit_reached())
         if said is not SUSPENDED and "fault" not in said:
             self.keep_example()
         return said

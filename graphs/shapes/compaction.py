@@ -23,9 +23,7 @@ from .map import allowed_of, check_allowed
 
 COMPACTION: Final = "compaction"
 
-DEFAULT_CONTEXT_CHARACTERS: Final = (
-    48_000  # characters of a result that are read at once if the model's context is unknown
-)
+DEFAULT_CONTEXT_CHARACTERS: Final = 48_000  # of a result that are read at once if the model's context is unknown
 MAX_PIECES: Final = 16  # the limit of such pieces of one result
 CHARACTERS_PER_WORD: Final = 14  # characters of a word, generous for long ones
 

@@ -111,9 +111,8 @@ class Frame:
             FunctionInvalid: The body has ended.
         """
         if self._ended:
-            await asyncio.sleep(
-                _STILL_SECONDS
-            )  # so that a loop which calls again and again cannot block the event loop
+            # so that a loop which calls again and again cannot block the event loop
+            await asyncio.sleep(_STILL_SECONDS)
             raise FunctionInvalid(
                 f"the call {self.path!r} is over, and {name!r} cannot be called from it",
                 remedy="call it before its body ends, or with agent.call",

@@ -30,11 +30,11 @@ async def _nothing() -> None:
 
 
 @dataclass(slots=True)
-class ToolSupport:
-    """The native abilities of a service with tools and schemas; None until they were tried.
+class Learned:
+    """What is known of a service, beforehand or because a call has shown it; None until it was tried.
 
     Attributes:
-        known: Whether it accepts tools.
+        takes_tools: Whether it accepts tools.
         then_user: Whether it accepts a user message after results of calls.
         schemas: Whether it can hold an answer to a schema, as far as is known beforehand.
         took: Whether it has accepted one beside tools, and whether without.
@@ -47,7 +47,7 @@ class ToolSupport:
         ends_reasoning: The tag that ended reasoning in its last answer, if nothing opened it.
     """
 
-    known: bool | None = None
+    takes_tools: bool | None = None
     then_user: bool | None = None
     schemas: Schemas = "never"
     took: set[bool] = field(default_factory=set)
@@ -60,7 +60,7 @@ class ToolSupport:
     ends_reasoning: str = ""
 
     def __post_init__(self) -> None:
-        self.reads = self.reads or bool(self.known)
+        self.reads = self.reads or bool(self.takes_tools)
 
     def enforces(self, schema: str, *, beside_tools: bool) -> bool:
         """Whether an answer can be asked for with a schema, as far as is known."""
@@ -80,7 +80,7 @@ class ToolSupport:
 _ENOUGH: Final = 3  # schemas: a service that has them refuses one that is too large for it, or another request
 _MOST_REFUSED: Final = 100  # schemas
 
-_SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # the known support of services, for the entire process
+_LEARNED: dict[tuple[str, str, str | None], Learned] = {}  # of services, for the entire process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class ModelConnection:
         max_tokens: The limit of an answer if a call sets none; None leaves it to the service.
         context: The limit of tokens for prompt and answer in sum, if it is known.
         takes: The kinds of media that it can accept in addition to text.
-        tools: What it supports of tools natively. New findings are stored here.
+        learned: What is known of its service. New findings are stored here.
         services: The names of the tools that its service runs itself.
         combines: Whether it takes functions beside such tools.
         cache: How its service caches prompts; None if it cannot be controlled.
@@ -124,7 +124,7 @@ class ModelConnection:
     max_tokens: int | None = None
     context: int | None = None
     takes: frozenset[MediaKind] = frozenset({"image", "file"})
-    tools: ToolSupport = field(default_factory=lambda: ToolSupport(False), compare=False)
+    learned: Learned = field(default_factory=lambda: Learned(False), compare=False)
     services: frozenset[str] = frozenset()
     combines: bool = True
     cache: Caching | None = None
@@ -159,7 +159,7 @@ async def connect_model(
             lm=hosted,
             name=lm,
             takes=engine.takes(),
-            tools=_support(engine),
+            learned=_learned_of(engine),
             services=engine.services(),
             combines=engine.combines(),
             cache=_caching(engine.route),
@@ -172,7 +172,7 @@ async def connect_model(
         )
     if isinstance(lm, dspy.BaseLM):
         return ModelConnection(
-            lm=_without_traces(lm), name=lm.model, tools=ToolSupport(_has_tools(lm)), pace=RATE_LIMITERS.of_lm(lm)
+            lm=_without_traces(lm), name=lm.model, learned=Learned(_has_tools(lm)), pace=RATE_LIMITERS.of_lm(lm)
         )
     if not isinstance(lm, str) or not lm:
         raise InvalidArgument(
@@ -216,22 +216,22 @@ async def _connect_local(path: str | None) -> ModelConnection:
         max_tokens=MAX_TOKENS,
         context=CONTEXT,
         takes=frozenset(),
-        tools=ToolSupport(True, then_user=True),
+        learned=Learned(True, then_user=True),
         close=engine.aclose,
     )
 
 
-def _support(engine: HttpEngine) -> ToolSupport:
-    """The known support of a service for tools. A service for any model, or a server of the user, is tried once."""
+def _learned_of(engine: HttpEngine) -> Learned:
+    """What is known of a service beforehand. A service for any model, or a server of the user, is tried once."""
     route, own = engine.route, engine.route.api_base is not None
     known = known_provider(route.provider)
-    support = ToolSupport(
+    learned = Learned(
         engine.tools() if known.first_party and not own else None,
         then_user=False if route.provider == _MISTRAL else None,
         # most servers of users enforce a schema by keeping a model from anything else, tools included
         schemas="alone" if own else known.schemas,
     )
-    return _SUPPORT.setdefault((route.provider, route.model, route.api_base), support)
+    return _LEARNED.setdefault((route.provider, route.model, route.api_base), learned)
 
 
 def _caching(route: Route) -> Caching | None:

@@ -68,7 +68,7 @@ def is_well_formed(response: Response) -> bool:
 
 
 async def test_each_answer_is_a_well_formed_call_or_a_reply(connection: ModelConnection) -> None:
-    assert connection.tools.known
+    assert connection.learned.takes_tools
     answers = [await ask(connection, Message.user(question)) for question in QUESTIONS]
     assert [is_well_formed(answer) for answer in answers] == [True] * len(QUESTIONS)
     called = await ask(connection, Message.user("What is the price of a hat?"), tools=(PRICE,))
