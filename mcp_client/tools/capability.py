@@ -1,4 +1,4 @@
-"""MCP servers as a capability: `WorldAgent(..., mcp={"files": McpServer(...)})` (H2)."""
+"""MCP servers as a capability: `WorldAgent(..., mcp={"files": McpServer(...)})` (T11)."""
 
 from __future__ import annotations
 
