@@ -88,7 +88,7 @@ def _shown(mode: str, payload: Any) -> Any:
     """What a part of a turn's stream shows to the other graph; None leaves it out.
 
     That graph cannot read the turn's checkpoints, and their config has the lease of the thread. What it is asked is in
-    the interrupt of the node: those of the turn are no questions.
+    the interrupt of the node: those of the turn are not questions.
     """
     match mode:
         case "checkpoints":

@@ -330,7 +330,7 @@ def _dry_run(name: str, parameters: list[str], is_async: bool, given: Plain) -> 
     """Return the dry run of a function, after checking that it can be called as the function is.
 
     Raises:
-        FunctionInvalid: It is no function, its parameters are others, or only one of the two is async.
+        FunctionInvalid: It is not a function, its parameters are others, or only one of the two is async.
     """
     problem = remedy = ""
     if not inspect.isroutine(given):

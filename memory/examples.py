@@ -210,7 +210,7 @@ class Examples:
 
 
 def check_feedback(value: object) -> None:
-    """Refuse a value that is no feedback.
+    """Refuse a value that is not feedback.
 
     Raises:
         InvalidArgument: It is not one of the accepted values.

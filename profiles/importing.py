@@ -65,7 +65,7 @@ def imported(file: Path, *, prefix: str = "", values: Mapping[str, str] | None =
         values: What to put in for placeholders such as `{topic}`.
 
     Raises:
-        ProfileInvalid: It cannot be read, or it is no file of these programs; the text says where.
+        ProfileInvalid: It cannot be read, or it is not a file of these programs; the text says where.
         MissingExtra: The extra `yaml` is not installed.
     """
     data = read_limited(file, MAX_PROFILE_BYTES)

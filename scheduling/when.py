@@ -137,7 +137,7 @@ def _named(name: str) -> str:
         case ["@reboot"]:
             problem, remedy = "a schedule has no start of a machine", "start the turn from your own start-up code"
         case ["@every", _]:
-            problem, remedy = "an interval is no cron line", "give whole seconds as `every`, such as Every(300)"
+            problem, remedy = "an interval is not a cron line", "give whole seconds as `every`, such as Every(300)"
         case _:
             problem, remedy = "there is no such name", f"give five fields, or one of {', '.join(_NAMED)}"
     raise ScheduleInvalid(f"the cron line {name!r} cannot be read: {problem}", remedy=remedy)

@@ -52,7 +52,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     MEMORY: "pass passages with context=",
     "attachments": "pass attachments=[...]",
 }
-"""Where a value goes that is no input of a class."""
+"""Where a value goes that is not an input of a class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

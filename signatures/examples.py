@@ -18,7 +18,7 @@ _OWN: Final = ("signature", "turn", "feedback", "note")
 class TurnExample(dspy.Example):
     """One step of a model in a recorded turn, without a role.
 
-    The fields are those of its Signature, and `with_inputs` is set. What it has besides them is no field, so no
+    The fields are those of its Signature, and `with_inputs` is set. What it has besides them is not a field, so no
     optimiser puts it into a prompt or a saved program.
 
     Attributes:

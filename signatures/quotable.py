@@ -39,7 +39,7 @@ def quotable(role: str, *, blocks: bool = True) -> list[tuple[int, int]]:
         blocks: Whether code, tables, block quotes and templates count. A role that consists only of them is written so.
     """
     if _JSON.fullmatch(role):
-        role = _JSON_STRING.sub(" ", role)  # its strings are no quotations
+        role = _JSON_STRING.sub(" ", role)  # its strings are not quotations
     patterns = (_QUOTED, _ADDRESS, *((_FENCED, _TABLE, _TEMPLATE) if blocks else ()))
     spans = [found.span() for pattern in patterns for found in pattern.finditer(role)]
     return [*spans, *asked(role)]

@@ -1,7 +1,7 @@
 """Reasoning that a model writes into its text, in tags such as `<think>`.
 
 Servers that do not separate it leave it at the beginning of the text. Some leave only its closing tag there, since the
-prompt has opened it. It is reasoning like that which services give separately: it is no answer and stays out of the
+prompt has opened it. It is reasoning like that which services give separately: it is not an answer and stays out of the
 history (H3).
 """
 

@@ -303,7 +303,7 @@ class Subagents(WorkerTasks):
 
         Args:
             shapes: The shapes of the agent.
-            operators: Whether the host can run operators of members. It is no function: models do not see that shape.
+            operators: Whether the host can run operators of members. Models do not see that shape.
 
         Raises:
             NameTaken: Two have the same name.

@@ -132,7 +132,7 @@ class Attachments:
         Within reach is content that a message of the turn's own thread has, or of a thread on which the account began
         a turn, forks included; and content that the account added. A turn without an account reaches its own thread,
         and what callers without an account added who use that thread. Everything else is `AttachmentMissing`, in the
-        same words as content that is not stored: a hash is no secret.
+        same words as content that is not stored: a hash is not a secret.
 
         Args:
             scope: That of the turn or the call, such as `ctx.scope`. One with neither account nor thread is the host's
@@ -218,7 +218,7 @@ class Attachments:
     async def check_reached(self, sha256: str, *, workspace: str, account: str, allows: Callable[[str], bool]) -> None:
         """Check that a caller of a host can read content: they added it, or a message on a thread of theirs has it.
 
-        To know a hash is no right to read: prompts and exports name hashes.
+        To know a hash is not a right to read: prompts and exports name hashes.
 
         Args:
             sha256: The hash of the content.

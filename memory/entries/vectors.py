@@ -29,7 +29,7 @@ from .index import hash_of
 from .nearest import NearestInFile
 
 VECTOR_TABLES: Final = (
-    # 0 is no embedder; otherwise the one that made the vector of this version.
+    # 0 means none; otherwise the one that made the vector of this version.
     "ALTER TABLE wa_entry ADD COLUMN embedder BIGINT NOT NULL DEFAULT 0",
     "CREATE INDEX wa_entry_embedder ON wa_entry(workspace, embedder) WHERE replaced IS NULL",
     # On SQLite a vector is a BLOB, see `packed`. `place` hashes embedder, dimension, workspace, owner and level.

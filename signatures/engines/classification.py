@@ -77,10 +77,10 @@ class WrittenCall(Malformed):
 
 
 class NoAnswer(lm15.InvalidRequestError):
-    """What came is no answer of a model, such as a web page."""
+    """What came is not an answer of a model, such as a web page."""
 
     def __init__(self) -> None:
-        super().__init__("this is no answer of a model's service")
+        super().__init__("this is not an answer of a model's service")
 
 
 class Unreachable(lm15.TransportError):

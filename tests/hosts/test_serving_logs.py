@@ -206,7 +206,7 @@ async def refusal(client: Calling, tool: str, **arguments: Any) -> str | int:
 
 
 async def give_roles(client: Calling) -> Counter[str]:
-    """Give a role to everything that takes one, also where it is no argument; gives the names that the spans have."""
+    """Give a role to everything that takes one, also where it is not an argument; gives the names of spans."""
     role: dict[str, Any] = {"content": ROLE, "name": NAME}
     params = {"request": "Judge it.", "worker": "critic"}
     await client.ask("thread_role_set", thread="kept", role=role)

@@ -27,7 +27,7 @@ NO_MESSAGES = [
     (json.dumps({"jsonrpc": "2.0", "id": 2.5, "method": SECRET, "params": {"name": SECRET}}).encode(), -32600, None),
     (json.dumps({"jsonrpc": "2.0", "id": [SECRET], "method": SECRET}).encode(), -32600, None),
 ]
-"""Lines that are no messages, and the codes and ids that they are refused with."""
+"""Lines that are not messages, and the codes and ids that they are refused with."""
 
 ASKED = [
     ('{"jsonrpc":"2.0","id":5,"method":"ping","params":5}', 5),

@@ -23,8 +23,8 @@ Rows = Mapping[str, Mapping[str, str]]
 def marks_in(source: str, where: str = "source") -> Iterator[tuple[str, str]]:
     """Yield each number that a `pytest.mark.requirement(...)` in `source` names, with its place.
 
-    On functions, on classes, in `pytestmark` and in the `marks=` of a parameter alike. What is no literal comes out as
-    its source text, which no manifest knows.
+    On functions, on classes, in `pytestmark` and in the `marks=` of a parameter alike. What is not a literal comes out
+    as its source text, which no manifest knows.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement":
@@ -35,7 +35,7 @@ def marks_in(source: str, where: str = "source") -> Iterator[tuple[str, str]]:
 
 def disagreements(rows: Rows, marks: Mapping[str, str]) -> list[str]:
     """Say where `rows` and `marks` (number to one place that names it) do not fit."""
-    found = [f"{place} marks {number!r}, which is no row" for number, place in marks.items() if number not in rows]
+    found = [f"{place} marks {number!r}, which is not a row" for number, place in marks.items() if number not in rows]
     for number, row in rows.items():
         if row["state"] in ("not yet", "rule") and number in marks:
             found.append(

@@ -167,7 +167,7 @@ class Heard:
         text = response.text
         self.texts.append(f"{response.headers} {text}")
         streamed = "event-stream" in response.headers["content-type"]
-        # The end of an OpenAI stream is no JSON.
+        # The end of an OpenAI stream is not JSON.
         self.messages += events_in(text.replace("data: [DONE]", "")) if streamed else [response.json()]
         return text
 

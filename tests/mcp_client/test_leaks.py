@@ -28,7 +28,7 @@ pytestmark = pytest.mark.requirement("R7")
 
 @contextlib.asynccontextmanager
 async def apart(kind: Kind, home: Path, *, broken: str = "", **more: Any) -> AsyncGenerator[HttpHost | StdioHost]:
-    """A host that is no thread of this process, which would log what it likes."""
+    """A host that is not a thread of this process, which would log what it likes."""
     home.mkdir(exist_ok=True)
     if kind == "http":
         async with HostProcess(home, broken=broken) as process:

@@ -45,7 +45,7 @@ def test_a_variable_is_filled_in_if_it_is_named_and_refused_otherwise(
     assert "value-of-it" in str(parts)
     assert "$" not in str(parts)
     assert "value-of-it" not in repr(settings)
-    assert "value-of-it" not in repr(settings.servers()) or place == "url"  # the server's address is no secret
+    assert "value-of-it" not in repr(settings.servers()) or place == "url"  # the server's address is not a secret
 
 
 @pytest.mark.requirement("H2")

@@ -306,7 +306,7 @@ async def test_turn_that_pauses_again_keeps_its_role(tmp_path: Path) -> None:
 
 
 def places(home: Path) -> list[str]:
-    """Where the words stand in a home: the columns of each cell, and files that are no database."""
+    """Where the words stand in a home: the columns of each cell, and files that are not a database."""
     found = [finding.place for finding in scan_for_roles(home, [WORDS]).findings]
     cells = [place.partition(".db: ")[2].split(",")[0] for place in found if ".db: " in place]
     return cells + [place for place in found if "agent.db" not in place]

@@ -308,7 +308,7 @@ def test_other_notations_mean_what_they_mean_elsewhere(line: str, plain: str) ->
         ("* * * *", "has 4 fields; give five"),
         ("0 * * * * *", "has 6 fields; give five"),
         ("@reboot", "'@reboot' cannot be read: a schedule has no start of a machine; start the turn"),
-        ("@every 5m", "an interval is no cron line; give whole seconds as `every`"),
+        ("@every 5m", "an interval is not a cron line; give whole seconds as `every`"),
         ("@dayly", "'@dayly' cannot be read: there is no such name; give five fields, or one of @hourly"),
         ("? * * * *", "the minute of"),
         ("* * 28-3 * *", "the day-of-month of"),

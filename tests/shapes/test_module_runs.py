@@ -320,7 +320,7 @@ class Write(dspy.Signature):
 
 
 class Listed(dspy.Signature):
-    """List calls that are no tools'."""
+    """List calls that are not tools'."""
 
     what: str = dspy.InputField()
     note: str = dspy.OutputField()

@@ -345,7 +345,7 @@ def knotted() -> SimpleNamespace:
 
 
 VALUES: dict[str, Any] = {
-    "bytes that are no text": b"\xff" + ROLE.encode(),
+    "bytes that are not text": b"\xff" + ROLE.encode(),
     "bytearray": bytearray(ROLE.encode()),
     "deque": deque([ROLE], maxlen=3),
     "path": Path(ROLE),

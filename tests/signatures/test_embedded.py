@@ -130,7 +130,7 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Mapping[str, Any]]]
     submit = LocalModel.submit
 
     def record(self: LocalModel, body: Mapping[str, Any], on_chunk: Any) -> Any:
-        if body.get("max_tokens") != 1:  # reading ahead is no call
+        if body.get("max_tokens") != 1:  # reading ahead is not a call
             seen.append(body)
         return submit(self, body, on_chunk)
 

@@ -132,7 +132,7 @@ async def test_what_services_did_is_read_of_recorded_answers() -> None:
         async with raw_service(Raw(answer["body"].encode(), answer["status"], answer["kind"])) as service:
             caller = await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
             async with contextlib.aclosing(caller):
-                with contextlib.suppress(WorldAgentError):  # some are no answers of a conversation
+                with contextlib.suppress(WorldAgentError):  # some are not answers of a conversation
                     await predictor(PLAIN, caller, services=EVERY, listener=Listener(served=found.extend))
         assert found, answer["cassette"]
         assert "encrypted_content" not in json.dumps(found)

@@ -174,16 +174,16 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "a text": lambda home: typed(home, "msgpack", "text"),
     "a list in a list in a list": lambda home: typed(home, "msgpack", b"\x91" * 100_000 + b"\xc0"),
     "a piece": lambda home: typed(home, "msgpack", b"\x82\xa1"),
-    "work is no list": lambda home: valued(home, work=7),
+    "work is not a list": lambda home: valued(home, work=7),
     "a round is a text": lambda home: valued(home, round="first"),
     "no head": lambda home: changed(home, lambda value: value["channel_values"].pop("head")),
     "values are a list": lambda home: changed(home, lambda value: value.update(channel_values=[])),
-    "an input that is no state": lambda home: changed(
+    "an input that is not a state": lambda home: changed(
         home, lambda value: value.update(channel_values={"__start__": 7})
     ),
     "a version of nobody": lambda home: changed(home, lambda value: value["channel_versions"].update(head="newest")),
     "no id": lambda home: changed(home, lambda value: value.pop("id")),
-    "metadata is no JSON": lambda home: described(home, b"{"),
+    "metadata is not JSON": lambda home: described(home, b"{"),
     "metadata says nothing": lambda home: described(home, b"{}"),
     "no metadata": lambda home: described(home, None),
 }

@@ -1,4 +1,4 @@
-"""A database in a SQLite file: its mode, its folder, its locks, and files that are no databases."""
+"""A database in a SQLite file: its mode, its folder, its locks, and files that are not databases."""
 
 import asyncio
 import contextlib

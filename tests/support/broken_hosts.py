@@ -137,7 +137,7 @@ def _offers(change: Callable[[list[str]], object], *names: str) -> Callable[[Bro
     return lambda host, tools: [change(tools[name].input_schema["properties"]["tier"]["enum"]) for name in names]
 
 
-def _publishes_successes(host: BrokenHost, tools: dict[str, Tool]) -> None:  # which is no fault
+def _publishes_successes(host: BrokenHost, tools: dict[str, Tool]) -> None:  # which is not a fault
     for name, tool in tools.items():
         tool.output_schema = TOOLS[name].answer.model_json_schema()
 

@@ -1,8 +1,8 @@
 """Python processes that start at once: forks of a server that has imported the package (support/fork_server.py).
 
 A fork is a process of its own: it takes real signals, and its environment, arguments, streams, folder and path are
-those it was asked for. Its server is no child of this process, whose children tests count; it ends with this process,
-and kills what still runs. Where a process reads something before a fork could be told of it, where
+those it was asked for. Its server is not a child of this process, whose children tests count. It ends with this
+process, and kills what still runs. Where a process reads something before a fork could be told of it, where
 `WORLDAGENT_TESTS_FRESH` is set, and on other systems than Linux, `start` starts a fresh process.
 """
 

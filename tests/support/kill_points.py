@@ -195,7 +195,7 @@ def armed(killer: Killer) -> None:
                 killer.enqueued(what)
 
     def lease_keep(self: Lease, part: Any, done: Any) -> None:
-        keep(self, part if done is None else _mark, done)  # what `after` keeps is no write
+        keep(self, part if done is None else _mark, done)  # what `after` keeps is not a write
 
     lane.Lane.run = lane_run  # type: ignore[method-assign]  # a kill between two writes has no other way in
     PostgresDatabase.transact = database_transact  # type: ignore[method-assign]  # likewise

@@ -241,7 +241,7 @@ class StdioClient(Piped):
         await self.say(json.dumps(message).encode())
 
     async def say(self, line: bytes) -> None:
-        """Send a line, which may be no message."""
+        """Send a line, which need not be a message."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + b"\n")
         await self.process.stdin.drain()

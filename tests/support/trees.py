@@ -100,7 +100,7 @@ def outcome(node: Node, looked: Mapping[str, str], depth: int = 0) -> Outcome:
         looked: What the person said of uncertain effects: `happened` or `lost`, by path.
         depth: How deep its caller stands.
     """
-    if depth >= DEPTH and node["kind"] not in ("question", "choice", "form"):  # a question is no call
+    if depth >= DEPTH and node["kind"] not in ("question", "choice", "form"):  # a question is not a call
         return Outcome("depth_exceeded", fails=True)
     if node["below"]:
         return _inner(node, looked, depth)

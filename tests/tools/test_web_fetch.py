@@ -224,7 +224,7 @@ async def test_an_invalid_address_of_a_page_is_refused(url: str) -> None:
 )  # fmt: skip
 async def test_an_address_that_leads_inward_is_refused(host: str) -> None:
     names = Names(localhost=[PUBLIC], a_localhost=[PUBLIC])
-    with pytest.raises(ToolFailed if host == "0177.0.0.1" else AddressRefused):  # such is no host of a URL
+    with pytest.raises(ToolFailed if host == "0177.0.0.1" else AddressRefused):  # such is not a host of a URL
         await fetch(f"http://{host}/", outside(names, Dial(1)))
     assert names.asked == []
 

@@ -127,7 +127,7 @@ async def test_a_forged_member_in_arguments_has_no_effect(tmp_path: Path) -> Non
         with pytest.raises((AttributeError, TypeError)):
             ctx.on_behalf_of = on_behalf_of  # type: ignore[misc]  # it is read-only
         with pytest.raises(TypeError):
-            replace(ctx, on_behalf_of=on_behalf_of)  # type: ignore[call-arg]  # it is no field
+            replace(ctx, on_behalf_of=on_behalf_of)  # type: ignore[call-arg]  # it is not a field
         said.append(ctx.on_behalf_of)
         return ctx.on_behalf_of
 

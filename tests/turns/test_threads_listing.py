@@ -221,7 +221,7 @@ async def test_what_cannot_be_a_title_is_refused_with_a_remedy(agent: WorldAgent
     await agent.thread("t1").converse("Hello")
     for title in ("  ", "x" * 121, "two\nlines", "half \ud800", 5):
         with pytest.raises(InvalidArgument, match="`title` must be") as refused:
-            await agent.thread("t1").rename(title)  # type: ignore[arg-type]  # one of them is no text
+            await agent.thread("t1").rename(title)  # type: ignore[arg-type]  # one of them is not a text
         assert "1 to 120 printable characters" in refused.value.problem
     assert await agent.thread("t1").rename("x" * 120) == "x" * 120
     with pytest.raises(InvalidArgument, match="thread 'nobody' does not exist yet"):

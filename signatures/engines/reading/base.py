@@ -257,7 +257,7 @@ class Reader:
             if not text or text[0] in _OBJECT_IN_WORDS:
                 with suppress(Unreadable):
                     call.arguments, call.shown = json.dumps(read_arguments(text)), True
-            # Other JSON, such as a long list, is no object: with the mark, nobody after this one parses it.
+            # Other JSON, such as a long list, is not an object: with the mark, nobody after this one parses it.
             yield _call_delta(call, call.arguments if call.shown else f"{_NO_OBJECT}{call.arguments}")
 
     def _count(self, usage: object) -> None:

@@ -89,7 +89,7 @@ async def _all_of(begin: bytes, lines: AsyncIterator[bytes], longest: int) -> As
 
 
 def json_or_text(text: str) -> Any:
-    """The value in a text of JSON, in which numbers that JSON lacks are null; the text itself if it is no JSON."""
+    """The value in a text of JSON, in which numbers that JSON lacks are null; the text itself if it is not JSON."""
     try:
         return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):

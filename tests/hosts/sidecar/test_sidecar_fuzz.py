@@ -231,7 +231,7 @@ _SILENCE = 0.05  # seconds after which a request without an answer is taken for 
 _HALF = re.compile(r"\\ud800(?!\\u)")  # the one that `RAW_VALUES` has
 _FIRST = 10**6  # above the ids of the clients
 
-_LONGEST_ID = 200  # characters, under which a line that is no message is refused
+_LONGEST_ID = 200  # characters, under which a line that is not a message is refused
 _STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d) ")
 _MORE_TASKS, _MORE_FILES = 8, 12
 # MiB. All in one process it was 3 over HTTP and 19 over standard streams; with 1,000 examples a test 8 and 18.
@@ -394,7 +394,7 @@ def sound(client: HttpClient) -> bytes:
 def waits(line: bytes) -> list[str | int | None]:
     """The ids that a line has to be answered under: none, or one, which is None where it has no usable one.
 
-    What asks for an answer has a method and an id. What is no JSON, or nested deeper than the reader takes, is told
+    What asks for an answer has a method and an id. What is not JSON, or nested deeper than the reader takes, is told
     under no id.
     """
     text = _HALF.sub(r"\\ufffd", line.decode("utf-8", "replace"))

@@ -179,7 +179,7 @@ async def test_a_database_that_hangs_makes_the_sidecar_unready_after_a_while(tmp
 
             waited: list[float] = []
             await until(asked)
-            assert time.monotonic() - began > 5, "much to do is no reason to send clients elsewhere"
+            assert time.monotonic() - began > 5, "much to do is not a reason to send clients elsewhere"
             assert sorted(waited)[len(waited) // 2] < 1, waited
             assert (await sidecar.get("/health"))[0] == 200
         finally:
