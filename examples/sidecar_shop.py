@@ -46,7 +46,7 @@ async def buy(order: Order, ctx: TaskContext) -> Receipt:
 
 
 async def answer(call: ScriptedCall) -> Any:
-    """What the model says: a plan to buy, what came of it, or numbers."""
+    """What the model says: a plan to buy, its result, or numbers."""
     message = call.fields["message"]
     if not message.startswith("buy "):
         last = message.split()[-1]

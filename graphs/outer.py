@@ -171,7 +171,7 @@ class AnswerPieces:
                 pass
 
     async def _add(self, turn_id: str, text: str) -> None:
-        self.message_id = f"{turn_id}.{self._step}.{self._replaced}"  # the same whoever listens
+        self.message_id = f"{turn_id}.{self._step}.{self._replaced}"  # the same for each listener
         if self._manager is None:
             return
         if self._run is None:

@@ -105,12 +105,12 @@ class StoredSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRun:
-    """One slot of a schedule and what became of it.
+    """One slot of a schedule and its run.
 
     Attributes:
         schedule: The id of the schedule.
         slot: The id of the slot, its time in UTC.
-        status: What became of it.
+        status: Its status.
         at: When it was taken up.
         turn: The turn that it started; None if it started none.
         note: Why it was skipped or failed.
@@ -260,7 +260,7 @@ class ScheduleRows:
     async def set_run(
         self, workspace: str, run: ScheduleRun, status: RunStatus, *, turn: str | None = None, note: str | None = None
     ) -> None:
-        """Store what became of a run."""
+        """Store the status of a run."""
         given = (status, turn, note, workspace, run.schedule, run.slot)
         await self._database.transact(lambda tx: tx.execute(_SET, given))
 

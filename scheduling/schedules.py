@@ -300,7 +300,7 @@ class Schedules:
             return "skip"  # another process has it
         if ended is not None:
             said = (schedule.id, run.slot, ended.slot, ended.note)
-            _LOG.warning("the schedule %r goes on with the slot %s; %s failed: %s", *said)
+            _LOG.warning("the schedule %r continues with the slot %s; %s failed: %s", *said)
             await thread.cancel()
         elif action == "cancel_then_start":
             await self._cancel_earlier(schedule, thread)

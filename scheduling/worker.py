@@ -371,7 +371,7 @@ class QueueWorker:
         await lease.commit(lambda transaction: write_worker(transaction, row))
 
     async def _prune(self) -> None:
-        """Delete starts that have left the queue long ago; what became of them is in the agent's database."""
+        """Delete starts that have left the queue long ago; their results are in the agent's database."""
         assert self._takes is not None
         # By the time of day, as DBOS writes it, and not by the agent's clock.
         await asyncio.to_thread(self._takes.prune, datetime.now(UTC) - timedelta(seconds=KEPT_SECONDS))

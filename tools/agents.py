@@ -37,7 +37,7 @@ class ToolCall(BaseModel):
 
 
 class ToolOutcome(BaseModel):
-    """What came of one call: `result`, or `error` where it failed.
+    """The outcome of one call: `result`, or `error` where it failed.
 
     Attributes:
         tool: What was called.

@@ -37,7 +37,7 @@ _KEPT: Final = (
 
 
 class ShellResult(BaseModel):
-    """What became of a command.
+    """How a command ended.
 
     Attributes:
         exit_code: What it ended with, 128 and the signal's number where a signal ended it; None where it was stopped.

@@ -354,8 +354,7 @@ TOOLS: Final[dict[str, SidecarTool]] = {
     "event_list": _tool(
         "List events",
         workspace_events.event_list,
-        "The last events of the workspace, what was decided about them, and what came of it, for the owner and "
-        "operators.",
+        "The last events of the workspace, the decisions about them, and their results, for the owner and operators.",
     ),
     "society_outcomes": _tool(
         "List what a member did",

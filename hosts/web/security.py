@@ -1,4 +1,4 @@
-"""Who calls, and which requests are refused whoever calls.
+"""Who calls, and which requests are refused for every caller.
 
 A browser sends a person's cookies with requests of every page, so a request that changes something must come from this
 app's own pages or from an origin that the app allows. Tokens are accepted in a header, never in a URL, because URLs are

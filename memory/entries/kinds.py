@@ -83,7 +83,7 @@ class Episode:
         id: Its id.
         role_id: The member.
         action: The capability that it used.
-        outcome: What came of it, as JSON; `success` says whether it succeeded.
+        outcome: Its outcome, as JSON; `success` says whether it succeeded.
         text: What happened, for people.
         domain: What it was about.
         tags: Its tags by name, such as `{"territory": "APAC"}`.

@@ -347,7 +347,7 @@ class Entries:
         return count
 
     async def forget_expired(self) -> int:
-        """Delete the entries whose time is over, in all workspaces, so that no file holds them; returns how many.
+        """Delete the expired entries, in all workspaces, so that no file holds them; returns how many.
 
         What a process was forgetting when it was killed is removed from the files, too.
         """
@@ -568,7 +568,7 @@ class Entries:
         return found
 
     def _current(self, transaction: Transaction, asked: _Question, ranked: Sequence[tuple[int, float]]) -> Ranked:
-        """The first entries of a ranked list that the reader sees and whose time is not over."""
+        """The first entries of a ranked list that the reader sees and that have not expired."""
         found: list[tuple[Entry, float]] = []
         start, size = 0, max(1, min(asked.limit, _PAGE))
         while start < len(ranked) and len(found) < asked.limit:

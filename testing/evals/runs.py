@@ -370,7 +370,7 @@ class CaseChange:
 
     @property
     def mark(self) -> Literal["worse", "better", "same", "new", "gone"]:
-        """What became of it."""
+        """How its score compares with that of the run before."""
         if self.after is None:
             return "gone"
         if self.before is None:

@@ -432,7 +432,7 @@ async def test_a_slot_that_ended_uncertain_holds_up_no_later_one_in_silence(
         told = [each.getMessage() for each in caplog.records if each.name == "worldagent.schedules"]
         if unattended == "refuse":
             assert str(runs[0].note).startswith("effect_uncertain: ")
-            assert [each.partition(" goes on with the slot ")[2][:20] for each in told] == [runs[1].slot]
+            assert [each.partition(" continues with the slot ")[2][:20] for each in told] == [runs[1].slot]
             first = await agent.turn(runs[0].turn or "")
             assert first is not None
             assert first.status == "cancelled"
