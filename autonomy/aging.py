@@ -90,6 +90,3 @@ class _Members:
                 done += gone
                 self._work.progress("outcomes", done, done)
         return done
-
-
-__all__ = ["prune_members"]

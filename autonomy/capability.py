@@ -116,6 +116,3 @@ def _trace(parts: RunnerParts, workspace: str, notices: Sequence[Notice]) -> Non
         emit(TurnEnded, status="failed", code=last.code)
     else:
         emit(TurnEnded, status="done")
-
-
-__all__ = ["WORKERS", "Members"]

@@ -11,8 +11,8 @@ from ..agent.runtime.inside import inside
 from ..core import Scope
 from ..core.checks import check_text, to_json
 from ..core.errors import InvalidArgument, OutputInvalid
+from ..core.scope import account_of
 from ..society import AuthorityConfig, ClearanceProfile, Member, RoleTemplate, RoleTemplateDraft
-from ..society.reading import account_of
 from .capability import Members
 from .memory import AgentMemory
 
@@ -79,6 +79,3 @@ def _draft(author: Member, intent: str, fields: Mapping[str, Any]) -> RoleTempla
     return RoleTemplateDraft(
         proposed_by=author.id, intent=intent, template=template, reasoning=fields["reasoning"][:_MAX_REASONING]
     )
-
-
-__all__ = ["design_role"]

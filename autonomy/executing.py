@@ -287,6 +287,3 @@ def _tags(event: Event) -> dict[str, str]:
 def _is_passing(error: WorldAgentError) -> bool:
     """Whether an error says nothing about the event, so that the event is tried again."""
     return error.retryable or isinstance(error, AgentClosed | LeaseLost | NothingToResume | VersionTooOld)
-
-
-__all__ = ["EventRunner"]

@@ -32,11 +32,12 @@ from ..core.errors import (
     ThreadPaused,
     WorldAgentError,
 )
+from ..core.scope import member_of
 from ..harness.journal import OpenReply, Reply
 from ..memory import thread_key
 from ..society import Letter, Society
 from ..society.contacts import as_listed
-from ..society.reading import member_of, scope_of, thread_of
+from ..society.reading import scope_of, thread_of
 from ..society.roles import MAX_GOALS, ROOT, USER, goals_text
 from ..society.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from ..society.workers import EarlierMessage, MemberRequest
@@ -428,6 +429,3 @@ def _reached_from(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
             found.add(here)
             left += edges.get(here, ())
     return found
-
-
-__all__ = ["Gateway"]

@@ -20,13 +20,13 @@ from ..agent.runtime.inside import inside
 from ..core import Scope, digest
 from ..core.checks import check_text
 from ..core.errors import InvalidArgument, UnknownEntry
-from ..core.scope import is_id
+from ..core.scope import account_of, is_id, member_of
 from ..core.validation import check_integer, check_line
 from ..memory.entries import Draft, Entry, EntryFilter, EntryKind, Episode, Fact, Insight, MemorySource, Reader, Source
 from ..memory.entries.entry import CLASSIFICATIONS, MAX_TAG_CHARACTERS, MAX_TAGS, Classification
 from ..memory.entries.recall import RECALL
 from ..memory.entries.store import Change
-from ..society.reading import account_of, member_of, reader_of
+from ..society.reading import reader_of
 from ..society.roles import ROOT
 from .capability import Members
 
@@ -534,6 +534,3 @@ def _tags(given: Sequence[str]) -> tuple[str, ...]:
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:80]
-
-
-__all__ = ["AgentMemory", "MemoryFiles", "Values"]

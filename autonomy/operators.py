@@ -114,6 +114,3 @@ def _without_role(body: Any) -> tuple[Any, str]:
     found = _ROLE_ARGUMENT.search(documented)
     own.__doc__ = _NO_ARGUMENTS.sub("", _ROLE_ARGUMENT.sub("", documented)).rstrip()
     return own, "" if found is None else " ".join(found[2].split())
-
-
-__all__ = ["agent_node", "llm_node"]

@@ -101,6 +101,3 @@ async def _entries(stores: Stores, workspace: str, account: str) -> list[Entry]:
 
 def _society(stores: Stores, workspace: str) -> Society:
     return Society(WorkspaceConfig(id=workspace, owner=USER), stores.database, stores.clock)
-
-
-__all__ = ["export_member", "remove_member"]

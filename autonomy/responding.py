@@ -18,6 +18,7 @@ from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
 from ..core import canonical_json, digest, new_id
 from ..core.errors import MessageInvalid, WorldAgentError
+from ..core.scope import account_of
 from ..graphs import SUBAGENT
 from ..graphs.shape import OPERATOR
 from ..harness import Function, Worker
@@ -28,7 +29,7 @@ from ..role_resolution import Role
 from ..society import Member, Outcome
 from ..society.functions import AMBIENT, AUTHORITY, GOALS, LOOK_UP
 from ..society.members import LIVE
-from ..society.reading import account_of, thread_of
+from ..society.reading import thread_of
 from ..society.roles import AUTHORITIES, MAX_GOALS, active, goals_text
 from ..society.workers import MemberWorkers, responder_name
 from .capability import WORKERS, Members
@@ -245,6 +246,3 @@ class Operator:
             TaskFailed, HostError, ResultInvalid: It failed.
         """
         return await run_operator(self.agent, self.role_id, self.id, input, key=key)
-
-
-__all__ = ["RESPOND", "Operator", "RespondRequest", "RespondWithGoals", "respond", "responder_of", "run_operator"]

@@ -409,6 +409,3 @@ class AutonomousRole:
 
 _FIELDS: Final = tuple(each.name for each in fields(RoleSpec))
 _FIXED: Final = frozenset(_FIELDS) - {"trust"} | {"spec"}
-
-
-__all__ = ["AutonomousRole", "read_soul"]

@@ -208,17 +208,3 @@ def _escalation(target: str, event: Event, reason: str, **runs: Any) -> RoutingD
 
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-__all__ = [
-    "LOG_ABOVE",
-    "REVIEW_BELOW",
-    "SPAWN",
-    "Matcher",
-    "Roster",
-    "decide",
-    "monitoring_of",
-    "route",
-    "route_of",
-    "run_by",
-]

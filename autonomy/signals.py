@@ -111,6 +111,3 @@ def _event(member: Member, found: OpenRecommendation) -> Event:
 def _id_of(found: OpenRecommendation) -> str:
     one = found.recommendation
     return f"{RECOMMENDED}.{digest([found.member, one.template_id, one.signal_id, found.at.timestamp()])}"
-
-
-__all__ = ["RECOMMENDED", "recommend"]

@@ -15,9 +15,9 @@ from ..agent.runtime.inside import inside
 from ..agent.runtime.stale import end_stale
 from ..core import digest
 from ..core.errors import UnknownMember, WorldAgentError
+from ..core.scope import account_of
 from ..memory.entries import Insight
 from ..society import Member, MemoryDue, Society
-from ..society.reading import account_of
 from ..society.roles import RoleStatus
 from .capability import Members
 from .memory import MAX_LISTED, AgentMemory
@@ -179,6 +179,3 @@ class MemberUpkeep:
     @property
     def _society(self) -> Society:
         return self._agent.get(Members)
-
-
-__all__ = ["INHERITED", "INHERITED_SHARE", "MemberUpkeep", "inherited", "learned"]

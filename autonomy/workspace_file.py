@@ -397,6 +397,3 @@ def _lacking(template: RoleTemplate, above: RoleSpec | RoleTemplate) -> Iterator
     domains = [each for each in (*own.domains, *limit.domains) if less.of(each) != own.of(each)]
     if domains or less.default != own.default:
         yield "clearance", ", ".join(dict.fromkeys(domains)) or "default"
-
-
-__all__ = ["WorkspaceFile", "limit_of", "load_workspace", "read_workspace"]

@@ -209,5 +209,3 @@ SOCIETY: Final = Schema(
         ),
     ),
 )
-
-__all__ = ["SOCIETY"]

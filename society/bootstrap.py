@@ -63,6 +63,3 @@ def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspaceP
         if lines[id_] != child:
             redefine_member(tx, lines[id_])
     return after
-
-
-__all__ = ["circle_of", "redefine"]

@@ -262,6 +262,3 @@ def _check_required(missing: list[str]) -> None:
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-__all__ = ["Collaborator", "InterfaceSpec", "Language", "Priority", "TaskBrief", "interface_of"]

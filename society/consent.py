@@ -97,6 +97,3 @@ def answer_of(letter: Letter) -> dict[str, Any]:
     """What the asker is answered if all agree, from a question about it."""
     given: dict[str, Any] = letter.message.to_json()["payload"][INTRODUCTION]["answer"]
     return given
-
-
-__all__ = ["agreed", "answer_of", "common_superior", "is_question", "question", "to_ask"]

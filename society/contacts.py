@@ -343,18 +343,3 @@ def as_listed(contacts: Sequence[Contact], more: bool) -> list[dict[str, Any]]:
         shown.append(each)
         used += size
     return [*shown, *OTHERS] if more else shown
-
-
-__all__ = [
-    "BIRTH",
-    "FIRST_MESSAGE",
-    "MAX_SHOWN",
-    "OTHERS",
-    "PERSON",
-    "Contact",
-    "ContactRegistry",
-    "as_listed",
-    "as_shown",
-    "contact_words",
-    "fitting",
-]

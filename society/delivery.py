@@ -137,6 +137,3 @@ def _is_forged(line: str) -> bool:
     if len(begun) < _LONGEST and len(line) > _BEGINNING:
         begun = letters_of(line)
     return begun.startswith(_STARTS)
-
-
-__all__ = ["Introduction", "delivered", "quoted"]

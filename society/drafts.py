@@ -329,15 +329,3 @@ def _draft(row: Sequence[Any]) -> RoleTemplateDraft:
 
 def _raise_unknown(draft_id: str) -> RoleTemplateDraft:
     raise UnknownDraft(f"the workspace has no draft {str(draft_id)[:60]!r}", remedy="list the drafts for their ids")
-
-
-__all__ = [
-    "Drafts",
-    "check_no_draft",
-    "proposed",
-    "put_template",
-    "stored_template",
-    "stored_templates",
-    "template_of",
-    "within",
-]

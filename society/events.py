@@ -576,6 +576,3 @@ def _posted(row: Sequence[Any]) -> PostedEvent:
         posted=datetime.fromtimestamp(kept["posted"], UTC),
         ended=None if kept["ended"] is None else datetime.fromtimestamp(kept["ended"], UTC),
     )
-
-
-__all__ = ["MAX_EVENTS", "MAX_FORWARDS", "EventResult", "EventState", "Events", "PostedEvent", "part_of", "read_event"]

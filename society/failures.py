@@ -86,6 +86,3 @@ def is_failure(letter: Letter) -> bool:
 
 def _id_of(message_id: str) -> str:
     return f"{message_id}.failed"
-
-
-__all__ = ["circle_text", "failed", "failure_text", "is_failure", "not_resumed", "stuck"]

@@ -357,6 +357,3 @@ async def _refused_as(error: type[MessageInvalid | ParamsInvalid], work: Awaitab
 
 def _id_of(ctx: CallContext) -> str:
     return f"msg_{digest(ctx.path)}"
-
-
-__all__ = ["AMBIENT", "AUTHORITY", "FUNCTIONS", "GOALS", "LOOK_UP", "SEND_RULES", "SocietyFunctions", "prompts"]

@@ -70,6 +70,3 @@ def as_mermaid(graph: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 def _text(value: str) -> str:
     """A text for a label: Mermaid reads quotation marks, brackets and `#` as its own."""
     return "".join(each if each.isalnum() or each in " -_.,()" else f"#{ord(each)};" for each in value)
-
-
-__all__ = ["as_mermaid", "graph_of", "standing"]

@@ -84,6 +84,3 @@ def _meant(text: str, owner: str) -> str:
     return begun or next(
         (_RESERVED[found] for each in (text, *_PARTS.split(text)) if (found := letters_of(each)) in _RESERVED), ""
     )
-
-
-__all__ = ["Looks", "looks_of", "mistakable"]

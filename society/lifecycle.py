@@ -117,18 +117,3 @@ def ends_at(ttl: str | None, life: RoleLifecycle) -> datetime | None:
     if ttl in (None, "task") or life.activated_at is None or life.status is RoleStatus.TERMINATED:
         return None
     return life.activated_at + timedelta(days=int(ttl[:-1]))
-
-
-__all__ = [
-    "HUMAN_DECISION",
-    "LIFETIME_OVER",
-    "NEXT",
-    "NOTICES",
-    "NOT_APPROVED",
-    "PARENT_TERMINATED",
-    "TASK_COMPLETE",
-    "LifeStep",
-    "ends_at",
-    "moved",
-    "terminated",
-]

@@ -169,18 +169,3 @@ def _step(row: Sequence[Any]) -> LifeStep:
         at=datetime.fromtimestamp(kept["at"], UTC),
         reason=kept["reason"],
     )
-
-
-__all__ = [
-    "MemoryDue",
-    "MemoryWork",
-    "add_memory_due",
-    "below",
-    "expired",
-    "memory_done",
-    "memory_due",
-    "report_done",
-    "steps_of",
-    "steps_since",
-    "write_lives",
-]

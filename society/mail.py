@@ -360,6 +360,3 @@ def _letter(row: Sequence[Any]) -> Letter:
         state=kept["state"],
         answered=bool(kept["answered"]),
     )
-
-
-__all__ = ["MAX_WAITING", "Letter", "State"]

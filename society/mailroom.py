@@ -715,6 +715,3 @@ def _response(contact: Contact) -> dict[str, Any]:
         "interface_spec": None if interface is None else interface.to_json(),
         "usage_advice": advice or "Say what you need and why.",
     }
-
-
-__all__ = ["Mailroom"]

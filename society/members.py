@@ -682,6 +682,3 @@ class InMemoryRegistry:
 
 def _participant_of(spec: RoleSpec) -> Participant:
     return Participant(id=spec.role_id, type="role", name=spec.role_id, domains=spec.domains)
-
-
-__all__ = ["PENDING", "InMemoryRegistry", "Member", "Members", "RoleRegistry"]

@@ -179,6 +179,3 @@ _NEEDS: Final = {
     "introduction_request": _introduction_request,
     "introduction_response": _introduction_response,
 }
-
-
-__all__ = ["Envelope", "MessageType", "RoleMessage", "checked_payload", "envelope_of"]

@@ -260,6 +260,3 @@ def event_subject(workspace: str) -> str:
 def _token(workspace: str) -> str:
     """The workspace as a part of a subject, where most characters of an id cannot be."""
     return digest(workspace)
-
-
-__all__ = ["ACK_SECONDS", "EVENT_STREAM", "EVENT_SUBJECT", "STREAM", "SUBJECT", "NatsWakeups", "event_subject"]

@@ -139,6 +139,3 @@ def emit_notices(emit: Emitter, notices: Sequence[Notice], *, call_id: str = "")
             chain=notice.chain,
             call_id=call_id,
         )
-
-
-__all__ = ["Announcing", "Notice", "NoticingTransaction", "Notify", "Refusal", "emit_notices", "note"]

@@ -302,16 +302,3 @@ def _outcome(row: Sequence[Any]) -> Outcome:
         turn_id=kept["turn"],
         feedback=kept["feedback"],
     )
-
-
-__all__ = [
-    "Outcome",
-    "Outcomes",
-    "Sum",
-    "fold_outcomes",
-    "members_with_old",
-    "outcomes_of",
-    "record_outcome",
-    "replayed",
-    "sums_of",
-]

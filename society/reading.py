@@ -48,6 +48,3 @@ async def reader_of(society: Society, account: str) -> Reader | None:
     return Reader(
         workspace=workspace, account=account, clearance=clearance.default, domains=clearance.domains, others=others
     )
-
-
-__all__ = ["account_of", "member_of", "reader_of", "scope_of", "thread_of", "workspace_of"]

@@ -106,6 +106,3 @@ def untrusted_in(tx: Transaction, workspace: str, template_id: str, params: Coll
 def close_recommendations(tx: Transaction, workspace: str, member: str, template_id: str) -> None:
     """Close the recommendations of a member for a template, in a transaction."""
     tx.execute(_CLOSE, (workspace, member, template_id))
-
-
-__all__ = ["OpenRecommendation", "Recommendations", "close_recommendations", "untrusted_in"]

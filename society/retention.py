@@ -105,16 +105,3 @@ def drop_steps(tx: Transaction, workspace: str, before: float) -> int:
             break
         last = number
     return len(tx.execute(_DROP_STEPS, (workspace, last))) if last else 0
-
-
-__all__ = [
-    "BATCH",
-    "FIRST",
-    "Place",
-    "count_old",
-    "drop_events",
-    "drop_mail",
-    "drop_steps",
-    "named_after",
-    "old_events",
-]

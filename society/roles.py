@@ -526,28 +526,3 @@ def check_ttl(value: object) -> None:
     days = value[:-1] if isinstance(value, str) and value.endswith("d") else ""
     if not (days.isascii() and days.isdigit() and 1 <= int(days) <= 36_500):
         raise InvalidArgument(f"`ttl` {str(value)[:40]!r} is not a lifetime", remedy="use 'task', '90d' or None")
-
-
-__all__ = [
-    "AUTHORITIES",
-    "RESERVED",
-    "ROOT",
-    "USER",
-    "Authority",
-    "AuthorityConfig",
-    "ClearanceProfile",
-    "Feedback",
-    "KeyResult",
-    "MemoryPolicy",
-    "Objective",
-    "ObjectiveStatus",
-    "Participant",
-    "RoleLifecycle",
-    "RoleSpec",
-    "RoleStatus",
-    "Route",
-    "TrustProfile",
-    "active",
-    "goals_text",
-    "update_trust",
-]

@@ -360,6 +360,3 @@ def _is_first_task(member: Member, message: RoleMessage) -> bool:
     above = member.spec.parent_role_id or ROOT
     given = message.message_type == "task_assignment" and (message.from_id, message.to_id) == (above, member.id)
     return given and member.life.status is RoleStatus.DRAFT
-
-
-__all__ = ["ACCOUNT_MARK", "MAX_HOPS", "MESSAGE_MARK", "MessageRules", "Sending", "told_by"]

@@ -88,6 +88,3 @@ _METRICS: Final[Mapping[Metric, Callable[[SpawnCondition, Sequence[Episode]], fl
     "unique_entities": _entities,
     "payload_field": _payload_field,
 }
-
-
-__all__ = ["commonest", "commonest_at", "measure", "value_of", "within_days"]

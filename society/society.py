@@ -546,6 +546,3 @@ class Society(Mailroom):
             write_lives(tx, member, [moved(role_id, member.life, after, now)], now)
 
         await self._announcing.transact(work, wakes=after in LIVE)  # messages can wait for it
-
-
-__all__ = ["Society"]

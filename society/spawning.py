@@ -158,6 +158,3 @@ def _filled(pattern: str, params: Mapping[str, str]) -> str:
     return "".join(
         text + ("" if name is None else params[name]) for text, name, _, _ in string.Formatter().parse(pattern)
     )
-
-
-__all__ = ["MAX_TEMPLATES", "check_spawner", "derived_brief", "makes", "narrowed", "spec_of", "usable_by"]

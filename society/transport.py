@@ -117,6 +117,3 @@ def no_reply(to_id: str, message_id: str, seconds: float) -> PauseExpired:
         f"{to_id!r} did not reply to {message_id!r} within {seconds:g} seconds",
         remedy="wait longer with `seconds`, or read the reply from the mailbox when it comes",
     )
-
-
-__all__ = ["REPLY_SECONDS", "InMemoryTransport", "RoleTransport", "no_reply"]

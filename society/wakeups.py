@@ -191,16 +191,3 @@ def wakeups_of(database: Database, nats_url: SecretStr | None = None) -> Wakeups
         "the setting nats_url needs the extra 'nats', which is not installed",
         remedy="run pip install 'worldagent[nats]', or leave the setting out",
     )
-
-
-__all__ = [
-    "CHANNEL",
-    "POLL_SECONDS",
-    "RETRY_SECONDS",
-    "DatabaseWakeups",
-    "Wakeups",
-    "Watch",
-    "cancelled",
-    "first_of",
-    "wakeups_of",
-]

@@ -181,6 +181,3 @@ def trust_in(profile: TrustProfile, callee: Function) -> float:
     """
     names = (callee.name, *callee.capabilities)
     return min((profile.scores[each] for each in names if each in profile.scores), default=profile.default)
-
-
-__all__ = ["EarlierMessage", "MemberRequest", "MemberWorkers", "responder_name", "trust_in", "worker_of"]

@@ -537,21 +537,3 @@ def decided(
     put(made, "monitoring", monitoring)
     put(made, "capability", capability)
     return made
-
-
-__all__ = [
-    "Action",
-    "DraftStatus",
-    "Event",
-    "Metric",
-    "Monitoring",
-    "RoleTemplate",
-    "RoleTemplateDraft",
-    "RoutingDecision",
-    "SpawnCondition",
-    "SpawnRecommendation",
-    "SpawnSignal",
-    "WorkspaceConfig",
-    "WorkspacePolicy",
-    "decided",
-]

@@ -9,8 +9,8 @@ from support.agents import answering, scripted_agent
 from support.homes import rows
 from worldagent import Memory, Settings, WorldAgent
 from worldagent.core.errors import LimitReached, SettingsInvalid
+from worldagent.core.scope import account_of
 from worldagent.scheduling import Cron, Schedule, Schedules, StartMessage
-from worldagent.society.reading import account_of
 from worldagent.testing import VirtualClock
 
 pytestmark = pytest.mark.requirement("H4")
