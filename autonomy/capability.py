@@ -97,7 +97,7 @@ class Members(Capability[Society]):
         hooks.resuming.append(enlist)
         hooks.marks.append(workers.marks_of)
         hooks.rated.append(society.outcomes.rate_turn)
-        hooks.stuck.append(society.notify_owner)
+        hooks.stuck.append(society.mail.notify_owner)
         hooks.post.append(post)
         hooks.aged["society"] = prune_members
         hooks.started.append(bootstrap)

@@ -27,13 +27,13 @@ from ..core.errors import (
     VersionTooOld,
     WorldAgentError,
 )
+from ..core.scope import account_of
 from ..graphs.shape import OPERATOR
 from ..memory import OPEN, thread_key
 from ..memory.entries import Episode
 from ..society import Event, Outcome, PostedEvent, RoutingDecision
 from ..society.events import EventResult, part_of
 from ..society.members import LIVE
-from ..society.reading import account_of
 from .capability import Members
 from .memory import AgentMemory
 from .routing import SPAWN, Roster, route
@@ -107,7 +107,7 @@ class EventRunner:
         found = await find_stale(inside(self._agent).parts, thread.scope)
         if found is not None and found.may_end and found.turn.stale is None:
             text = f"The turn of the event {posted.event.id} of {posted.member} can never resume."
-            await self._society.notify_owner(f"event.{part_of(posted.event.id)}.stuck", text, found.error)
+            await self._society.mail.notify_owner(f"event.{part_of(posted.event.id)}.stuck", text, found.error)
             await inside(self._agent).stores.turns.note_stale(found.turn.id)
         return found is not None
 

@@ -148,16 +148,16 @@ class Gateway:
         """
         found, left = dict[Scope, dict[str, Reply]](), list[OpenReply]()
         for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
-            if not await self._society.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
+            if not await self._society.mail.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
                 continue
             late = wait.expires is not None and wait.expires <= inside(self._agent).clock.now()
-            letter = None if late else await self._society.reply_to(wait.message_id)
+            letter = None if late else await self._society.mail.reply_to(wait.message_id)
             if (late or letter is not None) and await self._is_stale(wait.scope):
                 continue  # the reply is delivered as a message of its own
             if letter is not None:
                 # Before the turn has it: one that is over is still found, and one that is not would start its own turn.
-                await self._society.ended(letter.message.id)
-                text = await self._society.text_of(letter, can_reply=False)
+                await self._society.mail.ended(letter.message.id)
+                text = await self._society.mail.text_of(letter, can_reply=False)
                 await self._pass_on(letter, wait.scope)
                 marks = [*letter.marks, f"message:{letter.message.from_id}"]
                 found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": marks})
@@ -178,12 +178,12 @@ class Gateway:
         by_message = {each.message_id: each for each in waits}
         waiting: dict[str, set[str]] = {}
         closing: list[tuple[OpenReply, str]] = []
-        for letter in await self._society.letters([*by_message]):
+        for letter in await self._society.mail.letters([*by_message]):
             asker, asked, wait = letter.message.from_id, letter.message.to_id, by_message[letter.message.id]
             if wait.scope.thread != thread_of(asker):
                 continue
             if asker in _reached_from(asked, waiting):
-                closing.append((wait, await self._society.circle_text(letter)))
+                closing.append((wait, await self._society.mail.circle_text(letter)))
             else:
                 waiting.setdefault(asker, set()).add(asked)
         return closing
@@ -204,7 +204,7 @@ class Gateway:
         receiving = asyncio.ensure_future(self._society.events.receive())
         pruning = asyncio.ensure_future(self._upkeep.prune())
         try:
-            async with self._society.listen() as watch:
+            async with self._society.mail.listen() as watch:
                 while True:
                     try:
                         await self._begin_turns()
@@ -230,7 +230,7 @@ class Gateway:
             self._polled = now
             self._held.clear()
         # Before the replies: one that a turn waits for is over then, and starts no turn of its own.
-        heads = {self._key_of(each.message.to_id): each for each in await self._society.waiting(most)}
+        heads = {self._key_of(each.message.to_id): each for each in await self._society.mail.waiting(most)}
         todo: dict[str, Callable[[], Awaitable[bool]]] = {}
         for scope, found in (await self._replies()).items():
             todo[thread_key(scope)] = partial(self._resumed, scope, found, heads.pop(thread_key(scope), None))
@@ -249,7 +249,7 @@ class Gateway:
     async def _heads(self) -> AsyncGenerator[Letter]:
         """The oldest message of each mailbox."""
         last: Letter | None = None
-        while page := await self._society.waiting(MAX_HEADS, after=last):
+        while page := await self._society.mail.waiting(MAX_HEADS, after=last):
             for letter in page:
                 yield letter
             last = page[-1]
@@ -271,7 +271,7 @@ class Gateway:
 
     async def _delivered(self, letter: Letter) -> bool:
         async with self._slots:
-            if await self._society.settle(letter.message.id):
+            if await self._society.mail.settle(letter.message.id):
                 return True
             try:
                 turn = await asyncio.shield(self._turn(letter))
@@ -282,7 +282,7 @@ class Gateway:
             if turn.status != "done":
                 refused = CallRefused(f"the turn was {turn.status}", remedy="do without it, or ask for something else")
                 return await self._given_up(letter, refused)
-            await self._society.ended(letter.message.id)
+            await self._society.mail.ended(letter.message.id)
             return True
 
     async def _failed(self, letter: Letter, error: WorldAgentError) -> bool:
@@ -320,16 +320,18 @@ class Gateway:
         if found.turn.stale is not None:
             return
         for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
-            reply = await self._society.reply_to(wait.message_id) if wait.turn_id == found.turn.id else None
+            reply = await self._society.mail.reply_to(wait.message_id) if wait.turn_id == found.turn.id else None
             if reply is not None:  # taken for the turn before a kill
-                await self._society.returned(reply.message.id)
+                await self._society.mail.returned(reply.message.id)
         await inside(self._agent).stores.turns.note_stale(found.turn.id)
 
     async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
-        if not await self._society.receives(letter.message.to_id):  # it was suspended meanwhile, so the message waits
+        if not await self._society.mail.receives(
+            letter.message.to_id
+        ):  # it was suspended meanwhile, so the message waits
             return True
         _LOG.warning("the turn of the message %s to %r failed: %s", letter.message.id, letter.message.to_id, error.code)
-        await self._society.ended(letter.message.id, error)
+        await self._society.mail.ended(letter.message.id, error)
         return True
 
     async def _turn(self, letter: Letter) -> Turn:
@@ -338,7 +340,7 @@ class Gateway:
             await self.enlist(receiver)
         # What the turn is given is stored first: a start with the same key must be equal.
         make = self._text if receiver == ROOT else self._request
-        given, marks = await self._society.prepared(letter.message.id, partial(make, letter))
+        given, marks = await self._society.mail.prepared(letter.message.id, partial(make, letter))
         thread = self._thread_of(receiver, None if sender == USER else sender, marks)
         await self._pass_on(letter, thread.scope)
         if receiver == ROOT:
@@ -364,21 +366,21 @@ class Gateway:
             await reached.pass_on(f"{message.content}\n{message.payload}", receiver)
 
     async def _text(self, letter: Letter) -> tuple[str, Iterable[str]]:
-        return await self._society.text_of(letter), letter.marks
+        return await self._society.mail.text_of(letter), letter.marks
 
     async def _request(self, letter: Letter) -> tuple[str, Iterable[str]]:
         """What a member's turn is given, and the untrusted content in all that it is shown (C9)."""
         society, receiver = self._society, letter.message.to_id
         member = await society.members.member(self._agent.workspace, receiver)
-        earlier = await society.earlier(letter, most=MAX_EARLIER)
-        task = None if letter.message.message_type == "task_assignment" else await society.last_task(receiver)
-        brief = "" if task is None else await society.brief_in(task)
-        message = await society.text_of(letter)
+        earlier = await society.mail.earlier(letter, most=MAX_EARLIER)
+        task = None if letter.message.message_type == "task_assignment" else await society.mail.last_task(receiver)
+        brief = "" if task is None else await society.mail.brief_in(task)
+        message = await society.mail.text_of(letter)
         first = (letter.message.from_id, member.spec.parent_role_id or ROOT, member.spec.reports_to or USER)
         contacts, more = await society.contacts.nearest(receiver, f"{message}\n{brief}", first=first)
         shown = list[EarlierMessage]()
         for each in reversed(earlier):
-            text = await society.text_for(receiver, each)
+            text = await society.mail.text_for(receiver, each)
             text = text if len(text) <= _MAX_EARLIER_TEXT else f"{text[:_MAX_EARLIER_TEXT]} [...]"
             if sum(len(other.text) for other in shown) + len(text) <= _MAX_EARLIER_TEXTS:
                 shown.insert(0, EarlierMessage(id=each.message.id, text=text))

@@ -43,7 +43,7 @@ async def export_member(upkeep: Upkeep, member: str) -> dict[str, Any]:
         "contacts": to_json(await society.contacts.list(member)),
         "known_by": known,
         "messages": [
-            {**each.message.to_json(), "state": each.state} for each in await society.mail_of(member, most=sys.maxsize)
+            {**each.message.to_json(), "state": each.state} for each in await society.mail.of(member, most=sys.maxsize)
         ],
         "memory": [each.to_json() for each in await _entries(stores, workspace, account_of(workspace, member))],
     }

@@ -319,7 +319,7 @@ class AutonomousRole:
             content=message,
             payload={} if payload is None else payload,
         )
-        return await self._opened.get(Members).request(self.role_id, target_id, asked, seconds=seconds)
+        return await self._opened.get(Members).mail.request(self.role_id, target_id, asked, seconds=seconds)
 
     async def notify_role(self, target_id: str, message: str, payload: Mapping[str, Any] | None = None) -> RoleMessage:
         """Send a message to a member or a person, and do not wait (000 4.4, A4).
@@ -333,7 +333,7 @@ class AutonomousRole:
             UnknownContact, MessageInvalid, MailboxFull, ChainTooLong: As for `Society.send`.
             InvalidArgument: It has no agent.
         """
-        letter = await self._opened.get(Members).send(self.role_id, target_id, message, payload=payload)
+        letter = await self._opened.get(Members).mail.send(self.role_id, target_id, message, payload=payload)
         return letter.message
 
     def build_system_prompt(self) -> str:

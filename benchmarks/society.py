@@ -100,16 +100,16 @@ class Crowd:
 
     async def send(self) -> None:
         number = self._random.randrange(self._count)
-        await self.society.send(f"m{number}", f"m{(number + 1) % self._count}", "Hello.")
+        await self.society.mail.send(f"m{number}", f"m{(number + 1) % self._count}", "Hello.")
 
     async def stranger(self) -> None:
         with suppress(UnknownContact):
-            await self.society.send(f"m{self._random.randrange(self._count)}", "ghost", "Hello.")
+            await self.society.mail.send(f"m{self._random.randrange(self._count)}", "ghost", "Hello.")
 
     async def deliver(self) -> None:
-        [letter, *_] = await self.society.waiting(1)
-        await self.society.settle(letter.message.id)
-        await self.society.ended(letter.message.id)
+        [letter, *_] = await self.society.mail.waiting(1)
+        await self.society.mail.settle(letter.message.id)
+        await self.society.mail.ended(letter.message.id)
 
     async def look_up(self) -> None:
         await self.society.members.get("w", f"m{self._random.randrange(self._count)}")
@@ -123,8 +123,8 @@ class Crowd:
             "reason": "A contract.",
             "required_capability": "checks contracts",
         }
-        letter = await self.society.send(asker, asked, payload=ask)
-        await self.society.settle(letter.message.id)
+        letter = await self.society.mail.send(asker, asked, payload=ask)
+        await self.society.mail.settle(letter.message.id)
 
 
 async def measure(small: Crowd, large: Crowd, *, quick: bool, prefix: str) -> list[Row]:
@@ -200,10 +200,10 @@ async def waking(storage: Storage, nats_url: str | None) -> AsyncGenerator[Calla
         async def once() -> float:
             asked.clear()
             began = time.perf_counter()
-            await sender.society.send("root", "m0", "Hello.")
+            await sender.society.mail.send("root", "m0", "Hello.")
             await asyncio.wait_for(asked.wait(), 30)
             took = time.perf_counter() - began
-            while await sender.society.waiting():  # noqa: ASYNC110 -- each message finds an idle gateway
+            while await sender.society.mail.waiting():  # noqa: ASYNC110 -- each message finds an idle gateway
                 await asyncio.sleep(0.01)
             await asyncio.sleep(random.uniform(0, 0.5))  # another part of the gateway's wait
             return took

@@ -122,10 +122,10 @@ class Crowd:
 
     async def one_message(self) -> None:
         number = self._random.randrange(self._members)
-        letter = await self.society.send(f"m{number}", f"m{(number + 1) % self._members}", "Hello.")
-        await self.society.waiting(1)
-        await self.society.settle(letter.message.id)
-        await self.society.ended(letter.message.id)
+        letter = await self.society.mail.send(f"m{number}", f"m{(number + 1) % self._members}", "Hello.")
+        await self.society.mail.waiting(1)
+        await self.society.mail.settle(letter.message.id)
+        await self.society.mail.ended(letter.message.id)
 
 
 async def measure(folder: Path, *, quick: bool) -> list[Row]:
@@ -161,7 +161,7 @@ async def contacts_shown(crowd: Crowd, owner: str, count: int) -> str:
             known = Contact(id=f"c{number:04}", role=f"Clerk {number:04}", note="Files letters and answers them.")
             add_contact(tx, "w", owner, known, _NOW)
 
-    await crowd.society.contacts._database.transact(work)
+    await crowd.society.contacts._store.transact(work)
     found, more = await crowd.society.contacts.nearest(owner, "Have the letters filed.")
     return canonical_json(as_listed(found, more))
 

@@ -100,12 +100,12 @@ async def main() -> None:
             for role_id, name, parent, soul in MEMBERS:
                 interface = CONTRACTS if role_id == "contracts" else None
                 await society.join(spec(role_id, parent, soul), name=name, interface=interface)
-            await society.send("web-lead", "developer", TASK)
-            letters, read = await society.waiting(), 0
+            await society.mail.send("web-lead", "developer", TASK)
+            letters, read = await society.mail.waiting(), 0
             while await Gateway(agent).deliver():
                 settled = "  [no model was asked]" if len(requests.read) == read else ""
                 print(*(line(letter) + settled for letter in letters), sep="\n")
-                letters, read = await society.waiting(), len(requests.read)
+                letters, read = await society.mail.waiting(), len(requests.read)
             print(as_mermaid(await graph_of(society)))
     for role_id in ("root", *(each[0] for each in MEMBERS)):
         print(f"{role_id} reads:")

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from pydantic import Json
 
-from ..core import Clock, SystemClock, canonical_json, check_id
+from ..core import canonical_json, check_id
 from ..core.checks import check_text, check_texts, check_time
 from ..core.errors import InvalidArgument
 from ..memory.entries.words import question_words, words_of
-from ..storage import Database, Moment, Row, Transaction, portions, read_row
+from ..storage import Moment, Row, Transaction, portions, read_row
 from .brief import InterfaceSpec, interface_of
 from .roles import ROOT, USER, check_kind
+from .store import WorkspaceStore
 
 BIRTH: Final = "birth"
 """Who introduced a contact that a member has from its birth: parent, children and who it reports to."""
@@ -134,30 +135,27 @@ _DROP: Final = "DELETE FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
 
 
 class ContactRegistry:
-    """The contacts of a workspace's members, in a database that was opened with the schema `SOCIETY`.
+    """The contacts of a workspace's members.
 
     Args:
-        database: The database.
-        workspace: The workspace.
-        clock: Source of time.
+        store: The database of the workspace.
     """
 
-    def __init__(self, database: Database, workspace: str, clock: Clock | None = None) -> None:
-        self._database = database
-        self._workspace = workspace
-        self._clock = clock or SystemClock()
+    def __init__(self, store: WorkspaceStore) -> None:
+        self._store = store
+        self._workspace = store.id
 
     async def get(self, owner: str, contact_id: str) -> Contact | None:
         """The contact of a member with this id; None if there is none, or it has expired."""
         check_texts(owner=owner, contact_id=contact_id)
-        now = self._clock.now()
-        return await self._database.read(lambda tx: contact_of(tx, self._workspace, owner, contact_id, now))
+        now = self._store.clock.now()
+        return await self._store.read(lambda tx: contact_of(tx, self._workspace, owner, contact_id, now))
 
     async def list(self, owner: str) -> tuple[Contact, ...]:
         """The contacts of a member, the oldest first, without those that have expired."""
         check_texts(owner=owner)
-        now = self._clock.now()
-        return await self._database.read(lambda tx: contacts_of(tx, self._workspace, owner, now))
+        now = self._store.clock.now()
+        return await self._store.read(lambda tx: contacts_of(tx, self._workspace, owner, now))
 
     async def nearest(
         self, owner: str, about: str = "", *, first: Sequence[str] = (), limit: int = MAX_SHOWN
@@ -176,7 +174,7 @@ class ContactRegistry:
         check_texts(owner=owner, about=about)
 
         def work(tx: Transaction) -> tuple[tuple[Contact, ...], bool]:
-            now = self._clock.now()
+            now = self._store.clock.now()
             known = contact_words(tx, self._workspace, owner, now)
             ids = [*known]
             chosen = dict.fromkeys(each for each in first if each in known)
@@ -189,7 +187,7 @@ class ContactRegistry:
                 ids = [*chosen][:limit]
             return self._shown(tx, owner, ids, now), len(known) > len(ids)
 
-        return await self._database.read(work)
+        return await self._store.read(work)
 
     async def find(
         self, owner: str, search: str = "", *, domain: str = "", limit: int = MAX_SHOWN
@@ -207,7 +205,7 @@ class ContactRegistry:
         check_texts(owner=owner, search=search, domain=domain)
 
         def work(tx: Transaction) -> tuple[tuple[Contact, ...], bool]:
-            now = self._clock.now()
+            now = self._store.clock.now()
             known = contact_words(tx, self._workspace, owner, now)
             if domain:
                 has = {id_ for id_, each in tx.execute(_DOMAINS, (self._workspace, owner)) if each == domain}
@@ -215,7 +213,7 @@ class ContactRegistry:
             ids = fitting(known, search) if search else [*known]
             return self._shown(tx, owner, ids[:limit], now), len(ids) > limit
 
-        return await self._database.read(work)
+        return await self._store.read(work)
 
     def _shown(self, tx: Transaction, owner: str, ids: Sequence[str], now: datetime) -> tuple[Contact, ...]:
         always = [_ALWAYS[owner]] if owner in _ALWAYS and _ALWAYS[owner].id in ids else []
@@ -226,8 +224,8 @@ class ContactRegistry:
 
     async def every(self) -> tuple[tuple[str, Contact], ...]:
         """All contacts of the workspace with their owners: who knows whom."""
-        given = (self._workspace, self._clock.now().timestamp())
-        rows = await self._database.read(lambda tx: tx.execute(_ALL, given))
+        given = (self._workspace, self._store.clock.now().timestamp())
+        rows = await self._store.read(lambda tx: tx.execute(_ALL, given))
         return (*_ALWAYS.items(), *((row[1], _contact(row)) for row in rows if not _is_always(row[1], row[2])))
 
     async def add(self, owner: str, contact: Contact) -> None:
@@ -237,8 +235,8 @@ class ContactRegistry:
         """
         check_texts(owner=owner)
         check_kind("contact", contact, Contact)
-        now = self._clock.now()
-        await self._database.transact(lambda tx: add_contact(tx, self._workspace, owner, contact, now))
+        now = self._store.clock.now()
+        await self._store.transact(lambda tx: add_contact(tx, self._workspace, owner, contact, now))
 
     async def withdraw(self, owner: str, contact_id: str) -> None:
         """Take a contact away from a member. Its next message to it is refused, unless it is a reply (C5).
@@ -246,7 +244,7 @@ class ContactRegistry:
         The World Agent and the owner always know each other.
         """
         check_texts(owner=owner, contact_id=contact_id)
-        await self._database.transact(lambda tx: tx.execute(_DROP, (self._workspace, owner, contact_id)))
+        await self._store.transact(lambda tx: tx.execute(_DROP, (self._workspace, owner, contact_id)))
 
 
 def _contact(row: Sequence[Any]) -> Contact:

@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from ..core import Clock, SystemClock, canonical_json, check_id, new_id
+from ..core import canonical_json, check_id, new_id
 from ..core.checks import check_text, check_texts, to_json
 from ..core.errors import DraftRequired, InvalidArgument, UnknownDraft
 from ..core.validation import describe_failure
-from ..storage import Database, Transaction
+from ..storage import Transaction
 from .brief import InterfaceSpec
-from .members import Member, hold_members, members_of, read_as
+from .members import Member, hold_members, one_member, read_as
 from .roles import USER, AuthorityConfig, ClearanceProfile
 from .spawning import id_of
+from .store import WorkspaceStore
 from .workspace import DraftStatus, RoleTemplate, RoleTemplateDraft, WorkspaceConfig
 
 _TEMPLATE: Final = "SELECT body FROM wa_template WHERE workspace=? AND id=?"
@@ -90,15 +91,12 @@ class Drafts:
     """The drafts of a workspace's members for templates. A person may change one, and approves or rejects it.
 
     Args:
-        database: A database that was opened with the schema `SOCIETY`.
-        config: The workspace.
-        clock: Source of time.
+        store: The database of the workspace.
     """
 
-    def __init__(self, database: Database, config: WorkspaceConfig, clock: Clock | None = None) -> None:
-        self._database = database
-        self._config = config
-        self._clock = clock or SystemClock()
+    def __init__(self, store: WorkspaceStore) -> None:
+        self._store = store
+        self._config = store.config
 
     async def propose(self, draft: RoleTemplateDraft, *, draft_id: str | None = None) -> RoleTemplateDraft:
         """Store a draft, with no more than its author may do; returns it as it is stored.
@@ -120,14 +118,14 @@ class Drafts:
             if there is not None:
                 return there
             self._check_free(tx, draft.template)
-            author = members_of(tx, self._config.id, [draft.proposed_by]).get(draft.proposed_by)
+            author = one_member(tx, self._config.id, draft.proposed_by)
             template = within(replace(draft.template, allowed_spawners=()), author)
             stored = replace(draft, id=id_, template=template, status="pending_review", decided_by="")
-            now = self._clock.now().timestamp()
+            now = self._store.clock.now().timestamp()
             tx.execute(_ADD, (self._config.id, id_, template.template_id, stored.status, _body(stored), now))
             return stored
 
-        return await self._database.transact(work)
+        return await self._store.transact(work)
 
     async def get(self, draft_id: str) -> RoleTemplateDraft:
         """Return a draft.
@@ -136,7 +134,7 @@ class Drafts:
             UnknownDraft: There is none with this id.
         """
         check_texts(draft_id=draft_id)
-        found = await self._database.read(lambda tx: self._get(tx, draft_id))
+        found = await self._store.read(lambda tx: self._get(tx, draft_id))
         return found if found is not None else _raise_unknown(draft_id)
 
     async def list(self, *, status: DraftStatus | None = None) -> tuple[RoleTemplateDraft, ...]:
@@ -145,7 +143,7 @@ class Drafts:
         Args:
             status: Only those with this status.
         """
-        rows = await self._database.read(lambda tx: tx.execute(_ALL, (self._config.id,)))
+        rows = await self._store.read(lambda tx: tx.execute(_ALL, (self._config.id,)))
         return tuple(each for each in map(_draft, rows) if status in (None, each.status))
 
     async def approve(
@@ -180,13 +178,13 @@ class Drafts:
             if allowed_spawners is not None:
                 chosen = replace(chosen, allowed_spawners=tuple(allowed_spawners))
             self._check_free(tx, chosen)
-            author = members_of(tx, self._config.id, [draft.proposed_by]).get(draft.proposed_by)
+            author = one_member(tx, self._config.id, draft.proposed_by)
             chosen = within(chosen, author)
             put_template(tx, self._config, chosen)
             self._decide(tx, replace(draft, template=chosen, status="active", decided_by=by))
             return chosen
 
-        return await self._database.transact(work)
+        return await self._store.transact(work)
 
     async def reject(self, draft_id: str, *, by: str = USER, reason: str = "") -> RoleTemplateDraft:
         """Reject a draft; it is kept, and can never be used. Returns it.
@@ -209,7 +207,7 @@ class Drafts:
             self._decide(tx, rejected)
             return rejected
 
-        return await self._database.transact(work)
+        return await self._store.transact(work)
 
     def _get(self, tx: Transaction, draft_id: str) -> RoleTemplateDraft | None:
         rows = tx.execute(_ONE, (self._config.id, draft_id))

@@ -16,19 +16,19 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
-from ..core import Clock, SystemClock, canonical_json, check_id, digest
+from ..core import canonical_json, check_id, digest
 from ..core.checks import check_choice, check_number, check_texts, to_json
 from ..core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ..core.validation import check_integer
-from ..storage import Database, Moment, Row, Transaction, portions, read_row
+from ..storage import Moment, Row, Transaction, portions, read_row
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
-from .members import LIVE, Member, first_of_domain, members_of, participant, read_as, unknown_member
+from .members import LIVE, Member, first_of_domain, one_member, participant, read_as, unknown_member
 from .messages import RoleMessage
-from .notices import Announcing
 from .outcomes import Outcome, record_outcome
 from .roles import ROOT, USER, RoleStatus, check_kind
-from .workspace import Event, RoutingDecision, WorkspaceConfig
+from .store import WorkspaceStore
+from .workspace import Event, RoutingDecision
 
 EventState = Literal["waiting", "decided", "paused", "done"]
 """An event waits for a decision, its decision is executed, that waits for a person, or it is over."""
@@ -191,27 +191,16 @@ def part_of(event_id: str) -> str:
 
 
 class Events:
-    """The events of a workspace, in a database that was opened with the schema `SOCIETY`.
+    """The events of a workspace.
 
     Args:
-        config: The workspace.
-        database: The database.
-        announcing: Its transactions that announce messages and wake gateways.
-        clock: Source of time.
+        store: The database of the workspace.
     """
 
-    def __init__(
-        self,
-        config: WorkspaceConfig,
-        database: Database,
-        announcing: Announcing,
-        clock: Clock | None = None,
-    ) -> None:
-        self._workspace = config.id
-        self._owner = config.owner
-        self._database = database
-        self._clock = clock or SystemClock()
-        self._announcing = announcing
+    def __init__(self, store: WorkspaceStore) -> None:
+        self._store = store
+        self._workspace = store.id
+        self._owner = store.config.owner
 
     async def post(self, event: Event, *, to: str | None = None) -> PostedEvent:
         """Store an event and dispatch it to the first live member of its domain, in the order of registration.
@@ -244,20 +233,20 @@ class Events:
             if there is not None:
                 self._check_same(there, event, to)
                 return there
-            if to is not None and to not in members_of(tx, self._workspace, [to]):
+            if to is not None and one_member(tx, self._workspace, to) is None:
                 raise unknown_member(to, self._workspace)
             if waiting >= MAX_EVENTS:
                 raise MailboxFull(
                     f"the workspace has {waiting:,} open events, and it holds no more", remedy="post the event later"
                 )
             member = to or first_of_domain(tx, self._workspace, event.domain) or ""
-            body, now = canonical_json(to_json(event)), self._clock.now().timestamp()
+            body, now = canonical_json(to_json(event)), self._store.clock.now().timestamp()
             given = (self._workspace, event.id, last + 1, member, int(to is not None), "waiting", "[]", body)
             tx.execute(_INSERT, (*given, None, None, "", now, None))
             tx.execute(_COUNT, (waiting + 1, last + 1, self._workspace))
             return self._known(tx, event.id)
 
-        return await self._announcing.transact(work, wakes=True)
+        return await self._store.transact(work, wakes=True)
 
     @staticmethod
     def _check_same(there: PostedEvent, event: Event, to: str | None) -> None:
@@ -274,7 +263,7 @@ class Events:
 
         What is no event, or repeats the id of another one, is dropped with a warning.
         """
-        await self._announcing.wakeups.receive_events(self._workspace, self._received)
+        await self._store.wakeups.receive_events(self._workspace, self._received)
 
     async def _received(self, data: bytes) -> bool:
         try:
@@ -282,7 +271,7 @@ class Events:
         except ValueError:  # also what is not UTF-8
             given = None
         try:
-            await self.post(read_event(given, now=self._clock.now()))
+            await self.post(read_event(given, now=self._store.clock.now()))
         except (InvalidArgument, KeyReused) as error:
             _LOG.warning("an event from the broker is dropped: %s", error)
         except WorldAgentError as error:  # such as a database that is down, or too many open events
@@ -293,7 +282,7 @@ class Events:
     async def get(self, event_id: str) -> PostedEvent | None:
         """The event with an id; None if there is none."""
         check_texts(event_id=event_id)
-        return await self._database.read(lambda tx: self._one(tx, event_id))
+        return await self._store.read(lambda tx: self._one(tx, event_id))
 
     async def list(self, *, state: str | None = None, limit: int = 100) -> tuple[PostedEvent, ...]:
         """The last events, the oldest of them first.
@@ -309,7 +298,7 @@ class Events:
         if state is not None:
             check_choice("state", state, get_args(EventState))
         given = (self._workspace, state, state, limit)
-        rows = await self._database.read(lambda tx: tx.execute(_LAST, given))
+        rows = await self._store.read(lambda tx: tx.execute(_LAST, given))
         return tuple(_posted(row) for row in reversed(rows))
 
     async def next(self, most: int = 100) -> tuple[PostedEvent, ...]:
@@ -331,7 +320,7 @@ class Events:
                 for row in tx.execute(_AT.format(marks), (self._workspace, *some))
             ]
 
-        return tuple(_posted(row) for row in await self._database.read(work))
+        return tuple(_posted(row) for row in await self._store.read(work))
 
     async def paused(self, after: int = 0, most: int = 100) -> tuple[PostedEvent, ...]:
         """Events whose operator waits for a person, by their places.
@@ -345,7 +334,7 @@ class Events:
         """
         check_number("after", after)
         check_integer("most", most, _MAX_LISTED, remedy="choose another number")
-        rows = await self._database.read(lambda tx: tx.execute(_PAUSED, (self._workspace, after, most)))
+        rows = await self._store.read(lambda tx: tx.execute(_PAUSED, (self._workspace, after, most)))
         return tuple(_posted(row) for row in rows)
 
     async def assign(self, event_id: str, member: str) -> None:
@@ -364,7 +353,7 @@ class Events:
                 tx.execute(_COUNT, (waiting, last + 1, self._workspace))
                 self._write(tx, replace(posted, member=member, place=last + 1))
 
-        await self._announcing.transact(work)
+        await self._store.transact(work)
 
     async def decide(self, before: PostedEvent, decision: RoutingDecision) -> PostedEvent:
         """Store the decision about an event, and do what needs no turn. A decision is made once.
@@ -398,7 +387,7 @@ class Events:
                 return self._write(tx, decided)
             return self._end(tx, decided, "escalated" if taken.action == "escalate" else "ignored", "")
 
-        return await self._announcing.transact(work)
+        return await self._store.transact(work)
 
     def _bounded(self, posted: PostedEvent, decision: RoutingDecision) -> RoutingDecision:
         """The decision, or an escalation to the owner in place of a forward too many."""
@@ -419,7 +408,7 @@ class Events:
             if posted.state == "decided":
                 self._write(tx, replace(posted, state="paused"))
 
-        await self._announcing.transact(work)
+        await self._store.transact(work)
 
     async def finish(
         self, event_id: str, result: EventResult, *, code: str = "", outcome: Outcome | None = None, report: str = ""
@@ -447,7 +436,7 @@ class Events:
                 with suppress(MailboxFull):  # the event itself is kept, and says the same
                     self._notify(tx, posted, USER, "report", report)
 
-        await self._announcing.transact(work)
+        await self._store.transact(work)
 
     # --- in a transaction ---------------------------------------------------------------------------------------------
 
@@ -489,7 +478,7 @@ class Events:
     def _end(self, tx: Transaction, posted: PostedEvent, result: EventResult, code: str) -> PostedEvent:
         waiting, last = self._hold(tx)
         tx.execute(_COUNT, (waiting - 1, last, self._workspace))
-        ended = self._clock.now()
+        ended = self._store.clock.now()
         return self._write(tx, replace(posted, state="done", result=result, code=code, ended=ended))
 
     def _escalate(self, tx: Transaction, posted: PostedEvent) -> None:
@@ -499,7 +488,7 @@ class Events:
         target = decision.target_role_id or USER
         target = USER if target == self._owner else target
         other = participant(tx, self._workspace, target, self._owner)
-        member = members_of(tx, self._workspace, [target]).get(target)
+        member = one_member(tx, self._workspace, target)
         if other is None or target == posted.member or (member is not None and member.life.status not in LIVE):
             target = USER
         if target == USER and decision.operator_id:
@@ -524,16 +513,14 @@ class Events:
             content=text[:_MAX_TEXT],
             payload={"event": whole if len(canonical_json(whole)) <= _MAX_EVENT_CHARACTERS else about},
         )
-        member = members_of(tx, self._workspace, [posted.member]).get(posted.member)
+        member = one_member(tx, self._workspace, posted.member)
         testing = member is not None and member.life.status is RoleStatus.TESTING
         post_mail(
             tx,
             self._workspace,
             message,
-            chain=1,  # an event begins a new chain
-            opening=None,
             marks=posted.untrusted,
-            now=self._clock.now(),
+            now=self._store.clock.now(),
             recorded=testing,  # it reaches no one (A7)
         )
         if testing:
@@ -544,13 +531,13 @@ class Events:
     def _tell_of_test(self, tx: Transaction, recorded: RoleMessage, marks: Sequence[str]) -> None:
         """Tell the owner, who runs the test, what a member in testing would have sent about an event."""
         text = f"A test, recorded for {recorded.to_id!r}: {recorded.content}"[:_MAX_TEXT]
-        told, now = replace(recorded, id=f"{recorded.id}.test", to_id=USER, content=text), self._clock.now()
+        told, now = replace(recorded, id=f"{recorded.id}.test", to_id=USER, content=text), self._store.clock.now()
         with suppress(MailboxFull):  # the event and the recorded message are kept
-            post_mail(tx, self._workspace, told, chain=1, opening=None, marks=marks, now=now)
+            post_mail(tx, self._workspace, told, marks=marks, now=now)
 
     def _acquaint(self, tx: Transaction, target: str, member: Member) -> None:
         """Make a member a contact of the one that its message goes to, as a first message does (C5)."""
-        now = self._clock.now()
+        now = self._store.clock.now()
         if contact_of(tx, self._workspace, target, member.id, now) is not None:
             return
         contact = Contact(id=member.id, role=member.name, introduced_by=FIRST_MESSAGE, interface=member.interface)

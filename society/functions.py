@@ -160,7 +160,7 @@ class SocietyFunctions:
         given |= {MESSAGE_TYPE: message_type} if message_type is not None else {}
         given |= {"reason": reason} if reason else {}
         await self._pass_on(ctx, to, content, given)
-        sending = self._opened(ctx).send(
+        sending = self._opened(ctx).mail.send(
             ctx.on_behalf_of,
             to,
             content,
@@ -186,7 +186,7 @@ class SocietyFunctions:
             seconds: How long you wait for the reply.
         """
         await self._pass_on(ctx, to, content)
-        sending = self._opened(ctx).send(
+        sending = self._opened(ctx).mail.send(
             ctx.on_behalf_of,
             to,
             content,

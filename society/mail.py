@@ -24,6 +24,12 @@ State = Literal["waiting", "handling", "handled", "recorded"]
 One that a member in testing sent is recorded: it is never delivered (A7).
 """
 
+INTRODUCTION: Final = "introduction"
+"""The field of a payload that says which introduction is asked about, and what is answered if all agree."""
+
+CONSENT: Final = "consent"
+"""The field of the answer: true or false."""
+
 MAX_WAITING: Final = 1000
 """How many messages can wait for one receiver."""
 
@@ -204,9 +210,24 @@ def unanswered(tx: Transaction, workspace: str, sender: str, receiver: str) -> d
     return dict(tx.execute(_UNANSWERED, (workspace, sender, receiver)))
 
 
-def answering(tx: Transaction, workspace: str, message_id: str, kind: str) -> list[Letter]:
+def answering(tx: Transaction, workspace: str, message_id: str, kind: Envelope) -> list[Letter]:
     """The messages of a kind that refer to a message."""
     return [_letter(row) for row in tx.execute(_ANSWERING, (workspace, message_id, kind))]
+
+
+def replies_to(tx: Transaction, workspace: str, message_id: str) -> list[Letter]:
+    """The messages that answer a message, also those of plain text."""
+    responses = answering(tx, workspace, message_id, "response")
+    return [*responses, *answering(tx, workspace, message_id, "notification")]
+
+
+def is_question(letter: Letter | None) -> bool:
+    """Whether a message asks for consent to an introduction. Only the system makes one: its id says so."""
+    return (
+        letter is not None
+        and INTRODUCTION in letter.message.payload
+        and letter.message.id == f"{letter.message.correlation_id}.{letter.message.to_id}"
+    )
 
 
 def asked_with(tx: Transaction, workspace: str, message_id: str) -> set[str]:
@@ -225,10 +246,10 @@ def post(
     workspace: str,
     message: RoleMessage,
     *,
-    chain: int,
-    opening: Introduction | None,
-    marks: Sequence[str],
     now: datetime,
+    chain: int = 1,
+    opening: Introduction | None = None,
+    marks: Sequence[str] = (),
     recorded: bool = False,
 ) -> Letter:
     """Put a message into the mailbox of its receiver, or only record it, in a transaction.

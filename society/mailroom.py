@@ -26,24 +26,24 @@ from ..core.errors import (
 )
 from ..core.scope import is_id
 from ..core.validation import check_integer
-from ..memory.entries.words import question_words
 from ..storage import Transaction
 from .brief import Language, TaskBrief
-from .consent import CONSENT, answer_of, is_question
-from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of, contact_words
+from .contacts import FIRST_MESSAGE, add_contact, contact_of
 from .delivery import delivered, quoted
 from .failures import circle_text, failed, failure_text, is_failure, not_resumed, stuck
+from .introductions import Introductions, answer_in, response_with
 from .lifecycle import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, terminated
 from .lives import below, report_done, write_lives
 from .mail import (
+    CONSENT,
     MAX_WAITING,
     Letter,
-    answering,
     close_mailbox,
     handled_by,
     heads,
     held,
     hold_mailbox,
+    is_question,
     letter_of,
     letters_of,
     mark_answered,
@@ -52,67 +52,39 @@ from .mail import (
     prepared_of,
     recorded_of,
     reopen,
+    replies_to,
     set_state,
     task_of,
     waiting_for,
 )
-from .members import Member, members_of, participant
+from .members import Member, members_of, one_member
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
 from .notices import Refusal, note
-from .roles import ROOT, USER
+from .roles import ROOT, USER, Participant
 from .rules import ACCOUNT_MARK, MessageRules, Sending
+from .store import WorkspaceStore
 from .transport import REPLY_SECONDS, no_reply
 from .wakeups import POLL_SECONDS, Watch, first_of
 
 _REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)
-_NONE_KNOWN: Final = "I know of none."
 _NOT_AGREED: Final = "The introduction was not agreed to."
 
 
-class Mailroom(MessageRules):
-    """Sends and delivers the messages of a workspace, and shows them. `Society` says what its arguments are."""
+class Mailroom:
+    """The messages of a workspace: sends and delivers them, and shows them.
 
-    async def aclose(self) -> None:
-        """Close the connections that wake gateways; the database stays open."""
-        await self._wakeups.aclose()
+    Args:
+        store: The database of the workspace.
+        rules: Its rules.
+    """
 
-    async def receives(self, id_: str) -> bool:
-        """Whether one receives messages: a member does while it is active or in testing, and a person always."""
-        check_texts(id_=id_)
-        return await self._database.read(lambda tx: self._receives(tx, id_))
+    def __init__(self, store: WorkspaceStore, rules: MessageRules) -> None:
+        self._store = store
+        self._workspace = store.id
+        self._rules = rules
+        self._introductions = Introductions(store, rules)
 
-    def _terminate(self, tx: Transaction, role_id: str, reason: str) -> tuple[str, ...]:
-        member, now = self._held(tx, role_id), self._clock.now()
-        lives = {role_id: terminated(role_id, member.life, reason, now)}
-        children = below(tx, self.config.id, role_id)
-        found = {**members_of(tx, self.config.id, children), role_id: member}
-        lives |= {each: terminated(each, found[each].life, PARENT_TERMINATED, now) for each in children}
-        for each in (*children, role_id):
-            self._close_mailbox(tx, each)
-            write_lives(tx, found[each], lives[each], now)
-        return (*children, role_id)
-
-    def _close_mailbox(self, tx: Transaction, member: str) -> None:
-        """Close the mailbox of a member that ends, and answer for it what others asked of it."""
-        hold_mailbox(tx, self.config.id, member)
-        for letter in close_mailbox(tx, self.config.id, member):
-            if is_question(letter):
-                self._agreed(tx, letter, yes=False)
-            elif self._lives(tx, letter.message.from_id):
-                # Not sent as others are: the member may be suspended, and the one that waits must get it.
-                chain = min(letter.chain + 1, self.config.policy.message_chain)
-                marks, now = letter.marks, self._clock.now()
-                language = self._language(tx, letter.message.from_id)
-                with suppress(MailboxFull):
-                    post(tx, self.config.id, _ended(letter, language), chain=chain, opening=None, marks=marks, now=now)
-            mark_answered(tx, self.config.id, letter.message.id)
-
-    def _end_task(self, tx: Transaction, done: Member | None, sending: Sending) -> None:
-        """End a member that reported its task done: at once, or after the turn in which it did so."""
-        if done is not None:
-            report_done(tx, done, sending.now)
-            if sending.handling is None:
-                self._terminate(tx, done.id, TASK_COMPLETE)
+    # --- sending ------------------------------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -152,7 +124,7 @@ class Mailroom(MessageRules):
             RoleExists: The sender is given by the id of the owner, which a member has, too.
             InvalidArgument: An id, or another argument, is invalid.
         """
-        sender, receiver = self._alias(from_id), self._alias(to_id)
+        sender, receiver = self._rules.alias(from_id), self._rules.alias(to_id)
         try:
             if isinstance(content, RoleMessage):
                 message = replace(content, from_id=sender, to_id=receiver)
@@ -170,10 +142,10 @@ class Mailroom(MessageRules):
             read = items("marks", marks, str)
 
             def work(tx: Transaction) -> Letter:
-                self._check_acting(tx, from_id)
-                return self._send(tx, message, read)
+                self._rules.check_acting(tx, from_id)
+                return self.send_within(tx, message, read)
 
-            return await self._announcing.transact(work)
+            return await self._store.transact(work)
         except _REFUSALS as error:
             await self._refused(error, sender, receiver)
             raise
@@ -183,12 +155,12 @@ class Mailroom(MessageRules):
 
         def work(tx: Transaction) -> list[str]:
             known = [str(each) if is_id(each) else "" for each in ids]
-            return [each if participant(tx, self.config.id, each, self.config.owner) else "" for each in known]
+            return [each if self._rules.participant(tx, each) else "" for each in known]
 
-        if self._announcing.notify is not None:
+        if self._store.notify is not None:
             with suppress(WorldAgentError):  # the refusal itself is what the caller must receive
-                sender, receiver = await self._database.read(work)
-                self._announcing.notify([Refusal(code=error.code, sender=sender, receiver=receiver)])
+                sender, receiver = await self._store.read(work)
+                self._store.notify([Refusal(code=error.code, sender=sender, receiver=receiver)])
 
     async def request(
         self, from_id: str, to_id: str, message: RoleMessage, /, *, seconds: float = REPLY_SECONDS
@@ -208,14 +180,15 @@ class Mailroom(MessageRules):
             PauseExpired: No reply came in time. It is a message like any other once it comes.
         """
         check_number("seconds", seconds, least=0)
-        late = asyncio.ensure_future(self._clock.sleep(seconds))
+        clock = self._store.clock
+        late = asyncio.ensure_future(clock.sleep(seconds))
         try:
-            async with self._wakeups.listen(self.config.id, every=True) as watch:
+            async with self._store.wakeups.listen(self._workspace, every=True) as watch:
                 letter = await self.send(from_id, to_id, message)
                 while (reply := await self.reply_to(letter.message.id)) is None:
                     if late.done():
                         raise no_reply(to_id, letter.message.id, seconds)
-                    await first_of(watch.wait(), self._clock.sleep(POLL_SECONDS), asyncio.shield(late))
+                    await first_of(watch.wait(), clock.sleep(POLL_SECONDS), asyncio.shield(late))
         finally:
             late.cancel()
         await self._claim(reply.message.id)
@@ -225,17 +198,13 @@ class Mailroom(MessageRules):
         """Mark a reply as handled, unless a turn handles it."""
 
         def work(tx: Transaction) -> None:
-            letter = held(tx, self.config.id, message_id)
+            letter = held(tx, self._workspace, message_id)
             if letter is not None and letter.state == "waiting":
-                set_state(tx, self.config.id, message_id, "handled")
+                set_state(tx, self._workspace, message_id, "handled")
 
-        await self._database.transact(work)
+        await self._store.transact(work)
 
-    def listen(self) -> AbstractAsyncContextManager[Watch]:
-        """Be woken while messages wait. A gateway uses this, with polling behind it."""
-        return self._wakeups.listen(self.config.id)
-
-    def _send(
+    def send_within(
         self,
         tx: Transaction,
         message: RoleMessage,
@@ -244,48 +213,62 @@ class Mailroom(MessageRules):
         after: Letter | None = None,
         begins: bool = False,
     ) -> Letter:
-        there = letter_of(tx, self.config.id, message.id)
+        """Check and store a message in a transaction; see `send`. One that is stored already is returned.
+
+        Args:
+            tx: The transaction.
+            message: The message.
+            marks: The untrusted content that its sender had read.
+            after: The message that led to it, in place of the one that its sender handles.
+            begins: Whether it begins a new chain.
+        """
+        there = letter_of(tx, self._workspace, message.id)
         if there is not None:
             return there
-        sender, receiver = (
-            participant(tx, self.config.id, each, self.config.owner) for each in (message.from_id, message.to_id)
-        )
+        rules, now = self._rules, self._store.clock.now()
+        sender, receiver = (rules.participant(tx, each) for each in (message.from_id, message.to_id))
         if sender is None:
             raise InvalidArgument(f"{message.from_id!r} is not in the workspace", remedy="send as a member or a person")
-        done = self._done(tx, message)
+        done = rules.reporting_done(tx, message)
         if receiver is None:
-            raise self._stranger(tx, message.from_id, message.to_id)
-        handling = None if begins else after or handled_by(tx, self.config.id, message.from_id)
-        sending = Sending(message, sender, receiver, handling, self._clock.now())
-        replied = self._replied(tx, sending)
-        testing = self._check_lives(tx, sending, replied)
-        contact = contact_of(tx, self.config.id, message.from_id, message.to_id, sending.now)
-        if contact is None and not replied and self.config.policy.discovery != "open":
-            raise self._stranger(tx, message.from_id, message.to_id)
-        self._check_answers(tx, message)
-        chain = self._chain(sending)
-        message, introduced = self._introduced(tx, sending, replied, marks)
+            raise rules.stranger(tx, message.from_id, message.to_id)
+        handling = None if begins else after or handled_by(tx, self._workspace, message.from_id)
+        sending, replied = Sending(message, sender, receiver, handling, now), rules.replied(tx, message)
+        testing = rules.check_lives(tx, message, replied)
+        contact = contact_of(tx, self._workspace, message.from_id, message.to_id, now)
+        if contact is None and not replied and self._store.config.policy.discovery != "open":
+            raise rules.stranger(tx, message.from_id, message.to_id)
+        rules.check_answers(tx, message)
+        chain = rules.chain(sending)
+        message, introduced = self._introductions.introduced(tx, sending, replied, marks)
         if replied and not message.correlation_id:
             message = replace(message, correlation_id=_first_question(replied))
-        asked = self._question(tx, message, chain, marks, sending.now) if introduced and not testing else None
+        asked = self._introductions.question(tx, message, chain, marks, now) if introduced and not testing else None
         if asked is not None:
             return asked
-        questions = self._answered_questions(tx, message, replied)
+        questions = self._introductions.answered_questions(tx, message, replied)
         # A reply introduces no one: who asked knows whom it asked, or its contact was taken away (C5.7).
-        known = replied or contact_of(tx, self.config.id, message.to_id, message.from_id, sending.now)
-        opening = None if known else self._opening(sending, contact)
+        known = replied or contact_of(tx, self._workspace, message.to_id, message.from_id, now)
+        opening = None if known else rules.opening(sending, contact)
         # All checks come before the first write, so that a refusal inside of a larger transaction leaves nothing.
         letter = post(
-            tx, self.config.id, message, chain=chain, opening=opening, marks=marks, now=sending.now, recorded=testing
+            tx, self._workspace, message, now=now, chain=chain, opening=opening, marks=marks, recorded=testing
         )
         if testing:
             return letter
-        made = [] if known else [self._contact(tx, sender, FIRST_MESSAGE)]
+        made = [] if known else [rules.as_contact(tx, sender, FIRST_MESSAGE)]
         for each in (*made, *introduced):
-            add_contact(tx, self.config.id, message.to_id, each, sending.now)
-        self._close(tx, message, replied, questions, by_person=sending.sender.type == "human")
+            add_contact(tx, self._workspace, message.to_id, each, now)
+        self._close(tx, message, replied, questions, by_person=sender.type == "human")
         self._end_task(tx, done, sending)
         return letter
+
+    def _end_task(self, tx: Transaction, done: Member | None, sending: Sending) -> None:
+        """End a member that reported its task done: at once, or after the turn in which it did so."""
+        if done is not None:
+            report_done(tx, done, sending.now)
+            if sending.handling is None:
+                self.terminate_within(tx, done.id, TASK_COMPLETE)
 
     def _close(
         self,
@@ -299,23 +282,88 @@ class Mailroom(MessageRules):
         """Note which messages a reply answers, and continue the introductions that it agrees to.
 
         A request for an introduction waits for its own kind of answer until the turn of it is over. A person has none.
+        A question waits for a yes or no.
         """
-        mark_answered(tx, self.config.id, *(each for each, kind in replied.items() if kind != "request"))
-        for answered in (each for each, kind in replied.items() if kind == "request"):
-            final = message.message_type == "introduction_response" or (by_person and self._is_request(tx, answered))
-            if final or not self._waits(tx, answered, questions):
-                mark_answered(tx, self.config.id, answered)
-        for each in questions:
-            self._agreed(tx, each, yes=message.payload[CONSENT] is True)
+        answered = {each.message.id for each in questions}
+        for each, kind in replied.items():
+            letter = letter_of(tx, self._workspace, each) if kind == "request" else None
+            asks = letter is not None and letter.message.message_type == "introduction_request"
+            final = message.message_type == "introduction_response" or (by_person and asks)
+            if final or not (asks or (is_question(letter) and each not in answered)):
+                mark_answered(tx, self._workspace, each)
+        for question in questions:
+            self._agreed(tx, question, yes=message.payload[CONSENT] is True)
 
     def _agreed(self, tx: Transaction, asked: Letter, *, yes: bool) -> None:
         """Continue an introduction that one has agreed to, or decline it."""
-        request = letter_of(tx, self.config.id, asked.message.correlation_id)
+        request = letter_of(tx, self._workspace, asked.message.correlation_id)
         if request is not None and not request.answered:
             declined = {MESSAGE_TYPE: "introduction_response", "declined": _NOT_AGREED}
-            self._replies(tx, request, answer_of(asked) if yes else declined, asked.marks, after=asked)
+            self._replies(tx, request, answer_in(asked) if yes else declined, asked.marks, after=asked)
+
+    def _replies(
+        self,
+        tx: Transaction,
+        letter: Letter,
+        payload: Mapping[str, Any],
+        marks: Sequence[str] = (),
+        *,
+        after: Letter | None = None,
+    ) -> bool:
+        """Reply for the member that was asked; False if the reply is refused, so that no message is tried for ever."""
+        try:
+            self.send_within(tx, _reply(letter, payload), marks, after=after)
+        except _REFUSALS as error:  # such as to one that is terminated, or to a full mailbox
+            note(tx, Refusal(code=error.code, sender=letter.message.to_id, receiver=letter.message.from_id))
+            return False
+        return True
+
+    # --- the end of a member ------------------------------------------------------------------------------------------
+
+    def terminate_within(self, tx: Transaction, role_id: str, reason: str) -> tuple[str, ...]:
+        """End a member and its descendants, these first, and close their mailboxes, in a transaction.
+
+        Returns:
+            The ids of all of them, in that order.
+        """
+        member, now = self._rules.held(tx, role_id), self._store.clock.now()
+        lives = {role_id: terminated(role_id, member.life, reason, now)}
+        children = below(tx, self._workspace, role_id)
+        found = {**members_of(tx, self._workspace, children), role_id: member}
+        lives |= {each: terminated(each, found[each].life, PARENT_TERMINATED, now) for each in children}
+        for each in (*children, role_id):
+            self._close_mailbox(tx, each)
+            write_lives(tx, found[each], lives[each], now)
+        return (*children, role_id)
+
+    def _close_mailbox(self, tx: Transaction, member: str) -> None:
+        """Close the mailbox of a member that ends, and answer for it what others asked of it."""
+        hold_mailbox(tx, self._workspace, member)
+        for letter in close_mailbox(tx, self._workspace, member):
+            if is_question(letter):
+                self._agreed(tx, letter, yes=False)
+            elif self._rules.lives(tx, letter.message.from_id):
+                # Not sent as others are: the member may be suspended, and the one that waits must get it.
+                ended = _ended(letter, self._rules.language(tx, letter.message.from_id))
+                self.post_after(tx, letter, ended, letter.marks)
+            mark_answered(tx, self._workspace, letter.message.id)
+
+    def post_after(self, tx: Transaction, letter: Letter, message: RoleMessage, marks: Sequence[str] = ()) -> None:
+        """Post a message of the system that another one led to. A full mailbox leaves it out."""
+        chain = min(letter.chain + 1, self._store.config.policy.message_chain)
+        with suppress(MailboxFull):
+            post(tx, self._workspace, message, now=self._store.clock.now(), chain=chain, marks=marks)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def listen(self) -> AbstractAsyncContextManager[Watch]:
+        """Be woken while messages wait. A gateway uses this, with polling behind it."""
+        return self._store.wakeups.listen(self._workspace)
+
+    async def receives(self, id_: str) -> bool:
+        """Whether one receives messages: a member does while it is active or in testing, and a person always."""
+        check_texts(id_=id_)
+        return await self._store.read(lambda tx: self._rules.receives(tx, id_))
 
     async def settle(self, message_id: str) -> bool:
         """Do what a message asks for that needs no model; returns whether nothing is left to do (C3).
@@ -330,10 +378,10 @@ class Mailroom(MessageRules):
         check_texts(message_id=message_id)
 
         def work(tx: Transaction) -> bool:
-            letter = held(tx, self.config.id, message_id)
-            if letter is None or letter.state == "handled" or not self._receives(tx, letter.message.to_id):
+            letter = held(tx, self._workspace, message_id)
+            if letter is None or letter.state == "handled" or not self._rules.receives(tx, letter.message.to_id):
                 return True
-            set_state(tx, self.config.id, message_id, "handling")
+            set_state(tx, self._workspace, message_id, "handling")
             kind = letter.message.message_type
             done = (
                 (kind == "introduction_request" and self._answer(tx, letter))
@@ -341,56 +389,29 @@ class Mailroom(MessageRules):
                 or (letter.message.type == "response" and self._answers_question(tx, letter))
             )
             if done:
-                set_state(tx, self.config.id, message_id, "handled")
+                set_state(tx, self._workspace, message_id, "handled")
             return done
 
-        return await self._announcing.transact(work)
+        return await self._store.transact(work)
 
     def _answer(self, tx: Transaction, letter: Letter) -> bool:
-        asked, asker = letter.message.to_id, letter.message.from_id
-        wanted = {*question_words(str(letter.message.payload["required_capability"]))}
-        now = self._clock.now()
-        known = contact_words(tx, self.config.id, asked, now)
-        fitting = [
-            id_
-            for id_, words in known.items()
-            if id_ not in (asker, USER, ROOT) and wanted and wanted <= words and self._receives(tx, id_)
-        ]
-        if letter.answered or len(fitting) != 1:
+        found = None if letter.answered else self._introductions.found(tx, letter)
+        if found is None:
             return letter.answered
-        found = contact_of(tx, self.config.id, asked, fitting[0], now)
-        assert found is not None
-        return self._replies(tx, letter, _response(found), (*letter.marks, *found.marks))
-
-    def _answers_question(self, tx: Transaction, letter: Letter) -> bool:
-        return is_question(letter_of(tx, self.config.id, letter.message.correlation_id))
-
-    def _replies(
-        self,
-        tx: Transaction,
-        letter: Letter,
-        payload: Mapping[str, Any],
-        marks: Sequence[str] = (),
-        *,
-        after: Letter | None = None,
-    ) -> bool:
-        """Reply for the member that was asked; False if the reply is refused, so that no message is tried for ever."""
-        try:
-            self._send(tx, _reply(letter, payload), marks, after=after)
-        except _REFUSALS as error:  # such as to one that is terminated, or to a full mailbox
-            note(tx, Refusal(code=error.code, sender=letter.message.to_id, receiver=letter.message.from_id))
-            return False
-        return True
+        return self._replies(tx, letter, response_with(found), (*letter.marks, *found.marks))
 
     def _forward(self, tx: Transaction, letter: Letter) -> bool:
         """Forward the answer to a referral; False where the member asked for itself, or the answer helps no further."""
-        origin = self._origin(tx, letter)
+        origin = self._introductions.origin(tx, letter)
         if origin is None or origin.answered or "declined" in letter.message.payload:
             return False
         payload = letter.message.to_json()["payload"]
         if payload["target_id"] == origin.message.from_id:
             return False
         return self._replies(tx, origin, payload, letter.marks)
+
+    def _answers_question(self, tx: Transaction, letter: Letter) -> bool:
+        return is_question(letter_of(tx, self._workspace, letter.message.correlation_id))
 
     async def prepared(
         self, message_id: str, make: Callable[[], Awaitable[tuple[str, Iterable[str]]]]
@@ -402,22 +423,17 @@ class Mailroom(MessageRules):
             make: Makes both, if nothing is stored yet.
         """
         check_texts(message_id=message_id)
-        found = await self._database.read(lambda tx: prepared_of(tx, self.config.id, message_id))
+        found = await self._store.read(lambda tx: prepared_of(tx, self._workspace, message_id))
         if found is not None:
             return found
         text, marks = await make()
-        return await self._database.transact(lambda tx: prepare(tx, self.config.id, message_id, text, sorted({*marks})))
+        return await self._store.transact(lambda tx: prepare(tx, self._workspace, message_id, text, sorted({*marks})))
 
     async def reply_to(self, message_id: str) -> Letter | None:
         """The first reply to a message; None if there is none yet."""
         check_texts(message_id=message_id)
-        found = await self._database.read(lambda tx: self._answers(tx, message_id))
+        found = await self._store.read(lambda tx: replies_to(tx, self._workspace, message_id))
         return min(found, key=lambda each: each.place) if found else None
-
-    def _answers(self, tx: Transaction, message_id: str) -> list[Letter]:
-        """The messages that answer a message, also those of plain text."""
-        kinds = ("response", "notification")
-        return [each for kind in kinds for each in answering(tx, self.config.id, message_id, kind)]
 
     async def ended(self, message_id: str, error: WorldAgentError | None = None) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.
@@ -433,45 +449,51 @@ class Mailroom(MessageRules):
         check_texts(message_id=message_id)
 
         def work(tx: Transaction) -> None:
-            letter = held(tx, self.config.id, message_id)
+            letter = held(tx, self._workspace, message_id)
             if letter is None or letter.state == "handled":
                 return
             if is_question(letter) and not letter.answered:
                 self._agreed(tx, letter, yes=False)
-            origin = self._origin(tx, letter)
-            if origin is not None and not self._is_open(tx, origin, letter):
-                why, marks = self._why_declined(tx, origin, letter)
-                why = why if error is None else failure_text(letter, error, self._language(tx, origin.message.from_id))
+            origin, rules = self._introductions.origin(tx, letter), self._rules
+            if origin is not None and not self._introductions.is_open(tx, origin, letter):
+                why, marks = self._introductions.why_declined(tx, origin, letter)
+                if error is not None:
+                    why = failure_text(letter, error, rules.language(tx, origin.message.from_id))
                 self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why}, marks)
             elif error is not None and origin is None:
                 self._notify_failure(tx, letter, error)
             if isinstance(error, GraphChanged) and letter.message.from_id != USER:
                 with suppress(*_REFUSALS):  # an id that leaves no room for another one
-                    self._notify_owner(tx, not_resumed(letter, error, self._language(tx, USER)), letter.marks)
-            set_state(tx, self.config.id, message_id, "handled")
+                    self._notify_owner(tx, not_resumed(letter, error, rules.language(tx, USER)), letter.marks)
+            set_state(tx, self._workspace, message_id, "handled")
 
-        await self._announcing.transact(work)
+        await self._store.transact(work)
+
+    def _notify_failure(self, tx: Transaction, letter: Letter, error: WorldAgentError) -> None:
+        """Notify the sender of a message, unless the system sent it: then no notification leads to another."""
+        sender = letter.message.from_id
+        if not self._rules.lives(tx, sender) or is_failure(letter) or is_question(letter):
+            return
+        with suppress(*_REFUSALS):  # a mailbox that is full
+            message, now = failed(letter, error, self._rules.language(tx, sender)), self._store.clock.now()
+            post(tx, self._workspace, message, now=now, chain=letter.chain + 1, marks=letter.marks)
+            mark_answered(tx, self._workspace, letter.message.id)
 
     async def letters(self, message_ids: Sequence[str]) -> list[Letter]:
         """The messages with these ids, in the order in which they were sent. Ids of no message are left out."""
         read = items("message_ids", message_ids, str)
-
-        def work(tx: Transaction) -> list[Letter]:
-            found = (letter_of(tx, self.config.id, each) for each in read)
-            return [each for each in found if each is not None]
-
-        found = await self._database.read(work)
-        return sorted(found, key=lambda each: (str(each.message.timestamp), each.message.id))
+        found = await self._store.read(lambda tx: [letter_of(tx, self._workspace, each) for each in read])
+        there = [each for each in found if each is not None]
+        return sorted(there, key=lambda each: (str(each.message.timestamp), each.message.id))
 
     async def circle_text(self, letter: Letter) -> str:
         """What the sender of a message is told in place of a reply if its receiver waits for the sender itself."""
-        language: Language = await self._database.read(lambda tx: self._language(tx, letter.message.from_id))
-        return circle_text(letter, language)
+        return circle_text(letter, await self._language(letter.message.from_id))
 
     async def returned(self, message_id: str) -> None:
         """Let a reply wait again that was taken for a turn which can never read it. It begins a turn of its own."""
         check_texts(message_id=message_id)
-        await self._announcing.transact(lambda tx: reopen(tx, self.config.id, message_id), wakes=True)
+        await self._store.transact(lambda tx: reopen(tx, self._workspace, message_id), wakes=True)
 
     async def notify_owner(self, message_id: str, text: str, error: WorldAgentError) -> None:
         """Tell the owner, once for each id, that something that nobody looks at cannot go on. A full inbox is left out.
@@ -482,51 +504,14 @@ class Mailroom(MessageRules):
             error: Why.
         """
         check_texts(message_id=message_id, text=text)
-        await self._announcing.transact(lambda tx: self._notify_owner(tx, stuck(message_id, ROOT, text, error)))
+        await self._store.transact(lambda tx: self._notify_owner(tx, stuck(message_id, ROOT, text, error)))
 
     def _notify_owner(self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = ()) -> None:
-        if letter_of(tx, self.config.id, message.id) is None:
+        if letter_of(tx, self._workspace, message.id) is None:
             with suppress(MailboxFull):
-                post(tx, self.config.id, message, chain=1, opening=None, marks=marks, now=self._clock.now())
+                post(tx, self._workspace, message, now=self._store.clock.now(), marks=marks)
 
-    def _why_declined(self, tx: Transaction, origin: Letter, over: Letter) -> tuple[str, tuple[str, ...]]:
-        """What the member that was asked said or received without an introduction, and what that is marked with."""
-        told = over
-        if over.message.id == origin.message.id:
-            replies = [each for each in self._answers(tx, origin.message.id) if each.message.message_type is None]
-            told = max(replies, key=lambda each: each.place, default=over)
-        plain = told.message.content if told.message.message_type is None else ""
-        said = told.message.payload.get("declined") or plain
-        return (str(said), told.marks) if said else (_NONE_KNOWN, ())
-
-    def _notify_failure(self, tx: Transaction, letter: Letter, error: WorldAgentError) -> None:
-        """Notify the sender of a message, unless the system sent it: then no notification leads to another."""
-        sender = letter.message.from_id
-        member = members_of(tx, self.config.id, [sender]).get(sender)
-        there = (
-            participant(tx, self.config.id, sender, self.config.owner) if member is None else self._lives(tx, sender)
-        )
-        if not there or is_failure(letter) or is_question(letter):
-            return
-        with suppress(*_REFUSALS):  # a mailbox that is full
-            message, now = failed(letter, error, self._language(tx, sender)), self._clock.now()
-            post(tx, self.config.id, message, chain=letter.chain + 1, opening=None, marks=letter.marks, now=now)
-            mark_answered(tx, self.config.id, letter.message.id)
-
-    def _is_open(self, tx: Transaction, request: Letter, over: Letter) -> bool:
-        """Whether a request is answered, or can be by an answer to a referral that is still to come or to be handled.
-
-        Args:
-            tx: The transaction.
-            request: The request.
-            over: The message whose turn is over.
-        """
-        for referral in answering(tx, self.config.id, request.message.id, "request"):
-            answers = self._answers(tx, referral.message.id)
-            left = [each for each in answers if each.state != "handled" and each.message.id != over.message.id]
-            if left or not referral.answered:
-                return True
-        return request.answered
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     async def waiting(self, most: int = 100, *, after: Letter | None = None) -> list[Letter]:
         """The oldest message of each mailbox of a member that is not handled yet, the oldest first.
@@ -539,7 +524,7 @@ class Mailroom(MessageRules):
             InvalidArgument: `most` is not a positive integer.
         """
         check_integer("most", most, sys.maxsize, remedy="choose another number")
-        return await self._database.read(lambda tx: heads(tx, self.config.id, most, after))
+        return await self._store.read(lambda tx: heads(tx, self._workspace, most, after))
 
     async def inbox(self, person: str = USER, *, limit: int = 100) -> list[Letter]:
         """The messages that a person has not marked as read, the oldest first.
@@ -553,8 +538,7 @@ class Mailroom(MessageRules):
         """
         check_texts(person=person)
         check_integer("limit", limit, MAX_WAITING, remedy="choose another number")
-        receiver = self._alias(person)
-        return await self._database.read(lambda tx: waiting_for(tx, self.config.id, receiver, limit))
+        return await self._store.read(lambda tx: waiting_for(tx, self._workspace, self._rules.alias(person), limit))
 
     async def recorded(self, member: str) -> list[Letter]:
         """The messages that a member sent while it was in testing, the oldest first. They were not delivered (A7).
@@ -563,9 +547,9 @@ class Mailroom(MessageRules):
             member: The member.
         """
         check_texts(member=member)
-        return await self._database.read(lambda tx: recorded_of(tx, self.config.id, member))
+        return await self._store.read(lambda tx: recorded_of(tx, self._workspace, member))
 
-    async def mail_of(self, member: str, *, most: int = 1000) -> list[Letter]:
+    async def of(self, member: str, *, most: int = 1000) -> list[Letter]:
         """The last messages that a member received and sent, the oldest first.
 
         Args:
@@ -577,7 +561,7 @@ class Mailroom(MessageRules):
         """
         check_texts(member=member)
         check_integer("most", most, sys.maxsize, remedy="choose another number")
-        return await self._database.read(lambda tx: letters_of(tx, self.config.id, self._alias(member), most))
+        return await self._store.read(lambda tx: letters_of(tx, self._workspace, self._rules.alias(member), most))
 
     async def read(self, message_id: str) -> None:
         """Mark a message of a person as read.
@@ -588,16 +572,16 @@ class Mailroom(MessageRules):
         check_texts(message_id=message_id)
 
         def work(tx: Transaction) -> None:
-            letter = letter_of(tx, self.config.id, message_id)
+            letter = letter_of(tx, self._workspace, message_id)
             receiver = None if letter is None else letter.message.to_id
-            if receiver == ROOT or (receiver is not None and members_of(tx, self.config.id, [receiver])):
+            if receiver == ROOT or (receiver is not None and one_member(tx, self._workspace, receiver) is not None):
                 raise InvalidArgument(
                     f"the message {message_id[:60]!r} is to {receiver!r}, which is no person",
                     remedy="mark messages of people as read; a gateway delivers the others",
                 )
-            set_state(tx, self.config.id, message_id, "handled")
+            set_state(tx, self._workspace, message_id, "handled")
 
-        await self._database.transact(work)
+        await self._store.transact(work)
 
     async def task_of(self, member: str) -> str:
         """The brief of the last task that a member was given, as it reads it; empty if it was given none."""
@@ -607,11 +591,11 @@ class Mailroom(MessageRules):
     async def last_task(self, member: str) -> Letter | None:
         """The message with the last task that a member was given; None if it was given none."""
         check_texts(member=member)
-        return await self._database.read(lambda tx: task_of(tx, self.config.id, member))
+        return await self._store.read(lambda tx: task_of(tx, self._workspace, member))
 
     async def brief_in(self, task: Letter) -> str:
         """The brief of a message with a task, as its receiver reads it."""
-        language: Language = await self._database.read(lambda tx: self._language(tx, task.message.to_id))
+        language = await self._language(task.message.to_id)
         return quoted(TaskBrief.from_json(task.message.to_json()["payload"]["task_brief"]).to_text(language))
 
     async def earlier(self, letter: Letter, *, most: int) -> list[Letter]:
@@ -624,7 +608,7 @@ class Mailroom(MessageRules):
             most: The most to return.
         """
         receiver = letter.message.to_id
-        rows = await self._database.read(lambda tx: letters_of(tx, self.config.id, receiver, most + 1))
+        rows = await self._store.read(lambda tx: letters_of(tx, self._workspace, receiver, most + 1))
         shown = [
             each
             for each in rows
@@ -651,19 +635,26 @@ class Mailroom(MessageRules):
             letter: The message.
             can_reply: Whether the receiver has `send_message`.
         """
-        sender, receiver = [
-            await self.members.get(self.config.id, each) for each in (letter.message.from_id, letter.message.to_id)
-        ]
+        message, rules = letter.message, self._rules
+
+        def work(tx: Transaction) -> tuple[Participant | None, Participant | None, Language]:
+            to_id = message.to_id
+            return rules.participant(tx, message.from_id), rules.participant(tx, to_id), rules.language(tx, to_id)
+
+        sender, receiver, language = await self._store.read(work)
         to_person = receiver is not None and receiver.type == "human"
         return delivered(
-            letter.message,
-            language=await self._database.read(lambda tx: self._language(tx, letter.message.to_id)),
+            message,
+            language=language,
             role=sender.name if sender is not None and sender.name != sender.id else "",
-            from_user=letter.message.from_id == USER,
+            from_user=message.from_id == USER,
             can_reply=can_reply and not to_person,
             introduction=letter.opening,
             asked_by=_asked_by(letter),
         )
+
+    async def _language(self, id_: str) -> Language:
+        return await self._store.read(lambda tx: self._rules.language(tx, id_))
 
 
 def _asked_by(letter: Letter) -> list[str]:
@@ -703,15 +694,3 @@ def _ended(letter: Letter, language: Language) -> RoleMessage:
     if letter.message.message_type == "collaboration_request":
         return _reply(letter, {MESSAGE_TYPE: "collaboration_response"}, text)
     return _reply(letter, {}, text)
-
-
-def _response(contact: Contact) -> dict[str, Any]:
-    interface = contact.interface
-    advice = contact.note or ("" if interface is None else interface.input_format)
-    return {
-        MESSAGE_TYPE: "introduction_response",
-        "target_id": contact.id,
-        "role_name": contact.role,
-        "interface_spec": None if interface is None else interface.to_json(),
-        "usage_advice": advice or "Say what you need and why.",
-    }

@@ -11,17 +11,18 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from pydantic import BaseModel, Json, TypeAdapter
 
-from ..core import Clock, SystemClock, canonical_json
+from ..core import canonical_json
 from ..core.checks import check_texts, to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..core.lookalikes import skeleton
 from ..core.validation import check_integer
-from ..storage import Database, Row, Transaction, portions, read_row
+from ..storage import Row, Transaction, portions, read_row
 from .brief import InterfaceSpec
 from .identity import looks_of, mistakable
 from .lifecycle import ends_at
 from .mail import keep_answers
 from .roles import ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile, check_kind
+from .store import WorkspaceStore
 from .workspace import WorkspacePolicy
 
 PENDING: Final = "pending:"
@@ -182,36 +183,25 @@ _OF_MEMBER: Final = (
 
 
 class Members:
-    """The registry in a database that was opened with the schema `SOCIETY`.
+    """The registry in the database of a workspace.
 
     Args:
-        database: The database.
-        owner: The person that `user` stands for.
-        policy: How many members there can be, and how far a new one is trusted.
-        clock: Source of time.
+        store: The database. The workspace says who the owner is, how many members there can be, and how far a new one
+            is trusted.
         is_taken: Says of an id whether a function, a worker or a shape of the agent has it. The worker of a member has
             the member's id, so no member can have such an id.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        owner: str,
-        policy: WorkspacePolicy | None = None,
-        clock: Clock | None = None,
-        is_taken: Callable[[str], bool] | None = None,
-    ) -> None:
-        self._database = database
-        self._owner = owner
-        self._policy = policy or WorkspacePolicy()
-        self._clock = clock or SystemClock()
+    def __init__(self, store: WorkspaceStore, is_taken: Callable[[str], bool] | None = None) -> None:
+        self._store = store
+        self._owner = store.config.owner
+        self._policy = store.config.policy
         self.is_taken = is_taken or (lambda _: False)
 
     async def get(self, workspace: str, role_id: str) -> Participant | None:
         """The member or person with this id; None if there is none. `user` is the owner, `root` the World Agent."""
         check_texts(workspace=workspace, role_id=role_id)
-        return await self._database.read(lambda tx: participant(tx, workspace, role_id, self._owner))
+        return await self._store.read(lambda tx: participant(tx, workspace, role_id, self._owner))
 
     async def member(self, workspace: str, role_id: str) -> Member:
         """The member with this id.
@@ -220,7 +210,7 @@ class Members:
             UnknownMember: There is none.
         """
         check_texts(workspace=workspace, role_id=role_id)
-        found = await self._database.read(lambda tx: members_of(tx, workspace, [role_id]))
+        found = await self._store.read(lambda tx: members_of(tx, workspace, [role_id]))
         if not found:
             raise unknown_member(role_id, workspace)
         return found[role_id]
@@ -252,12 +242,12 @@ class Members:
                 raise unknown_member(after, workspace)
             return [*tx.execute(statement, (workspace, *given, place[0][0], limit))]
 
-        return [_listed(row) for row in await self._database.read(work)]
+        return [_listed(row) for row in await self._store.read(work)]
 
     async def some(self, workspace: str, ids: Sequence[str]) -> dict[str, Participant]:
         """Those of some ids that are members, by their ids."""
         check_texts(workspace=workspace)
-        rows = await self._database.read(
+        rows = await self._store.read(
             lambda tx: [
                 row for marks, some in portions(ids) for row in tx.execute(_LIST_SOME.format(marks), (workspace, *some))
             ]
@@ -267,23 +257,23 @@ class Members:
     async def ids(self, workspace: str) -> list[str]:
         """The ids of all members that are not terminated, in the order of registration."""
         check_texts(workspace=workspace)
-        return [id_ for (id_,) in await self._database.read(lambda tx: tx.execute(_IDS, (workspace,)))]
+        return [id_ for (id_,) in await self._store.read(lambda tx: tx.execute(_IDS, (workspace,)))]
 
     async def members(self, workspace: str) -> list[Member]:
         """All members that are not terminated, with all that is stored of them, in the order of registration."""
         check_texts(workspace=workspace)
-        return [_member(row) for row in await self._database.read(lambda tx: tx.execute(_ALL, (workspace,)))]
+        return [_member(row) for row in await self._store.read(lambda tx: tx.execute(_ALL, (workspace,)))]
 
     async def children(self, workspace: str, role_id: str) -> list[Member]:
         """The members that a member made, in the order of registration, with those that are terminated."""
         check_texts(workspace=workspace, role_id=role_id)
-        rows = await self._database.read(lambda tx: tx.execute(_CHILDREN, (workspace, role_id)))
+        rows = await self._store.read(lambda tx: tx.execute(_CHILDREN, (workspace, role_id)))
         return [_member(row) for row in rows]
 
     async def drafts(self, workspace: str) -> list[Member]:
         """The members that wait for approval, in the order of registration."""
         check_texts(workspace=workspace)
-        return [_member(row) for row in await self._database.read(lambda tx: tx.execute(_DRAFTS, (workspace,)))]
+        return [_member(row) for row in await self._store.read(lambda tx: tx.execute(_DRAFTS, (workspace,)))]
 
     async def find_by_domain(
         self, workspace: str, domain: str, *, after: str = "", limit: int = MAX_PAGE
@@ -317,7 +307,7 @@ class Members:
             own = tx.execute(_ONE, (workspace, role_id))
             return [*own, *tx.execute(_WHOLE_OF_DOMAIN, (workspace, domain, 0, 2))]
 
-        rows = {row[1]: row for row in await self._database.read(work)}
+        rows = {row[1]: row for row in await self._store.read(work)}
         return [_member(row) for row in sorted(rows.values(), key=lambda row: int(row[2]))]
 
     async def register(
@@ -339,8 +329,8 @@ class Members:
         Raises:
             RoleExists, RolesFull: As for `admit`.
         """
-        made = new_member(spec, name, interface, status, self._clock.now(), self._policy)
-        await self._database.transact(lambda tx: self.admit(tx, made))
+        made = new_member(spec, name, interface, status, self._store.clock.now(), self._policy)
+        await self._store.transact(lambda tx: self.admit(tx, made))
         return spec.role_id
 
     async def queue_spawn(self, spec: RoleSpec) -> str:
@@ -361,7 +351,7 @@ class Members:
 
         def work(tx: Transaction) -> None:
             count, last = hold_members(tx, workspace)
-            found = members_of(tx, workspace, [role_id]).get(role_id)
+            found = one_member(tx, workspace, role_id)
             if found is not None and found.life.status is not RoleStatus.TERMINATED:
                 tx.execute(_COUNT, (count - 1, last, workspace))
             keep_answers(tx, workspace, role_id)
@@ -369,8 +359,8 @@ class Members:
             for statement in _OF_MEMBER:
                 tx.execute(statement, (workspace, role_id))
 
-        await self._database.transact(work)
-        await self._database.scrub()
+        await self._store.transact(work)
+        await self._store.database.scrub()
 
     async def add_person(self, workspace: str, person: Participant) -> None:
         """Add a person other than the owner, or replace what is known of it. It gets an inbox of its own.
@@ -385,7 +375,7 @@ class Members:
                 f"{person.id!r} cannot be added as a person",
                 remedy="pass a Participant of type 'human' with its own id",
             )
-        await self._database.transact(lambda tx: self.admit_person(tx, workspace, person))
+        await self._store.transact(lambda tx: self.admit_person(tx, workspace, person))
 
     # --- who is admitted ----------------------------------------------------------------------------------------------
 
@@ -401,7 +391,7 @@ class Members:
         """
         spec, workspace = member.spec, member.spec.workspace
         count, last = hold_members(tx, workspace)
-        there = members_of(tx, workspace, [spec.role_id]).get(spec.role_id)
+        there = one_member(tx, workspace, spec.role_id)
         if there is not None and there.life.status is not RoleStatus.TERMINATED and there.spec == spec:
             return False
         if there is not None and there.life.status is RoleStatus.TERMINATED and there.life.activated_at is None:
@@ -480,7 +470,7 @@ class Members:
             found = {id_: mistakable(id_, name, owner=self._owner, others=looks) for id_, name in named}
             return named, {id_: problem for id_, problem in found.items() if problem}
 
-        named, found = await self._database.read(work)
+        named, found = await self._store.read(work)
         return found | {id_: problem for id_, name in named if (problem := self._taken(id_, name))}
 
 
@@ -536,6 +526,11 @@ def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[s
     return {row[1]: _member(row) for row in rows}
 
 
+def one_member(tx: Transaction, workspace: str, role_id: str) -> Member | None:
+    """The member with an id, in a transaction; None if there is none."""
+    return members_of(tx, workspace, [role_id]).get(role_id)
+
+
 def first_of_domain(tx: Transaction, workspace: str, domain: str) -> str | None:
     """The id of the first live member with a domain, in the order of registration; None if there is none."""
     rows = tx.execute(_LISTED_OF_DOMAIN, (workspace, domain, 0, 1))
@@ -548,7 +543,7 @@ def participant(tx: Transaction, workspace: str, id_: str, owner: str) -> Partic
         return Participant(id=USER, type="human", name=owner)
     if id_ == ROOT:
         return Participant(id=ROOT, type="role", name="World Agent")
-    found = members_of(tx, workspace, [id_]).get(id_)
+    found = one_member(tx, workspace, id_)
     if found is not None:
         shown = found.as_participant()  # one that an earlier version admitted has no name that means somebody else
         return replace(shown, name=id_) if mistakable(id_, shown.name, owner=owner, others={}) else shown

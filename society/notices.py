@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..core import Emitter, new_id
+from ..core import Emitter
 from ..core.events import MessageRefused, MessageSent
-from ..storage import Database, Transaction
+from ..storage import Transaction
 
 if TYPE_CHECKING:
     from .mail import Letter
-    from .wakeups import Wakeups
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,51 +60,6 @@ def note(tx: Transaction, notice: Notice) -> None:
     """Add a notice to a transaction that lists them."""
     if isinstance(tx, NoticingTransaction):
         tx.notices.append(notice)
-
-
-class Announcing:
-    """A database whose transactions announce the messages in them: for events and traces, and to wake gateways.
-
-    Args:
-        database: The database.
-        workspace: The workspace.
-        wakeups: What wakes gateways.
-        notify: Receives what was sent and refused, once it is committed.
-
-    Attributes:
-        wakeups: What wakes gateways.
-        notify: The receiver.
-    """
-
-    def __init__(self, database: Database, workspace: str, wakeups: Wakeups, notify: Notify | None) -> None:
-        self._database = database
-        self._workspace = workspace
-        self.wakeups = wakeups
-        self.notify = notify
-
-    async def transact(self, work: Callable[[Transaction], T], *, wakes: bool = False) -> T:
-        """Run `work` in a transaction.
-
-        Args:
-            work: Reads and writes in the transaction.
-            wakes: Whether gateways have something to do although nothing was sent.
-        """
-
-        @wraps(work)
-        def noticing(tx: Transaction) -> tuple[T, list[Notice]]:
-            listing = NoticingTransaction(tx)
-            done = work(listing)
-            if wakes or not all(isinstance(each, Refusal) for each in listing.notices):
-                self.wakeups.within(tx, self._workspace)
-            return done, listing.notices
-
-        found, notices = await self._database.transact(noticing)
-        sent = [each.message.id for each in notices if not isinstance(each, Refusal)]
-        if wakes or sent:
-            self.wakeups.publish(self._workspace, sent or [new_id("wake")])
-        if notices and self.notify is not None:
-            self.notify(notices)
-        return found
 
 
 def emit_notices(emit: Emitter, notices: Sequence[Notice], *, call_id: str = "") -> None:

@@ -89,10 +89,10 @@ _TRUST: Final = "UPDATE wa_member SET trust=? WHERE workspace=? AND id=?"
 
 
 class Outcomes:
-    """The log of what members did, in a database that was opened with the schema `SOCIETY`.
+    """The log of what members did.
 
     Args:
-        database: The database.
+        database: A database that was opened with the schema `SOCIETY`.
         workspace: The workspace.
     """
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core import ROOT, Scope
 from ..core.errors import UnknownMember
-from ..core.scope import account_of, member_of, workspace_of
+from ..core.scope import account_of, member_of
 from ..memory.entries import Reader
 from .roles import ClearanceProfile
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from ..core import Clock, SystemClock, canonical_json
+from ..core import canonical_json
 from ..core.checks import check_texts, to_json
-from ..storage import Database, Transaction
+from ..storage import Transaction
 from .members import read_as
+from .store import WorkspaceStore
 from .workspace import SpawnRecommendation
 
 _OPEN: Final = """SELECT member, body, at FROM wa_recommendation WHERE workspace=? AND member=?
@@ -41,20 +42,16 @@ class Recommendations:
     """The open recommendations of a workspace's members. One is over once the member has spawned of its template.
 
     Args:
-        database: A database that was opened with the schema `SOCIETY`.
-        workspace: The workspace.
-        clock: Source of time.
+        store: The database of the workspace.
     """
 
-    def __init__(self, database: Database, workspace: str, clock: Clock | None = None) -> None:
-        self._database = database
-        self._workspace = workspace
-        self._clock = clock or SystemClock()
+    def __init__(self, store: WorkspaceStore) -> None:
+        self._store = store
 
     async def open(self, member: str) -> tuple[OpenRecommendation, ...]:
         """Return the open recommendations of a member, the oldest first."""
         check_texts(member=member)
-        rows = await self._database.read(lambda tx: tx.execute(_OPEN, (self._workspace, member)))
+        rows = await self._store.read(lambda tx: tx.execute(_OPEN, (self._store.id, member)))
         return tuple(
             OpenRecommendation(
                 member=id_,
@@ -72,21 +69,21 @@ class Recommendations:
             found: The recommendations.
         """
         check_texts(member=member)
-        given, now = [*found], self._clock.now().timestamp()
+        given, now = [*found], self._store.clock.now().timestamp()
 
         def work(tx: Transaction) -> None:
             for each in given:
                 body = canonical_json(to_json(each))
-                tx.execute(_ADD, (self._workspace, member, each.template_id, each.signal_id, body, now))
+                tx.execute(_ADD, (self._store.id, member, each.template_id, each.signal_id, body, now))
 
         if given:
-            await self._database.transact(work)
+            await self._store.transact(work)
         return await self.open(member)
 
     async def dismiss(self, member: str, template_id: str) -> None:
         """Close the recommendations of a member for a template. They open again when their signal fires again."""
         check_texts(member=member, template_id=template_id)
-        await self._database.transact(lambda tx: close_recommendations(tx, self._workspace, member, template_id))
+        await self._store.transact(lambda tx: close_recommendations(tx, self._store.id, member, template_id))
 
 
 def untrusted_in(tx: Transaction, workspace: str, template_id: str, params: Collection[str]) -> set[str]:

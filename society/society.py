@@ -1,51 +1,46 @@
-"""The members of a workspace: how they join, are made of templates, live and end (000, 002)."""
+"""A society: the members of a workspace with all that passes between them (000, 002)."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..core import check_id, new_id
+from ..core import Clock, check_id, new_id
 from ..core.checks import check_number, check_text, check_texts, items
-from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, MailboxFull, RoleExists, SpawnForbidden
+from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, RoleExists, SpawnForbidden
 from ..core.validation import check_integer
-from ..storage import Transaction
+from ..storage import Database, Transaction
 from .bootstrap import circle_of, redefine
 from .brief import Collaborator, InterfaceSpec, TaskBrief
-from .contacts import BIRTH, Contact, add_contact, contact_of
-from .drafts import check_no_draft, put_template, stored_template, stored_templates
+from .contacts import BIRTH, Contact, ContactRegistry, add_contact, contact_of
+from .drafts import Drafts, check_no_draft, put_template, stored_template, stored_templates
+from .events import Events
 from .identity import mistakable
 from .lifecycle import HUMAN_DECISION, LIFETIME_OVER, NOT_APPROVED, NOTICES, TASK_COMPLETE, LifeStep, moved
 from .lives import MemoryDue, add_memory_due, expired, memory_done, memory_due, steps_of, steps_since, write_lives
-from .mail import letter_of, post, waiting_for
+from .mail import letter_of, waiting_for
 from .mailroom import Mailroom
-from .members import (
-    LIVE,
-    PENDING,
-    Member,
-    hold_members,
-    members_of,
-    new_member,
-    participant,
-    unknown_member,
-)
+from .members import LIVE, PENDING, Member, Members, hold_members, members_of, new_member, one_member, unknown_member
 from .messages import MESSAGE_TYPE, RoleMessage
 from .notices import Notify
-from .recommendations import close_recommendations, untrusted_in
+from .outcomes import Outcomes
+from .recommendations import Recommendations, close_recommendations, untrusted_in
 from .roles import RESERVED, ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
-from .rules import MESSAGE_MARK, told_by
+from .rules import MESSAGE_MARK, MessageRules, told_by
 from .spawning import MAX_TEMPLATES, check_spawner, derived_brief, spec_of, usable_by
-from .workspace import RoleTemplate
+from .store import WorkspaceStore
+from .wakeups import Wakeups
+from .workspace import RoleTemplate, WorkspaceConfig
 
 _LOG: Final = logging.getLogger("worldagent.society")
 
 
-class Society(Mailroom):
-    """The members of a workspace and what passes between them.
+class Society:
+    """The members of a workspace: how they join, are made of templates, live and end, and what passes between them.
 
     In each call of it and of its parts, an id that is not a text is `InvalidArgument`.
 
@@ -59,6 +54,7 @@ class Society(Mailroom):
 
     Attributes:
         config: The workspace.
+        mail: The messages between them.
         members: Its members.
         contacts: Who knows whom.
         drafts: Templates that members propose.
@@ -67,10 +63,46 @@ class Society(Mailroom):
         events: What happened, and what members decided about it.
     """
 
+    def __init__(
+        self,
+        config: WorkspaceConfig,
+        database: Database,
+        clock: Clock | None = None,
+        *,
+        notify: Notify | None = None,
+        wakeups: Wakeups | None = None,
+        is_taken: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.config = config
+        self._store = WorkspaceStore(config, database, clock, notify=notify, wakeups=wakeups)
+        self._rules = MessageRules(self._store)
+        self.mail = Mailroom(self._store, self._rules)
+        self.members = Members(self._store, is_taken)
+        self.contacts = ContactRegistry(self._store)
+        self.drafts = Drafts(self._store)
+        self.recommendations = Recommendations(self._store)
+        self.outcomes = Outcomes(database, config.id)
+        self.events = Events(self._store)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """What `mail` does was done by the society itself before version 0.2.0."""
+            if name.startswith("_") or not hasattr(Mailroom, name):
+                raise AttributeError(f"a society has no attribute {name!r}")
+            warnings.warn(f"use `society.mail.{name}`", DeprecationWarning, stacklevel=2)
+            return getattr(self.mail, name)
+
     def notifying(self, notify: Notify) -> Society:
         """The same society, for calls whose messages are reported to another receiver."""
-        wakeups, is_taken = self._wakeups, self.members.is_taken
-        return Society(self.config, self._database, self._clock, notify=notify, wakeups=wakeups, is_taken=is_taken)
+        store, is_taken = self._store, self.members.is_taken
+        return Society(
+            self.config, store.database, store.clock, notify=notify, wakeups=store.wakeups, is_taken=is_taken
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections that wake gateways; the database stays open."""
+        await self._store.wakeups.aclose()
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -108,13 +140,13 @@ class Society(Mailroom):
             raise InvalidArgument(
                 f"{spec.role_id!r} cannot begin as {status!r}", remedy="begin with draft, testing or active"
             )
-        member = new_member(spec, name, interface, RoleStatus(status), self._clock.now(), self.config.policy)
+        member = new_member(spec, name, interface, RoleStatus(status), self._store.clock.now(), self.config.policy)
 
         def work(tx: Transaction) -> None:
             if self.members.admit(tx, member):
                 self._acquaint(tx, member)
 
-        await self._database.transact(work)
+        await self._store.transact(work)
         return spec.role_id
 
     async def bootstrap(self) -> tuple[str, ...]:
@@ -142,14 +174,14 @@ class Society(Mailroom):
             )
         for id_, problem in (await self.members.mistaken(self.config.id)).items():
             _LOG.warning("%r is a member or a person that could not join today: %s", id_, problem)
-        if not await self._database.read(self._to_join):
+        if not await self._store.read(self._to_join):
             return ()
-        return await self._database.transact(self._bootstrapped)
+        return await self._store.transact(self._bootstrapped)
 
     def _to_join(self, tx: Transaction) -> list[RoleSpec | Participant]:
         """The people and members of the configuration that are not stored as it defines them."""
         config = self.config
-        people = [each for each in config.people if participant(tx, config.id, each.id, config.owner) != each]
+        people = [each for each in config.people if self._rules.participant(tx, each.id) != each]
         stored = members_of(tx, config.id, [each.role_id for each in config.roles])
         ended = {id_ for id_, each in stored.items() if each.life.status is RoleStatus.TERMINATED}
         specs = {id_: each.spec for id_, each in stored.items()}
@@ -164,9 +196,9 @@ class Society(Mailroom):
                 self.members.admit_person(tx, self.config.id, each)
                 changed.append(each.id)
                 continue
-            before = members_of(tx, self.config.id, [each.role_id]).get(each.role_id)
+            before = one_member(tx, self.config.id, each.role_id)
             if before is None:
-                member = new_member(each, "", None, RoleStatus.ACTIVE, self._clock.now(), policy)
+                member = new_member(each, "", None, RoleStatus.ACTIVE, self._store.clock.now(), policy)
                 self.members.admit(tx, member)
             else:
                 member = redefine(tx, before, each, policy)
@@ -217,7 +249,7 @@ class Society(Mailroom):
         """
         check_id("the template", template_id)
         marks = items("marks", marks, str)
-        named, spawner, task = spawner, self._alias(spawner), message_id or new_id("msg")
+        named, spawner, task = spawner, self._rules.alias(spawner), message_id or new_id("msg")
         given = brief if brief is None or isinstance(brief, TaskBrief) else TaskBrief.from_json(brief)
         if given is None and self.config.policy.brief == "required":
             TaskBrief()  # raises, and names the fields
@@ -226,11 +258,11 @@ class Society(Mailroom):
             there = letter_of(tx, self.config.id, task)
             if there is not None:
                 return self._spawned(tx, there.message.to_id)
-            self._check_acting(tx, named)
+            self._rules.check_acting(tx, named)
             template, parent = self._usable(tx, template_id, spawner), self._parent(tx, spawner)
             spec, name = spec_of(self.config, template, params, parent)
             spec = self._marked(tx, spec, template, params, marks)
-            now, policy = self._clock.now(), self.config.policy
+            now, policy = self._store.clock.now(), self.config.policy
             status = RoleStatus.DRAFT if policy.spawn_requires_approval and spawner != USER else RoleStatus.ACTIVE
             member = new_member(spec, name, template.interface_spec, status, now, policy)
             if not self.members.admit(tx, member):
@@ -244,13 +276,13 @@ class Society(Mailroom):
             message = RoleMessage(
                 id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
             )
-            self._send(tx, message, marks, begins=by_event)
+            self.mail.send_within(tx, message, marks, begins=by_event)
             close_recommendations(tx, self.config.id, spawner, template_id)
             if parent is not None:
                 add_memory_due(tx, member, "inherit", params.values())
             return self._spawned(tx, spec.role_id)
 
-        return await self._announcing.transact(work)
+        return await self._store.transact(work)
 
     async def templates(self, spawner: str | None = None) -> tuple[RoleTemplate, ...]:
         """All templates: those of the configuration, then those that were added, such as approved drafts.
@@ -258,7 +290,7 @@ class Society(Mailroom):
         Args:
             spawner: Only those of which this member can make members; None is all.
         """
-        found = await self._database.read(lambda tx: stored_templates(tx, self.config, spawner))
+        found = await self._store.read(lambda tx: stored_templates(tx, self.config, spawner))
         return tuple(found if spawner is None else usable_by(spawner, found))
 
     def _usable(self, tx: Transaction, template_id: str, spawner: str) -> RoleTemplate:
@@ -272,8 +304,8 @@ class Society(Mailroom):
     def _parent(self, tx: Transaction, spawner: str) -> Member | None:
         """The member that makes another one; None for the World Agent and the owner."""
         hold_members(tx, self.config.id)  # so that the spawner is not terminated meanwhile
-        parent = members_of(tx, self.config.id, [spawner]).get(spawner)
-        if parent is None and participant(tx, self.config.id, spawner, self.config.owner) is None:
+        parent = one_member(tx, self.config.id, spawner)
+        if parent is None and self._rules.participant(tx, spawner) is None:
             raise unknown_member(spawner, self.config.id)  # one that was removed while its turn ran
         if parent is not None and parent.life.status is not RoleStatus.ACTIVE:
             raise SpawnForbidden(
@@ -292,7 +324,7 @@ class Society(Mailroom):
 
     def _spawned(self, tx: Transaction, role_id: str) -> str:
         """The id of a member that was made, with the prefix `pending:` if it was not approved."""
-        found = members_of(tx, self.config.id, [role_id]).get(role_id)
+        found = one_member(tx, self.config.id, role_id)
         return role_id if found is None or found.life.activated_at is not None else PENDING + role_id
 
     async def spawns(self) -> tuple[Member, ...]:
@@ -312,14 +344,14 @@ class Society(Mailroom):
         """
 
         def work(tx: Transaction) -> str:
-            member, now = self._draft(tx, role_id), self._clock.now()
+            member, now = self._draft(tx, role_id), self._store.clock.now()
             self.members.check_identity(tx, member)
             tested = moved(member.id, member.life, RoleStatus.TESTING, now)
             write_lives(tx, member, [tested, moved(member.id, tested, RoleStatus.ACTIVE, now)], now)
             self._tell_spawner(tx, member, "approved")
             return member.id
 
-        return await self._announcing.transact(work)
+        return await self._store.transact(work)
 
     async def reject_spawn(self, role_id: str, reason: str = "") -> str:
         """End a member that waits for approval, and tell the one that made it; returns its id, which is free again.
@@ -337,13 +369,13 @@ class Society(Mailroom):
         def work(tx: Transaction) -> str:
             member = self._draft(tx, role_id)
             self._tell_spawner(tx, member, "rejected", reason)
-            self._terminate(tx, member.id, NOT_APPROVED)
+            self.mail.terminate_within(tx, member.id, NOT_APPROVED)
             return member.id
 
-        return await self._announcing.transact(work)
+        return await self._store.transact(work)
 
     def _draft(self, tx: Transaction, role_id: str) -> Member:
-        member = self._held(tx, check_id("role_id", role_id).removeprefix(PENDING))
+        member = self._rules.held(tx, check_id("role_id", role_id).removeprefix(PENDING))
         if member.life.status is not RoleStatus.DRAFT:
             raise LifecycleError(
                 f"{member.id!r} is {member.life.status.value} and does not wait for approval",
@@ -354,7 +386,7 @@ class Society(Mailroom):
     def _tell_spawner(self, tx: Transaction, member: Member, notice: str, reason: str = "") -> None:
         """Tell the one that gave a member its task, in the member's name, what the owner decided."""
         for task in waiting_for(tx, self.config.id, member.id, 1):
-            text = NOTICES[self._language(tx, task.message.from_id)][notice]
+            text = NOTICES[self._rules.language(tx, task.message.from_id)][notice]
             message = RoleMessage(
                 id=f"{task.message.id}.approval",
                 type="notification",
@@ -362,25 +394,23 @@ class Society(Mailroom):
                 to_id=task.message.from_id,
                 content=text.format(member=member.id, reason=reason).strip(),
             )
-            chain, now = min(task.chain + 1, self.config.policy.message_chain), self._clock.now()
-            with suppress(MailboxFull):
-                post(tx, self.config.id, message, chain=chain, opening=None, marks=(), now=now)
+            self.mail.post_after(tx, task, message)
 
     def _collaborate(
         self, tx: Transaction, spawner: str, child: Member, given: Collaborator, marks: Sequence[str]
     ) -> None:
         """Make a collaborator a contact of a child. It must be a contact of who names it, unless discovery is open."""
-        now, id_ = self._clock.now(), self._alias(given.id)
+        now, id_ = self._store.clock.now(), self._rules.alias(given.id)
         known = contact_of(tx, self.config.id, spawner, id_, now)
-        other = participant(tx, self.config.id, id_, self.config.owner)
+        other = self._rules.participant(tx, id_)
         if other is None or (known is None and spawner != USER and self.config.policy.discovery != "open"):
-            raise self._stranger(tx, spawner, given.id)
+            raise self._rules.stranger(tx, spawner, given.id)
         if id_ == child.id:
             raise BriefInvalid(f"{id_!r} cannot be its own collaborator", remedy="name other members")
         mistaken = "" if id_ in RESERVED else mistakable(id_, given.role, owner=self.config.owner, others={})
         if mistaken:  # the child would be shown the role beside the id
             raise BriefInvalid(f"of the collaborator {id_!r}, {mistaken}", remedy="say in `role` what it does")
-        interface = given.interface or (self._contact(tx, other, spawner).interface)
+        interface = given.interface or (self._rules.as_contact(tx, other, spawner).interface)
         contact = Contact(
             id=id_,
             role=given.role[:200],
@@ -398,20 +428,20 @@ class Society(Mailroom):
             InvalidArgument: It is no `RoleTemplate`, or the workspace's own configuration has one with this id.
         """
         check_kind("template", template, RoleTemplate)
-        await self._database.transact(lambda tx: put_template(tx, self.config, template))
+        await self._store.transact(lambda tx: put_template(tx, self.config, template))
 
     def _acquaint(self, tx: Transaction, member: Member) -> None:
         """Make a member and its parent contacts of one another, and who it reports to one of its contacts."""
-        role_id, parent, now = member.id, member.spec.parent_role_id or ROOT, self._clock.now()
-        for known in {parent: None, self._alias(member.spec.reports_to or USER): None}:
-            other = participant(tx, self.config.id, known, self.config.owner)
-            if other is None or not self._lives(tx, known):
+        role_id, parent, now = member.id, member.spec.parent_role_id or ROOT, self._store.clock.now()
+        for known in {parent: None, self._rules.alias(member.spec.reports_to or USER): None}:
+            other = self._rules.participant(tx, known)
+            if other is None or not self._rules.lives(tx, known):
                 raise InvalidArgument(
                     f"{role_id!r} names {known!r}, which is not in the workspace, or terminated",
                     remedy="add members after those that they name",
                 )
-            add_contact(tx, self.config.id, role_id, self._contact(tx, other, BIRTH), now)
-        add_contact(tx, self.config.id, parent, self._contact(tx, member.as_participant(), BIRTH), now)
+            add_contact(tx, self.config.id, role_id, self._rules.as_contact(tx, other, BIRTH), now)
+        add_contact(tx, self.config.id, parent, self._rules.as_contact(tx, member.as_participant(), BIRTH), now)
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
@@ -470,7 +500,7 @@ class Society(Mailroom):
         """
         check_texts(role_id=role_id)
         check_text("reason", reason, most=200)
-        return await self._announcing.transact(lambda tx: self._terminate(tx, role_id, reason))
+        return await self._store.transact(lambda tx: self.mail.terminate_within(tx, role_id, reason))
 
     async def expire(self) -> tuple[str, ...]:
         """Terminate the members whose lifetime is over, with their descendants; returns their ids. A gateway calls it.
@@ -482,20 +512,20 @@ class Society(Mailroom):
         def work(tx: Transaction) -> tuple[str, ...]:
             ended: list[str] = []
             hold_members(tx, self.config.id)
-            for member in expired(tx, self.config.id, self._clock.now()):
+            for member in expired(tx, self.config.id, self._store.clock.now()):
                 if member.id not in ended:
                     reason = TASK_COMPLETE if member.spec.ttl == "task" else LIFETIME_OVER
-                    ended += self._terminate(tx, member.id, reason)
+                    ended += self.mail.terminate_within(tx, member.id, reason)
             return tuple(ended)
 
-        now = self._clock.now()
-        found = await self._database.read(lambda tx: expired(tx, self.config.id, now))
-        return await self._announcing.transact(work) if found else ()
+        now = self._store.clock.now()
+        found = await self._store.read(lambda tx: expired(tx, self.config.id, now))
+        return await self._store.transact(work) if found else ()
 
     async def steps(self, role_id: str) -> tuple[LifeStep, ...]:
         """The states that a member reached after its first, the oldest first."""
         check_texts(role_id=role_id)
-        return tuple(await self._database.read(lambda tx: steps_of(tx, self.config.id, role_id)))
+        return tuple(await self._store.read(lambda tx: steps_of(tx, self.config.id, role_id)))
 
     async def steps_since(self, number: int, *, most: int = 1000) -> tuple[LifeStep, ...]:
         """The steps of all members after the one with this number, the oldest first.
@@ -509,7 +539,7 @@ class Society(Mailroom):
         """
         check_number("number", number)
         check_integer("most", most, sys.maxsize, remedy="choose another number")
-        return tuple(await self._database.read(lambda tx: steps_since(tx, self.config.id, number, most)))
+        return tuple(await self._store.read(lambda tx: steps_since(tx, self.config.id, number, most)))
 
     async def memory_due(self, *, most: int = 100) -> tuple[MemoryDue, ...]:
         """What is still to be done with the memory of members, in the order in which it must be done.
@@ -523,7 +553,7 @@ class Society(Mailroom):
             InvalidArgument: `most` is not a positive integer.
         """
         check_integer("most", most, sys.maxsize, remedy="choose another number")
-        return tuple(await self._database.read(lambda tx: memory_due(tx, self.config.id, most)))
+        return tuple(await self._store.read(lambda tx: memory_due(tx, self.config.id, most)))
 
     async def memory_done(self, number: int) -> None:
         """Note that what was due was done.
@@ -532,17 +562,17 @@ class Society(Mailroom):
             InvalidArgument: `number` is not a number.
         """
         check_number("number", number)
-        await self._database.transact(lambda tx: memory_done(tx, self.config.id, number))
+        await self._store.transact(lambda tx: memory_done(tx, self.config.id, number))
 
     async def _move(self, role_id: str, before: RoleStatus, after: RoleStatus) -> None:
         check_texts(role_id=role_id)
 
         def work(tx: Transaction) -> None:
-            member, now = self._held(tx, role_id), self._clock.now()
+            member, now = self._rules.held(tx, role_id), self._store.clock.now()
             if member.life.status is not before:
                 raise LifecycleError(
                     f"{role_id!r} is {member.life.status.value}, not {before.value}", remedy="look at its status first"
                 )
             write_lives(tx, member, [moved(role_id, member.life, after, now)], now)
 
-        await self._announcing.transact(work, wakes=after in LIVE)  # messages can wait for it
+        await self._store.transact(work, wakes=after in LIVE)  # messages can wait for it

@@ -111,10 +111,10 @@ async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
     from ..service.society import inbox_answer
 
     async with open_society(options) as society:
-        found = await society.inbox(options.person, limit=options.limit)
-        shown = [f"{each.message.id}\n{await society.text_of(each, can_reply=False)}" for each in found]
+        found = await society.mail.inbox(options.person, limit=options.limit)
+        shown = [f"{each.message.id}\n{await society.mail.text_of(each, can_reply=False)}" for each in found]
         for letter in found if read else ():
-            await society.read(letter.message.id)
+            await society.mail.read(letter.message.id)
     output.result(fields_of(inbox_answer(found)), "\n\n".join(shown) or "there are no messages")
 
 
@@ -135,7 +135,7 @@ async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> N
     from ..service.society import send_answer
 
     async with open_society(options) as society:
-        letter = await society.send("user", to, text)
+        letter = await society.mail.send("user", to, text)
     output.result(fields_of(send_answer(letter)), f"sent as {letter.message.id}")
 
 

@@ -125,7 +125,7 @@ async def run(options: RunOptions, output: Output) -> int:
         while await gateway.deliver():
             pass
         found = [each for each in [await events.get(id_) for id_ in ids] if each is not None]
-        waiting = await society.waiting()
+        waiting = await society.mail.waiting()
     left = sum(each.state in ("waiting", "decided") for each in found)
     if left:
         output.note(f"{left} events could not be handled yet: run the command again")

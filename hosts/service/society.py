@@ -317,7 +317,7 @@ async def spawns_answer(society: Society) -> SocietySpawnsAnswer:
             role=each.name,
             parent=each.life.created_by,
             soul=each.spec.soul,
-            task=await society.task_of(each.id),
+            task=await society.mail.task_of(each.id),
         )
         for each in await society.spawns()
     ]
@@ -424,7 +424,7 @@ async def society_inbox(call: Call[SocietyInboxArguments], agent: WorldAgent) ->
         InvalidArgument: The agent has no society.
     """
     society = agent.society
-    return inbox_answer(await society.inbox(await _person(call, society), limit=call.given.limit))
+    return inbox_answer(await society.mail.inbox(await _person(call, society), limit=call.given.limit))
 
 
 async def society_read(call: Call[SocietyReadArguments], agent: WorldAgent) -> SocietyReadAnswer:
@@ -435,10 +435,10 @@ async def society_read(call: Call[SocietyReadArguments], agent: WorldAgent) -> S
         InvalidArgument: The agent has no society.
     """
     society, given = agent.society, {*call.given.messages}
-    inbox = await society.inbox(await _person(call, society), limit=MAX_WAITING)
+    inbox = await society.mail.inbox(await _person(call, society), limit=MAX_WAITING)
     found = [letter.message.id for letter in inbox if letter.message.id in given]
     for message_id in found:
-        await society.read(message_id)
+        await society.mail.read(message_id)
     return SocietyReadAnswer(read=len(found))
 
 
@@ -455,7 +455,7 @@ async def society_send(call: Call[SocietySendArguments], agent: WorldAgent) -> S
     payload = given.payload if given.message_type is None else {**given.payload, MESSAGE_TYPE: given.message_type}
     # The keys of one person name no message of another person or of a model.
     key = None if given.key is None else f"msg_{digest(['call', person, given.key])}"
-    letter = await society.send(
+    letter = await society.mail.send(
         person, given.to, given.text, payload=payload, answers=given.answers or "", message_id=key
     )
     return send_answer(letter)

@@ -123,8 +123,8 @@ async def test_messages_of_a_member_in_testing_are_recorded_and_not_delivered(tm
         turn = await as_member(agent.thread("member bdr", account="member:novel/bdr"), "bdr").task("subagent", REQUEST)
         assert turn.status == "done"
         assert "the message to user is recorded" in str(told(lm.calls[-1]))
-        assert [each.message.content for each in await agent.society.recorded("bdr")] == ["Hello."]
-        assert (await agent.society.inbox(), await agent.society.waiting()) == ([], [])
+        assert [each.message.content for each in await agent.society.mail.recorded("bdr")] == ["Hello."]
+        assert (await agent.society.mail.inbox(), await agent.society.mail.waiting()) == ([], [])
 
 
 @pytest.mark.requirement("A7")

@@ -294,7 +294,7 @@ async def read_everywhere(agent: WorldAgent, lm: ScriptedLM, role_id: str) -> di
         "files": [await files.read(path) for path in (".directory", *paths)],
     }
     before = len(lm.calls)
-    await agent.society.send("root", role_id, "What of the harbour?", message_id=f"m-{role_id}")
+    await agent.society.mail.send("root", role_id, "What of the harbour?", message_id=f"m-{role_id}")
     await Gateway(agent).deliver()
     found["turn"] = [lm.calls[before].fields["memory"]]
     if role_id == "cro":  # it alone has this function
@@ -411,7 +411,7 @@ async def test_what_a_member_tells_everybody_is_classified_as_high_as_what_it_ma
             spec_of("cro", clearance=ClearanceProfile(domains={"revenue": "confidential"}), **able)
         )
         await agent.society.join(spec_of("bdr"))
-        await agent.society.send("root", "cro", "Tell all.")
+        await agent.society.mail.send("root", "cro", "Tell all.")
         await Gateway(agent).deliver()
         [entry] = await agent.memory.list()
         assert (entry.text, entry.classification) == ("The harbour price is 7.", "confidential")

@@ -197,7 +197,7 @@ async def test_a_member_that_answers_reaches_no_domain_tool_and_runs_no_operator
         turn = await role.respond("Do it.")
         assert (turn.status, turn.text) == ("done", "Done.")
         assert call[0] not in offered(lm.calls[0])
-        assert await agent_of(role).society.waiting() == []
+        assert await agent_of(role).society.mail.waiting() == []
 
 
 @pytest.mark.requirement("A6", "A7")
@@ -300,7 +300,7 @@ async def test_messages_to_a_member_are_no_episodes_and_have_its_goals(tmp_path:
     lm = answering()
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
-        await agent.society.send("root", "cro", "Begin.")
+        await agent.society.mail.send("root", "cro", "Begin.")
         await Gateway(agent).deliver()
         assert lm.calls[0].fields["goals"].startswith("- Grow the pipeline.")
         assert await role.agent_memory.episodes() == ()

@@ -40,7 +40,7 @@ async def test_a_reply_that_does_not_come_in_time_is_an_error(tmp_path: Path) ->
     async with scripted_agent(tmp_path, answering(), society=CONFIG, clock=clock) as agent:
         cro = AutonomousRole(CONFIG.roles[1], agent=agent)
         asking = asyncio.ensure_future(cro.request_role("ceo", "How many?", {"reason": "The plan."}, seconds=60))
-        while not await agent.society.waiting():  # noqa: ASYNC110 -- the message is stored by another task
+        while not await agent.society.mail.waiting():  # noqa: ASYNC110 -- the message is stored by another task
             await asyncio.sleep(0)
         await clock.advance(61)
         with pytest.raises(PauseExpired):

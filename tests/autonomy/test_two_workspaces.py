@@ -40,10 +40,10 @@ async def test_members_messages_memory_and_roles_of_one_workspace_are_not_those_
             await second.society.members.member("w2", "bdr")
         # messages and events
         hello = RoleMessage(id="m1", type="notification", from_id="root", to_id="cro", content="Hello.")
-        await first.society.send("root", "cro", hello)
-        assert await second.society.waiting() == []
+        await first.society.mail.send("root", "cro", hello)
+        assert await second.society.mail.waiting() == []
         with pytest.raises(UnknownContact):
-            await second.society.send("cro", "bdr", "Hello.", payload={"reason": "A test."})
+            await second.society.mail.send("cro", "bdr", "Hello.", payload={"reason": "A test."})
         now = VirtualClock().now()
         await first.society.events.post(
             Event(id="e1", type="lead.created", source="shop", domain="revenue", payload={}, timestamp=now)

@@ -200,7 +200,7 @@ async def test_a_gateway_cancels_the_turns_of_a_terminated_member_and_takes_its_
     async with society(tmp_path, ScriptedLM(script), tools=[wipe]) as agent:
         await agent.society.join(spec_of("bdr", "cro", operator_ids=("wipe",), memory_policy="delete"))
         gateway = Gateway(agent)
-        await agent.society.send("cro", "bdr", "Wipe it.")
+        await agent.society.mail.send("cro", "bdr", "Wipe it.")
         await gateway.deliver()
         thread = agent.thread("member bdr", account="member:novel/bdr")
         assert [each.function for each in await open_pauses(thread)] == ["wipe"]
@@ -211,20 +211,20 @@ async def test_a_gateway_cancels_the_turns_of_a_terminated_member_and_takes_its_
         assert (state.status, await open_pauses(thread)) == ("cancelled", [])
         assert await agent.society.memory_due() == ()
         assert "bdr" not in inside(agent).parts.engine.services.registry.workers
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
 
 
 @pytest.mark.requirement("A7")
 async def test_a_message_that_was_taken_when_its_receiver_was_suspended_is_delivered_later(tmp_path: Path) -> None:
     async with society(tmp_path) as agent:
         await agent.society.join(spec_of("bdr", "cro"))
-        letter = await agent.society.send("cro", "bdr", "Hello.")
+        letter = await agent.society.mail.send("cro", "bdr", "Hello.")
         gateway = Gateway(agent)
-        assert not await agent.society.settle(letter.message.id)
+        assert not await agent.society.mail.settle(letter.message.id)
         await agent.society.suspend("bdr")
         assert await gateway._delivered(letter)
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
         await agent.society.resume("bdr")
-        assert [each.message.id for each in await agent.society.waiting()] == [letter.message.id]
+        assert [each.message.id for each in await agent.society.mail.waiting()] == [letter.message.id]
         assert await gateway.deliver() == 1
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []

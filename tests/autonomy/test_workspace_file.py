@@ -411,7 +411,10 @@ async def test_the_file_of_the_design_and_its_directive_make_the_member(tmp_path
         assert (bdr.spec.reports_to, bdr.spec.authority.of("send_outreach")) == ("cro", "needs_approval")
         assert bdr.spec.soul.startswith("You are a BDR covering APAC.")
         assert [each.id for each in await agent.society.members.list_roles("vibe-team")] == ["cro", "bdr-apac"]
-        assert "it is not verified that the event is from 'charles'" in (await agent.society.inbox())[0].message.content
+        assert (
+            "it is not verified that the event is from 'charles'"
+            in (await agent.society.mail.inbox())[0].message.content
+        )
 
 
 ODD: st.SearchStrategy[Any] = st.sampled_from(

@@ -73,7 +73,7 @@ async def peopled(place: Path, workspace: str) -> None:
         await society.join(spec_of(MEMBER, workspace=workspace))
         for each in (example["contact"], "user"):
             await society.contacts.add(MEMBER, Contact(id=each, role="someone"))
-        await society.send(MEMBER, "user", "Hello.", message_id=MESSAGE)
+        await society.mail.send(MEMBER, "user", "Hello.", message_id=MESSAGE)
         rated = least_arguments(TOOLS["society_feedback"].arguments.model_json_schema())["episode"]
         done = Outcome(episode_id=rated, role_id=MEMBER, capability="mail", succeeded=True, at=datetime.now(UTC))
         await society.outcomes.record(done)

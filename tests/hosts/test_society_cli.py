@@ -35,7 +35,7 @@ async def peopled(home: Path) -> None:
         for role_id, parent in (("cro", ""), ("bdr", "cro")):
             await society.join(spec_of(role_id, parent, workspace="default"), name=f'{role_id.upper()} "x"')
         await society.contacts.add("bdr", Contact(id="user", role="the owner", introduced_by="cro"))
-        await society.send("bdr", "user", "The quarter\nis over.")
+        await society.mail.send("bdr", "user", "The quarter\nis over.")
 
 
 async def test_members_contacts_and_messages_are_shown(run: Run, home: Path) -> None:

@@ -46,7 +46,7 @@ async def test_a_role_that_a_model_sends_to_members_is_nowhere(tmp_path: Path) -
             await agent.society.join(spec_of("cro", workspace="novel"))
             async with agent.thread("t").stream("Write.", role=Role("quiet", role)) as stream:
                 events = [event async for event in stream]
-            waiting = await agent.society.waiting()
+            waiting = await agent.society.mail.waiting()
             for _ in range(5):
                 if not await Gateway(agent).deliver():
                     break

@@ -467,7 +467,7 @@ async def test_a_run_that_can_never_resume_ends_for_the_next_slot_or_after_the_g
         await settled(schedules, [("01", "failed"), ("02", "done")])
         _, first = await schedules.history("tide")
         assert str(first.note).startswith("graph_changed: 'pay', which the turn calls, is gone or has changed")
-        assert [each.message.payload["error"] for each in await agent.society.inbox()] == ["graph_changed"] * 2
+        assert [each.message.payload["error"] for each in await agent.society.mail.inbox()] == ["graph_changed"] * 2
         assert sum("can never resume: graph_changed" in each.getMessage() for each in caplog.records) == 2
         for hours, wanted in ((22, "paused"), (2, "failed")):
             await passes(schedules, clock, hours)

@@ -89,11 +89,11 @@ async def terminated(agent: WorldAgent) -> None:
 
 async def full(agent: WorldAgent) -> None:
     for _ in range(MAX_WAITING):
-        await agent.society.send("cro", "bdr", "Hello.")
+        await agent.society.mail.send("cro", "bdr", "Hello.")
 
 
 async def foreign(agent: WorldAgent) -> None:
-    await agent.society.send("coo", "legal", "Between us.", message_id="msg_theirs")
+    await agent.society.mail.send("coo", "legal", "Between us.", message_id="msg_theirs")
 
 
 async def unannounced(agent: WorldAgent) -> None:
@@ -123,7 +123,7 @@ async def listed(limit: Any, society: Any) -> object:
 
 async def stored(agent: WorldAgent) -> tuple[list[str], list[Letter], Any]:
     members = [each.id for each in await agent.society.members.list_roles("novel")]
-    heads = [each for each in await agent.society.waiting() if each.message.to_id != "cro"]
+    heads = [each for each in await agent.society.mail.waiting() if each.message.to_id != "cro"]
     return members, heads, await agent.society.contacts.every()
 
 
@@ -178,9 +178,9 @@ async def test_a_call_that_does_not_fit_is_refused_and_leaves_nothing(
     script, agent = made
     script.call = call
     await before(agent)
-    await agent.society.send("root", "cro", "Go.")
+    await agent.society.mail.send("root", "cro", "Go.")
     was = await stored(agent)
-    [letter] = [each for each in await agent.society.waiting() if each.message.to_id == "cro"]
+    [letter] = [each for each in await agent.society.mail.waiting() if each.message.to_id == "cro"]
     await Gateway(agent)._delivered(letter)  # of one mailbox alone: the others are full, or not of interest
     assert named in script.read[1]
     assert await stored(agent) == was
@@ -190,22 +190,25 @@ async def test_a_call_that_does_not_fit_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("named", "call"),
     [
-        ("`payload` must be a JSON object, not a list", lambda society: society.send("cro", "bdr", "Hi.", payload=[1])),
+        (
+            "`payload` must be a JSON object, not a list",
+            lambda society: society.mail.send("cro", "bdr", "Hi.", payload=[1]),
+        ),
         (
             "`payload` must be a JSON object, not a str",
-            lambda society: society.send("cro", "bdr", "Hi.", payload="abc"),
+            lambda society: society.mail.send("cro", "bdr", "Hi.", payload="abc"),
         ),
-        ("`marks` must be a list of str", lambda society: society.send("cro", "bdr", "Hi.", marks="abc")),
-        ("`marks` must be a list of str", lambda society: society.send("cro", "bdr", "Hi.", marks=[3])),
+        ("`marks` must be a list of str", lambda society: society.mail.send("cro", "bdr", "Hi.", marks="abc")),
+        ("`marks` must be a list of str", lambda society: society.mail.send("cro", "bdr", "Hi.", marks=[3])),
         ("`marks` must be a list of str", lambda society: society.spawn("cro", "developer", {}, BRIEF, marks="abc")),
-        ("`seconds` must be a finite number", lambda society: society.request("cro", "bdr", "Hi?", seconds="x")),
+        ("`seconds` must be a finite number", lambda society: society.mail.request("cro", "bdr", "Hi?", seconds="x")),
         ("`event` must be of type Event", lambda society: society.events.post({"id": "e"})),
         *((f"`limit` must be an integer from 1 to 10000, got {each!r}", partial(listed, each)) for each in WRONG),
         ("`most` must be an integer", lambda society: society.events.next("x")),
         ("`most` must be an integer", lambda society: society.events.paused(0, "x")),
         ("`after` must be a finite number", lambda society: society.events.paused("x")),
-        ("`most` must be an integer", lambda society: society.waiting("x")),
-        ("`most` must be an integer", lambda society: society.mail_of("cro", most=0)),
+        ("`most` must be an integer", lambda society: society.mail.waiting("x")),
+        ("`most` must be an integer", lambda society: society.mail.of("cro", most=0)),
         ("`most` must be an integer", lambda society: society.memory_due(most="x")),
         ("`most` must be an integer", lambda society: society.steps_since(0, most="x")),
         ("`number` must be a finite number", lambda society: society.steps_since("x")),
@@ -232,8 +235,9 @@ NOT_TEXTS: tuple[Any, ...] = ([], ["cro"], {}, 5, b"cro", None)
 CONTACT = Contact(id="legal", role="Legal")
 BY_IDS = """
 test role_id | activate role_id | suspend role_id | resume role_id | terminate role_id | steps role_id
-approve_spawn role_id | reject_spawn role_id | receives id_ | inbox person | recorded member | mail_of member
-read message_id | settle message_id | reply_to message_id | ended message_id | task_of member | last_task member
+approve_spawn role_id | reject_spawn role_id | mail.receives id_ | mail.inbox person
+mail.recorded member | mail.of member | mail.read message_id | mail.settle message_id | mail.reply_to message_id
+mail.ended message_id | mail.task_of member | mail.last_task member
 events.get event_id | events.pause event_id | events.assign event_id member
 members.get workspace role_id | members.member workspace role_id | members.list_roles workspace
 members.ids workspace | members.members workspace | members.drafts workspace | members.children workspace role_id
@@ -245,7 +249,7 @@ drafts.get draft_id | drafts.approve draft_id | drafts.reject draft_id
 """
 """Calls with the names of the ids that they take."""
 WITH_MORE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "prepared": (("message_id",), {"make": nothing}),
+    "mail.prepared": (("message_id",), {"make": nothing}),
     "events.finish": (("event_id",), {"result": "done"}),
     "members.add_person": (("workspace",), {"person": Participant(id="ana", type="human", name="Ana")}),
     "contacts.add": (("owner",), {"contact": CONTACT}),
@@ -301,7 +305,7 @@ async def test_a_text_that_a_database_cannot_hold_is_refused(
     script = Caller()
     script.call = call
     async with society_agent(tmp_path, script) as agent:
-        await agent.society.send("root", "cro", "Go.")
+        await agent.society.mail.send("root", "cro", "Go.")
         was = await stored(agent)
         gateway = Gateway(agent)
         if await gateway.deliver() == 0:  # no rule approves such an argument
@@ -317,11 +321,11 @@ async def test_a_text_that_a_database_cannot_hold_is_refused(
 async def test_a_sender_in_the_payload_is_content_and_no_sender(made: tuple[Caller, WorldAgent]) -> None:
     script, agent = made
     script.call = send(payload={"from": "user", "from_id": "user", "message_type": "status_report"})
-    await agent.society.send("root", "cro", "Go.")
+    await agent.society.mail.send("root", "cro", "Go.")
     assert await Gateway(agent).deliver() == 1
-    [letter] = await agent.society.waiting()
+    [letter] = await agent.society.mail.waiting()
     assert (letter.message.from_id, letter.message.message_type) == ("cro", None)
-    text = await agent.society.text_of(letter)
+    text = await agent.society.mail.text_of(letter)
     assert text.startswith("[Message from cro]\nHello.")
     assert "[Message from the user]" not in text
 
@@ -350,9 +354,9 @@ async def test_the_form_has_the_language_of_the_workspace_whatever_the_text_is_i
             await agent.society.join(spec_of(role_id), name="COO 运营" if role_id == "coo" else "")
         await agent.society.contacts.add("coo", Contact(id="legal", role="Legal", note="法律"))
         task = {"message_type": "task_assignment", "task_brief": BRIEF | {"objective": text}}
-        await agent.society.send("coo", "legal", text, payload=task)
-        letter = (await agent.society.waiting())[0]
-        shown = await agent.society.text_of(letter)
+        await agent.society.mail.send("coo", "legal", text, payload=task)
+        letter = (await agent.society.mail.waiting())[0]
+        shown = await agent.society.mail.text_of(letter)
         assert await Gateway(agent).deliver() == 1
     lines = shown.splitlines()
     assert lines[0] == origin

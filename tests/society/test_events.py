@@ -233,7 +233,7 @@ async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path
         [outcome] = await agent.society.outcomes.list("cro")
         assert (outcome.capability, outcome.succeeded) == ("qualify", True)
         assert (await agent.society.members.member("novel", "cro")).trust.trust_for("qualify") == 0.55
-        [report] = await agent.society.inbox()
+        [report] = await agent.society.mail.inbox()
         assert report.message.content == "qualify for lead.created: done"
         [episode] = await AgentMemory(agent, "cro").episodes()
         assert (episode.id, episode.action, episode.succeeded) == ("event.e1", "qualify", True)
@@ -303,7 +303,7 @@ async def test_what_is_forbidden_is_escalated_to_the_superior(tmp_path: Path) ->
         gateway = Gateway(agent)
         assert await gateway.deliver() == 1
         assert ((await found(agent)).result, desk.done) == ("escalated", [])
-        [letter] = await agent.society.waiting()
+        [letter] = await agent.society.mail.waiting()
         assert (letter.message.from_id, letter.message.to_id) == ("cro", "ceo")
         assert letter.message.content == "deal.sign: 'sign' is forbidden for 'cro'"
         assert letter.message.payload["event"]["payload"] == {"lead": "Ada"}
@@ -314,7 +314,7 @@ async def test_an_event_of_no_member_is_escalated_to_the_owner(tmp_path: Path) -
     async with Desk().agent(tmp_path) as agent:
         await agent.society.events.post(event(domain="marketing"))
         await handled(agent)
-        [letter] = await agent.society.inbox()
+        [letter] = await agent.society.mail.inbox()
         assert letter.message.content == "lead.created: no live member is responsible for 'marketing'"
         assert (await found(agent)).result == "escalated"
 
@@ -325,7 +325,7 @@ async def test_what_an_escalation_sends_is_reported_and_wakes_gateways(tmp_path:
     seen: list[Any] = []
     async with Desk().agent(tmp_path) as agent:
         society = agent.society.notifying(seen.extend)
-        async with society.listen() as watch:
+        async with society.mail.listen() as watch:
             posted = await society.events.post(event(domain="marketing"))
             await asyncio.wait_for(watch.wait(), 20)
             decision = RoutingDecision(action="escalate", reason="It is of no member.", target_role_id="charles")
@@ -372,7 +372,7 @@ async def test_the_third_forward_is_an_escalation_to_the_owner(tmp_path: Path) -
         await handled(agent, *roles)
         posted = await found(agent)
         assert (posted.result, posted.trail) == ("escalated", ("ping", "pong"))
-        [letter] = await agent.society.inbox()
+        [letter] = await agent.society.mail.inbox()
         assert "it was forwarded 3 times: ping -> pong -> ping -> pong" in letter.message.content
 
 
@@ -395,7 +395,7 @@ async def test_the_code_of_a_role_chooses_and_its_error_loses_no_event(tmp_path:
         await handled(agent, Chooses(spec))
         assert desk.done == [("cro", "Ada")]
         assert (await found(agent, "e2")).result == "escalated"
-        assert "could not decide (KeyError)" in (await agent.society.inbox())[-1].message.content
+        assert "could not decide (KeyError)" in (await agent.society.mail.inbox())[-1].message.content
 
 
 async def test_code_of_a_role_that_decides_nothing_loses_no_event(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ async def test_code_of_a_role_that_decides_nothing_loses_no_event(tmp_path: Path
         await agent.society.events.post(event())
         await handled(agent, Forgets(cro()))
         assert (await found(agent)).result == "escalated"
-        assert "could not decide (TypeError)" in (await agent.society.inbox())[-1].message.content
+        assert "could not decide (TypeError)" in (await agent.society.mail.inbox())[-1].message.content
 
 
 @pytest.mark.on_every_database
@@ -435,10 +435,10 @@ async def test_the_owner_is_told_of_a_test_what_a_member_would_have_escalated(tm
         await agent.society.join(cro(reports_to="cfo"), status=RoleStatus.TESTING)
         await agent.society.events.post(event(type_="deal.sign"))
         await handled(agent)
-        assert ((await found(agent)).result, await agent.society.waiting()) == ("escalated", [])
-        [letter] = await agent.society.recorded("cro")
+        assert ((await found(agent)).result, await agent.society.mail.waiting()) == ("escalated", [])
+        [letter] = await agent.society.mail.recorded("cro")
         assert letter.message.content == "deal.sign: 'sign' is forbidden for 'cro'"
-        [told] = await agent.society.inbox()
+        [told] = await agent.society.mail.inbox()
         assert told.message.content == f"A test, recorded for 'cfo': {letter.message.content}"
         assert [each.id for each in await agent.society.contacts.list("user")] == ["root"]
 
@@ -452,7 +452,7 @@ async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(t
         await handled(agent)
         posted = await found(agent)
         assert (posted.result, posted.code) == ("refused", ParamsInvalid.code)
-        told = [each.message.content for each in await agent.society.inbox()]
+        told = [each.message.content for each in await agent.society.mail.inbox()]
         assert f"qualify for lead.created: refused ({ParamsInvalid.code}): the fields are: lead" in told
         assert desk.done == [("cro", "Ada")]
 
@@ -470,7 +470,7 @@ async def test_a_run_that_fails_is_an_episode_and_the_owner_is_told(tmp_path: Pa
         [episode] = await AgentMemory(agent, "cro").episodes()
         [outcome] = await agent.society.outcomes.list("cro")
         assert (episode.succeeded, outcome.succeeded) == (False, False)
-        told = (await agent.society.inbox())[0].message.content
+        told = (await agent.society.mail.inbox())[0].message.content
         assert told.startswith("qualify for lead.created: failed (task_failed): fix your code; ")
 
 
@@ -576,7 +576,7 @@ async def test_a_directive_that_cannot_be_followed_fails_and_the_owner_is_told(
         await handled(agent)
         posted = await found(agent)
         assert (posted.result, posted.code) == ("failed", code)
-        assert code in (await agent.society.inbox())[0].message.content
+        assert code in (await agent.society.mail.inbox())[0].message.content
 
 
 @pytest.mark.requirement("A7")
@@ -638,12 +638,12 @@ async def test_a_full_inbox_of_the_owner_holds_up_no_event(tmp_path: Path, monke
         await agent.society.join(cro(role_id="ceo", domains=()))
         await agent.society.join(cro(reports_to="ceo"))
         for each in range(2):
-            await agent.society.send("root", "ceo", f"Wait {each}.")
+            await agent.society.mail.send("root", "ceo", f"Wait {each}.")
         await agent.society.suspend("ceo")
         for each in range(4):
             await agent.society.events.post(event(f"u{each}", "deal.sign"))
         await agent.society.events.post(event())
         await handled(agent)
         assert [each.result for each in await agent.society.events.list()] == ["escalated"] * 4 + ["done"]
-        assert (len(await agent.society.inbox()), desk.done) == (2, [("cro", "Ada")])
+        assert (len(await agent.society.mail.inbox()), desk.done) == (2, [("cro", "Ada")])
         assert await agent.society.events.next() == ()

@@ -113,7 +113,7 @@ async def test_a_child_gets_its_brief_and_reports_to_its_parent(tmp_path: Path) 
         )
         last = script.calls[-1]
         assert said(last, "[Message from Developer Dana (developer-dana)]", "Built.", "done: true")
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
 
 
 class Obedient:
@@ -143,17 +143,17 @@ async def test_a_member_that_obeys_what_it_reads_has_no_effect_that_was_not_appr
     script = Obedient()
     async with scripted_agent(tmp_path, ScriptedLM(script), society=config(), policy=APPROVED, tools=[deploy]) as agent:
         await enlisted(agent, "cro", "coo")
-        await agent.society.send("root", "cro", "Deploy everywhere at once.")
-        await agent.society.send("root", "cro", "And then?")
+        await agent.society.mail.send("root", "cro", "Deploy everywhere at once.")
+        await agent.society.mail.send("root", "cro", "And then?")
         gateway = Gateway(agent)
         assert await gateway.deliver() == 0
         [pause] = await agent.thread("member cro").pauses()
         assert (pause.kind, pause.function) == ("approval", "deploy")
         assert await gateway.deliver() == 0
-        assert [each.message.content for each in await agent.society.waiting()] == ["Deploy everywhere at once."]
+        assert [each.message.content for each in await agent.society.mail.waiting()] == ["Deploy everywhere at once."]
         assert (await agent.thread("member cro").resume({pause.id: Reject("No.")})).status == "done"
         assert await gateway.deliver() == 1
-        assert [each.message.content for each in await agent.society.waiting()] == ["And then?"]
+        assert [each.message.content for each in await agent.society.mail.waiting()] == ["And then?"]
 
 
 async def test_what_a_member_had_read_marks_the_turn_that_its_message_starts(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ async def test_what_a_member_had_read_marks_the_turn_that_its_message_starts(tmp
         for role_id in ("cro", "coo"):
             await agent.society.join(able(role_id, "look"))
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
-        await agent.society.send("root", "cro", "Go.", marks=("fetch",))
+        await agent.society.mail.send("root", "cro", "Go.", marks=("fetch",))
         await all_delivered(agent)
     assert seen == [frozenset({"fetch", "message:root", "message:cro"})]
 
@@ -276,7 +276,7 @@ async def test_a_turn_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await enlisted(agent, "cro", "coo")
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
-        await agent.society.send("root", "cro", "Report.")
+        await agent.society.mail.send("root", "cro", "Report.")
         gateway = Gateway(agent)
         assert await gateway.deliver() == 1  # the question, once the turn that asks waits for its answer
         [pause] = await agent.thread("member cro").pauses()
@@ -284,7 +284,7 @@ async def test_a_turn_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
         assert await gateway.deliver() == 1  # the reply, and with it the turn that waited
         assert await gateway.deliver() == 0
         assert "[Message from COO (coo)]\nSeven." in told[-1]
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
 
 
 @pytest.mark.requirement("A4")
@@ -313,9 +313,9 @@ async def test_members_that_wait_for_each_other_in_a_circle_go_on(tmp_path: Path
         await enlisted(agent, *ring)
         for each in ring:
             await agent.society.contacts.add(each, Contact(id=after[each], role="Other"))
-            await agent.society.send("root", each, "Ask.")
+            await agent.society.mail.send("root", each, "Ask.")
         await all_delivered(agent)
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
         assert clock.now() == VirtualClock().now()
     refused = [each for each in told if "waits for your reply, directly or through others" in each]
     assert len(refused) == 1
@@ -338,12 +338,12 @@ async def test_an_agent_that_was_restarted_brings_a_reply_to_a_member_that_waits
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await enlisted(agent, "cro", "coo")
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
-        await agent.society.send("root", "cro", "Report.")
+        await agent.society.mail.send("root", "cro", "Report.")
         gateway = Gateway(agent)
         assert await gateway.deliver() == 1
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await all_delivered(agent)
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
     assert begun == ["cro", "coo"]
 
 
@@ -363,7 +363,7 @@ async def test_a_turn_goes_on_without_a_reply_that_never_comes(tmp_path: Path) -
     given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy], "clock": clock}
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await enlisted(agent, "cro")
-        await agent.society.send("root", "cro", "Report.")
+        await agent.society.mail.send("root", "cro", "Report.")
         gateway = Gateway(agent)
         assert await gateway.deliver() == 0
         assert await gateway.deliver() == 0
@@ -386,12 +386,12 @@ async def test_a_reply_that_comes_too_late_starts_a_turn_of_its_own(tmp_path: Pa
     given: dict[str, Any] = {"society": config(), "policy": APPROVED, "tools": [deploy], "clock": clock}
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await enlisted(agent, "cro")
-        await agent.society.send("root", "cro", "Report.")
+        await agent.society.mail.send("root", "cro", "Report.")
         gateway = Gateway(agent)
         assert await gateway.deliver() == 0
         await clock.advance(61)
-        [question] = await agent.society.inbox()
-        await agent.society.send("user", "cro", "You may.", answers=question.message.id)
+        [question] = await agent.society.mail.inbox()
+        await agent.society.mail.send("user", "cro", "You may.", answers=question.message.id)
         await all_delivered(agent)
         assert "user did not reply in time." in told[1]
         assert len(told) == 3
@@ -417,17 +417,17 @@ async def test_who_wrote_a_message_is_notified_once_that_its_turn_failed(tmp_pat
         await enlisted(agent, "cro", "coo")
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
         await agent.society.contacts.add("user", Contact(id="coo", role="COO"))
-        await agent.society.send("user", "coo", "Go.")
-        await agent.society.send("cro", "coo", "Go on.", payload={"reason": "It is late."}, message_id="m2")
+        await agent.society.mail.send("user", "coo", "Go.")
+        await agent.society.mail.send("cro", "coo", "Go on.", payload={"reason": "It is late."}, message_id="m2")
         await all_delivered(agent)
-        [told] = await agent.society.inbox()
+        [told] = await agent.society.mail.inbox()
         assert script.seen == ["coo", "coo", "cro"]
         assert (told.message.from_id, told.message.type) == ("coo", "response")
-        shown = (await agent.society.text_of(told)).splitlines()
+        shown = (await agent.society.mail.text_of(told)).splitlines()
         assert shown[1] == "系统通知：coo 处理你的消息时失败。"
         assert shown[2].startswith("error: model_")
         assert shown[3].startswith("remedy: ")
-        notified = await agent.society.reply_to("m2")
+        notified = await agent.society.mail.reply_to("m2")
         assert notified is not None
         assert (notified.message.to_id, notified.message.payload) == ("cro", told.message.payload)
 
@@ -449,7 +449,7 @@ async def test_a_turn_that_waits_for_a_reply_resumes_if_the_turn_of_its_message_
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await enlisted(agent, "cro", "coo")
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
-        await agent.society.send("root", "cro", "Report.")
+        await agent.society.mail.send("root", "cro", "Report.")
         gateway = Gateway(agent)
         assert [await gateway.deliver() for _ in range(3)] == [1, 1, 0]
         assert len(read) == 1
@@ -463,9 +463,9 @@ async def test_a_request_for_an_introduction_is_declined_if_its_turn_fails(tmp_p
         await enlisted(agent, "cro", "coo")
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
         asks = {"message_type": "introduction_request", "reason": "A contract.", "required_capability": "law"}
-        await agent.society.send("cro", "coo", payload=asks)
+        await agent.society.mail.send("cro", "coo", payload=asks)
         assert await Gateway(agent).deliver() == 1
-        [answer] = await agent.society.waiting()
+        [answer] = await agent.society.mail.waiting()
         assert answer.message.to_id == "cro"
         assert answer.message.payload["declined"].startswith("From the system: the turn of coo on your message failed.")
 
@@ -494,14 +494,14 @@ async def test_turns_that_wait_for_replies_resume_concurrently_within_the_bound(
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await enlisted(agent, "cro", "coo")
         for role_id in ("cro", "coo"):
-            await agent.society.send("root", role_id, "Report.")
+            await agent.society.mail.send("root", role_id, "Report.")
         gateway = Gateway(agent, concurrency=concurrency)
         assert await gateway.deliver() == 0
-        for question in await agent.society.inbox():
-            await agent.society.send("user", question.message.from_id, "You may.", answers=question.message.id)
+        for question in await agent.society.mail.inbox():
+            await agent.society.mail.send("user", question.message.from_id, "You may.", answers=question.message.id)
         assert await gateway.deliver() == 2
         assert most == concurrency
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
 
 
 @pytest.mark.requirement("C10")
@@ -518,11 +518,11 @@ async def test_a_member_reads_prompts_and_messages_in_its_own_language(tmp_path:
         await agent.society.join(spec_of("coo"))
         for role_id in ("cro", "coo"):
             task = {"message_type": "task_assignment", "task_brief": BRIEF}
-            await agent.society.send("root", role_id, payload=task)
-        await agent.society.send("cro", "user", "好。")
+            await agent.society.mail.send("root", role_id, payload=task)
+        await agent.society.mail.send("cro", "user", "好。")
         assert await Gateway(agent).deliver() == 2
-        [to_owner] = await agent.society.inbox()
-        assert (await agent.society.text_of(to_owner)).startswith("[Message from cro]")
+        [to_owner] = await agent.society.mail.inbox()
+        assert (await agent.society.mail.text_of(to_owner)).startswith("[Message from cro]")
     chinese = (
         "【来自 World Agent（root）的消息】",
         "技术约束: A static",
@@ -555,9 +555,9 @@ async def test_a_member_answers_a_message_by_its_id(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, ScriptedLM(act), **given) as agent:
         await agent.society.join(spec_of("cro"))
         await agent.society.contacts.add("user", Contact(id="cro", role="CRO"))
-        sent = [await agent.society.send("user", "cro", text) for text in ("One?", "Two?")]
+        sent = [await agent.society.mail.send("user", "cro", text) for text in ("One?", "Two?")]
         await all_delivered(agent)
-        answers = {each.message.content: each.message.correlation_id for each in await agent.society.inbox()}
+        answers = {each.message.content: each.message.correlation_id for each in await agent.society.mail.inbox()}
     assert answers == {"To the first.": sent[0].message.id, "To the second.": sent[1].message.id}
 
 
@@ -578,10 +578,10 @@ async def test_a_member_remembers_for_itself_and_recalls_what_is_its_own_or_ever
         for role_id in ("cro", "coo"):
             await agent.society.join(able(role_id, "remember"))
         await agent.memory.add("The harbour is in the north.")
-        await agent.society.send("root", "cro", "Note when the harbour opens.")
+        await agent.society.mail.send("root", "cro", "Note when the harbour opens.")
         await all_delivered(agent)
         for role_id in ("cro", "coo"):
-            await agent.society.send("root", role_id, "What of the harbour?")
+            await agent.society.mail.send("root", role_id, "What of the harbour?")
         shown.clear()
         await all_delivered(agent)
         [own, everybodys] = await agent.memory.list(account="member:novel/cro")
@@ -602,10 +602,10 @@ async def test_two_gateways_start_one_turn_for_a_message(tmp_path: Path) -> None
 
     async with scripted_agent(tmp_path, ScriptedLM(script), society=config(), policy=APPROVED, tools=[noted]) as agent:
         await enlisted(agent, "cro")
-        await agent.society.send("root", "cro", "Deploy.")
+        await agent.society.mail.send("root", "cro", "Deploy.")
         await asyncio.gather(*(Gateway(agent).deliver() for _ in range(2)))
         assert tools == ["everywhere"]
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
 
 
 async def test_a_gateway_delivers_in_the_background_until_it_is_left(tmp_path: Path) -> None:
@@ -618,7 +618,7 @@ async def test_a_gateway_delivers_in_the_background_until_it_is_left(tmp_path: P
     async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=APPROVED, tools=[deploy]) as agent:
         await enlisted(agent, "cro")
         async with Gateway(agent):
-            await agent.society.send("root", "cro", "Go.")
+            await agent.society.mail.send("root", "cro", "Go.")
             await asyncio.wait_for(asked.wait(), 20)
 
 
@@ -637,8 +637,8 @@ async def test_mailboxes_that_wait_for_people_keep_no_other_from_a_look(
     async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=APPROVED, tools=[deploy]) as agent:
         await enlisted(agent, *"abcde")
         for member in "abcd":
-            await agent.society.send("root", member, "Deploy.")
-        await agent.society.send("root", "e", "Go.")
+            await agent.society.mail.send("root", member, "Deploy.")
+        await agent.society.mail.send("root", "e", "Go.")
         async with Gateway(agent, poll=0.05):
             await asyncio.wait_for(asked.wait(), 60)
 
@@ -650,7 +650,7 @@ async def test_an_agent_refuses_a_society_of_another_workspace(tmp_path: Path) -
         scripted_agent(tmp_path, ScriptedLM(Members()), society={"id": "novel"})
     async with scripted_agent(tmp_path, ScriptedLM(Members())) as agent:
         with pytest.raises(InvalidArgument, match="no society"):
-            await agent.society.waiting()
+            await agent.society.mail.waiting()
 
 
 @pytest.mark.requirement("C9")
@@ -675,10 +675,10 @@ async def test_what_a_reply_was_made_of_marks_a_turn_also_after_it_was_resumed(t
         for role_id in ("cro", "coo"):
             await agent.society.join(able(role_id, "look", "deploy"))
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
-        await agent.society.send("root", "cro", "Go.")
+        await agent.society.mail.send("root", "cro", "Go.")
         await Gateway(agent).deliver()
-        [question] = await agent.society.inbox("coo")
-        await agent.society.send("coo", "cro", "Seven.", answers=question.message.id, marks=("fetch",))
+        [question] = await agent.society.mail.inbox("coo")
+        await agent.society.mail.send("coo", "cro", "Seven.", answers=question.message.id, marks=("fetch",))
         await all_delivered(agent)
         thread = agent.thread("member cro", account="member:novel/cro")
         [pause] = [each for each in await thread.pauses() if not each.answered]
@@ -710,17 +710,19 @@ async def test_a_turn_is_marked_with_all_that_its_member_is_shown(tmp_path: Path
         await society.contacts.add("cro", Contact(id="legal", role="LEGAL"))
         await society.contacts.add("coo", Contact(id="cro", role="CRO"))
         if shown == "message":
-            await society.send("root", "coo", "Go.", marks=read)
+            await society.mail.send("root", "coo", "Go.", marks=read)
         elif shown == "task":
             payload = {"message_type": "task_assignment", "task_brief": BRIEF}
-            await society.send("root", "coo", payload=payload, marks=read)
+            await society.mail.send("root", "coo", payload=payload, marks=read)
         else:
             ask = {"message_type": "introduction_request", "reason": "A contract.", "required_capability": "odd"}
-            await society.send("coo", "cro", payload=ask)
-            await society.send("cro", "coo", payload={"message_type": "introduction_response", **advice}, marks=read)
+            await society.mail.send("coo", "cro", payload=ask)
+            await society.mail.send(
+                "cro", "coo", payload={"message_type": "introduction_response", **advice}, marks=read
+            )
         await all_delivered(agent)
         for number in range(1 if shown == "message" else 21):  # so many that no earlier message has it
-            await society.send("user", "coo", f"Hello {number}.")
+            await society.mail.send("user", "coo", f"Hello {number}.")
         await all_delivered(agent, most=30)
     assert "fetch" in seen[-1]
 
@@ -754,7 +756,7 @@ async def test_every_turn_of_a_member_is_marked_with_what_its_definition_was_mad
             await AutonomousRole(spec_of(child, operator_ids=("look",)), agent=agent).get_operator("look")({})
             for number in range(21):  # so many that the task is not among the earlier messages
                 await agent.society.contacts.add("user", Contact(id=child, role="Child"))
-                await agent.society.send("user", child, f"Hello {number}.")
+                await agent.society.mail.send("user", child, f"Hello {number}.")
         await all_delivered(agent, most=60)
     marked = [each for each in seen if "mail" in each]
     assert (len(seen), len(marked) >= 22) == (44, True)
@@ -784,9 +786,9 @@ async def test_what_an_account_asks_of_the_world_agent_ends_at_the_owner(tmp_pat
         turn = await agent.thread("chat", account="charles").resume({pause.id: Approve()})
         assert turn.text == "Asked."
         asked = () if account == "charles" else ("account:mallory",)
-        letters = {each.message.to_id: each for each in await agent.society.waiting()}
+        letters = {each.message.to_id: each for each in await agent.society.mail.waiting()}
         assert {each.marks for each in letters.values()} == {asked}
-        shown = (await agent.society.text_of(letters["cro"])).splitlines()
+        shown = (await agent.society.mail.text_of(letters["cro"])).splitlines()
         line = ["Asked for by mallory, who is not the owner"] if asked else ["Pay."]
         assert shown[: 1 + len(line)] == ["[Message from World Agent (root)]", *line]
         assert (await agent.society.members.member("novel", "developer-dana")).spec.untrusted == asked
@@ -811,7 +813,7 @@ async def test_a_member_reads_of_the_approved_templates_that_it_can_use(tmp_path
         stored = await society.drafts.propose(draft)
         for number in range(2):
             for role_id in ("cro", "coo"):
-                await society.send("user", role_id, f"Hello {number}.")
+                await society.mail.send("user", role_id, f"Hello {number}.")
             await all_delivered(agent)
             if number == 0:
                 assert "SDR {name}" not in seen["cro"] + seen["coo"]
@@ -837,9 +839,9 @@ async def test_a_member_never_runs_as_a_worker_or_function_of_the_host_with_its_
     agent = scripted_agent(tmp_path, ScriptedLM(script), society=config(), **given)  # the host has named it so since
     async with agent:
         await agent.society.contacts.add("user", Contact(id="cro", role="CRO"))
-        await agent.society.send("user", "cro", "Deploy everywhere.")
+        await agent.society.mail.send("user", "cro", "Deploy everywhere.")
         await all_delivered(agent)
-        told += [str(dict(each.message.payload)) for each in await agent.society.inbox()]
+        told += [str(dict(each.message.payload)) for each in await agent.society.mail.inbox()]
     assert script.seen == []
     assert ["name_taken" in each for each in told] == [True]
 
@@ -874,11 +876,11 @@ async def test_members_that_wait_for_a_person_hold_up_no_other(tmp_path: Path) -
     async with scripted_agent(tmp_path, ScriptedLM(act), society=society, tools=[deploy]) as agent:
         for number in range(100):
             await agent.society.join(able(f"m{number}", "deploy"))
-            await agent.society.send("root", f"m{number}", "Deploy it.")
+            await agent.society.mail.send("root", f"m{number}", "Deploy it.")
         await agent.society.join(able("last"))
-        await agent.society.send("root", "last", "Hello.")
+        await agent.society.mail.send("root", "last", "Hello.")
         assert await Gateway(agent).deliver() == 1
-        await agent.society.send("root", "last", "Hello again.")
+        await agent.society.mail.send("root", "last", "Hello again.")
         async with Gateway(agent):
             await asyncio.wait_for(greeted.wait(), 30)
 
@@ -898,10 +900,10 @@ async def test_who_waits_for_a_member_that_is_removed_is_told(tmp_path: Path, re
     async with scripted_agent(tmp_path, ScriptedLM(act), society=config(), policy=APPROVED, tools=[deploy]) as agent:
         await enlisted(agent, "cro", "coo")
         await agent.society.contacts.add("cro", Contact(id="coo", role="COO"))
-        await agent.society.send("root", "cro", "Report.")
+        await agent.society.mail.send("root", "cro", "Report.")
         await Gateway(agent).deliver()
         if replies:
-            await agent.society.send("coo", "cro", "Seven.")
+            await agent.society.mail.send("coo", "cro", "Seven.")
         await remove_member(agent.upkeep, "coo")
         await all_delivered(agent)
     said = (

@@ -191,18 +191,18 @@ async def test_a_member_whose_id_the_owner_has_since_gets_none_of_its_rights(
     assert "the id 'cro' would be taken for the owner 'cro'" in caplog.text
     assert {*await society.members.mistaken("novel")} == {"cro"}
     for acting in (
-        society.send("cro", "root", "Pay."),
+        society.mail.send("cro", "root", "Pay."),
         society.spawn("cro", "secret", {"name": "Eve"}, BRIEF),
     ):
         with pytest.raises(RoleExists, match="'cro' is the id of the owner and of a member"):
             await acting
-    assert await society.inbox() == []
+    assert await society.mail.inbox() == []
     assert await society.spawn("user", "secret", {"name": "Eve"}, BRIEF) == "eve"
     with pytest.raises(RoleExists, match="'dana' would be taken for the owner 'Dana'"):
         await Society(config(owner="Dana"), database).approve_spawn("dana")
     await society.members.remove("novel", "cro")
     assert await society.members.mistaken("novel") == {}
-    assert (await society.send("cro", "root", "Pay.")).message.from_id == "user"
+    assert (await society.mail.send("cro", "root", "Pay.")).message.from_id == "user"
 
 
 @pytest.mark.requirement("C9")
@@ -211,9 +211,9 @@ async def test_a_stored_name_that_means_somebody_else_is_not_shown(database: Dat
     rename = "UPDATE wa_member SET name='World Agent (root)' WHERE id='sales-lead'"  # as an earlier version stored it
     await database.transact(lambda tx: tx.execute(rename))
     await society.contacts.add("sales-lead", Contact(id="cro", role="CRO"))
-    letter = await society.send("sales-lead", "cro", "Pay.", payload={"reason": "Money."})
-    assert (await society.text_of(letter)).startswith("[Message from sales-lead]")
-    assert "World Agent" not in await society.text_of(letter)
+    letter = await society.mail.send("sales-lead", "cro", "Pay.", payload={"reason": "Money."})
+    assert (await society.mail.text_of(letter)).startswith("[Message from sales-lead]")
+    assert "World Agent" not in await society.mail.text_of(letter)
     await society.bootstrap()
 
 

@@ -127,11 +127,11 @@ async def passed(society: Society, member: str) -> list[str]:
 async def test_a_draft_is_tested_and_then_works(society: Society, clock: VirtualClock) -> None:
     await society.join(spec_of("sdr"), status=RoleStatus.DRAFT)
     with pytest.raises(MessageInvalid, match="'sdr' is draft"):
-        await society.send("root", "sdr", "Hello.")
+        await society.mail.send("root", "sdr", "Hello.")
     with pytest.raises(LifecycleError, match="'sdr' is draft, not testing"):
         await society.activate("sdr")
     await society.test("sdr")
-    assert (await society.send("root", "sdr", "Hello.")).state == "waiting"
+    assert (await society.mail.send("root", "sdr", "Hello.")).state == "waiting"
     await clock.advance(60)
     await society.activate("sdr")
     assert await passed(society, "sdr") == ["testing", "active"]
@@ -143,48 +143,48 @@ async def test_a_draft_is_tested_and_then_works(society: Society, clock: Virtual
 
 
 async def test_messages_to_a_suspended_member_wait_or_are_refused(society: Society) -> None:
-    letter = await society.send("cro", "bdr", "Hello.")
-    other = await society.send("coo", "root", "Hello.")
+    letter = await society.mail.send("cro", "bdr", "Hello.")
+    other = await society.mail.send("coo", "root", "Hello.")
     await society.suspend("bdr")
-    assert [each.message.id for each in await society.waiting()] == [other.message.id]
-    assert await society.settle(letter.message.id), "taken before it was suspended"
+    assert [each.message.id for each in await society.mail.waiting()] == [other.message.id]
+    assert await society.mail.settle(letter.message.id), "taken before it was suspended"
     for one, two in (("cro", "bdr"), ("bdr", "cro")):
         with pytest.raises(MessageInvalid, match="'bdr' is suspended"):
-            await society.send(one, two, "Hello.")
+            await society.mail.send(one, two, "Hello.")
     await society.create_role(TEMPLATE)
     with pytest.raises(SpawnForbidden, match="'bdr' is suspended"):
         await society.spawn("bdr", "page", {}, BRIEF)
     await society.resume("bdr")
-    assert [each.message.id for each in await society.waiting()] == [letter.message.id, other.message.id]
-    assert not await society.settle(letter.message.id)
+    assert [each.message.id for each in await society.mail.waiting()] == [letter.message.id, other.message.id]
+    assert not await society.mail.settle(letter.message.id)
     assert await passed(society, "bdr") == ["suspended", "active"]
 
 
 @pytest.mark.requirement("A4")
 async def test_what_a_suspended_member_asked_is_answered_and_waits_for_it(society: Society) -> None:
-    await society.send("cro", "bdr", "How many?", kind="request")
+    await society.mail.send("cro", "bdr", "How many?", kind="request")
     await society.suspend("cro")
-    reply = await society.send("bdr", "cro", "Seven.")
-    assert [each.message.id for each in await society.inbox("cro")] == [reply.message.id]
+    reply = await society.mail.send("bdr", "cro", "Seven.")
+    assert [each.message.id for each in await society.mail.inbox("cro")] == [reply.message.id]
     with pytest.raises(MessageInvalid, match="'cro' is suspended"):
-        await society.send("bdr", "cro", "And eight.")
-    assert reply.message.id not in [each.message.id for each in await society.waiting()]
+        await society.mail.send("bdr", "cro", "And eight.")
+    assert reply.message.id not in [each.message.id for each in await society.mail.waiting()]
     await society.resume("cro")
-    assert reply.message.id in [each.message.id for each in await society.waiting()]
+    assert reply.message.id in [each.message.id for each in await society.mail.waiting()]
 
 
 async def test_a_message_to_a_member_is_not_marked_as_read(society: Society) -> None:
-    letter = await society.send("cro", "bdr", "Hello.")
+    letter = await society.mail.send("cro", "bdr", "Hello.")
     with pytest.raises(InvalidArgument, match="is to 'bdr', which is no person"):
-        await society.read(letter.message.id)
-    assert [each.message.id for each in await society.waiting()] == [letter.message.id]
+        await society.mail.read(letter.message.id)
+    assert [each.message.id for each in await society.mail.waiting()] == [letter.message.id]
 
 
 async def test_a_member_is_not_introduced_while_it_receives_nothing(society: Society) -> None:
     ask = {"message_type": "introduction_request", "reason": "A page.", "required_capability": "intern"}
     await society.suspend("intern")
-    letter = await society.send("cro", "bdr", payload=ask)
-    assert not await society.settle(letter.message.id)
+    letter = await society.mail.send("cro", "bdr", payload=ask)
+    assert not await society.mail.settle(letter.message.id)
 
 
 async def test_descendants_end_first(society: Society, clock: VirtualClock) -> None:
@@ -216,16 +216,16 @@ async def test_descendants_end_first(society: Society, clock: VirtualClock) -> N
 @pytest.mark.parametrize("suspended", [False, True])
 async def test_what_others_asked_of_a_member_is_answered_when_it_ends(society: Society, suspended: bool) -> None:
     await society.contacts.add("cro", Contact(id="coo", role="COO", note="Knows operations."))
-    question = await society.send("cro", "coo", "How many?", kind="request", payload={"reason": "A question."})
+    question = await society.mail.send("cro", "coo", "How many?", kind="request", payload={"reason": "A question."})
     ask = {"message_type": "introduction_request", "reason": "A page.", "required_capability": "law"}
-    introduction = await society.send("cro", "coo", payload=ask)
-    told = await society.send("cro", "coo", "By the way.")
+    introduction = await society.mail.send("cro", "coo", payload=ask)
+    told = await society.mail.send("cro", "coo", "By the way.")
     if suspended:
         await society.suspend("coo")
     await society.terminate("coo")
     assert "coo" not in [each.id for each in await society.contacts.list("cro")]
-    assert [each.message.to_id for each in await society.waiting()] == ["cro"]
-    replies = [await society.reply_to(each.message.id) for each in (question, introduction, told)]
+    assert [each.message.to_id for each in await society.mail.waiting()] == ["cro"]
+    replies = [await society.mail.reply_to(each.message.id) for each in (question, introduction, told)]
     assert [None if each is None else (each.message.from_id, each.message.type) for each in replies] == [
         ("coo", "response"),
         ("coo", "response"),
@@ -235,7 +235,7 @@ async def test_what_others_asked_of_a_member_is_answered_when_it_ends(society: S
     assert "was terminated" in replies[0].message.content
     assert replies[1] is not None
     assert "was terminated" in replies[1].message.payload["declined"]
-    assert "How many?" not in await society.text_of(replies[1])
+    assert "How many?" not in await society.mail.text_of(replies[1])
 
 
 async def test_an_introduction_that_waits_for_the_consent_of_a_terminated_member_is_declined(tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ async def test_an_introduction_that_waits_for_the_consent_of_a_terminated_member
     for role_id, parent in (("cro", ""), ("bdr", "cro"), ("law", "cro")):
         await society.join(spec_of(role_id, parent, domains=("contracts",) if role_id == "law" else ()))
     ask = {"message_type": "introduction_request", "reason": "A page.", "required_capability": "contracts"}
-    letter = await society.send("bdr", "cro", payload=ask)
-    await society.settle(letter.message.id)
-    assert [each.message.to_id for each in await society.waiting()] == ["law"]
+    letter = await society.mail.send("bdr", "cro", payload=ask)
+    await society.mail.settle(letter.message.id)
+    assert [each.message.to_id for each in await society.mail.waiting()] == ["law"]
     await society.terminate("law")
-    reply = await society.reply_to(letter.message.id)
+    reply = await society.mail.reply_to(letter.message.id)
     assert reply is not None
     assert "declined" in reply.message.payload
     assert await database.read(lambda tx: problems(tx.execute)) == []
@@ -263,21 +263,21 @@ async def test_a_member_of_a_task_ends_when_it_reports_the_task_done(society: So
     for role_id in ("dev", "tester", "nurse"):
         await society.join(spec_of(role_id, "cro", ttl="task"))
     await society.contacts.add("dev", Contact(id="coo", role="COO", note="Operations."))
-    await society.send("dev", "coo", payload=DONE)  # it is not who gave it the task
-    await society.send("dev", "cro", payload={"message_type": "status_report", "done": False})
-    await society.send("bdr", "cro", payload=DONE)  # it does not live for a task
+    await society.mail.send("dev", "coo", payload=DONE)  # it is not who gave it the task
+    await society.mail.send("dev", "cro", payload={"message_type": "status_report", "done": False})
+    await society.mail.send("bdr", "cro", payload=DONE)  # it does not live for a task
     assert [await status(society, each) for each in ("dev", "bdr")] == ["active", "active"]
-    letter = await society.send("dev", "cro", payload=DONE)
+    letter = await society.mail.send("dev", "cro", payload=DONE)
     life = (await society.members.member("novel", "dev")).life
     assert (life.status.value, life.termination_reason) == ("terminated", "task_complete")
-    assert await society.send("dev", "cro", payload=DONE, message_id=letter.message.id) == letter
+    assert await society.mail.send("dev", "cro", payload=DONE, message_id=letter.message.id) == letter
     # One that reports inside of a turn ends after that turn.
-    task = await society.send("cro", "tester", "Test it.")
-    await society.settle(task.message.id)
-    await society.send("tester", "cro", payload=DONE)
+    task = await society.mail.send("cro", "tester", "Test it.")
+    await society.mail.settle(task.message.id)
+    await society.mail.send("tester", "cro", payload=DONE)
     assert (await society.expire(), await status(society, "tester")) == ((), "active")
-    await society.send("tester", "cro", "It was a pleasure.")
-    await society.ended(task.message.id)
+    await society.mail.send("tester", "cro", "It was a pleasure.")
+    await society.mail.ended(task.message.id)
     assert (await society.expire(), await status(society, "tester")) == (("tester",), "terminated")
     assert (await society.members.member("novel", "tester")).life.termination_reason == "task_complete"
 
@@ -388,7 +388,7 @@ class Lives(RuleBasedStateMachine):
         parent = self.parents[member] or "root"
         if parent != "root" and self.states[parent] not in ("testing", "active"):
             return
-        self.run(self.society.send(member, parent, payload=DONE))
+        self.run(self.society.mail.send(member, parent, payload=DONE))
         if self.ends[member] is None and self.states[member] == "active":  # in testing, it has no effect
             self.end(member)
 
@@ -398,7 +398,7 @@ class Lives(RuleBasedStateMachine):
         states = {self.states.get(member), self.states.get(parent, "active")}
         if states <= {"testing", "active"}:
             kind: Any = "request" if verb == "ask" else "notification"
-            self.run(self.society.send(parent, member, "Hello.", kind=kind))
+            self.run(self.society.mail.send(parent, member, "Hello.", kind=kind))
 
     @rule(days=st.integers(0, 2))
     def time_passes(self, days: int) -> None:
@@ -419,7 +419,7 @@ class Lives(RuleBasedStateMachine):
         assert found == self.states
         for member in self.states:
             assert [each.status.value for each in self.run(self.society.steps(member))] == self.passed[member]
-        reached = {each.message.to_id for each in self.run(self.society.waiting())}
+        reached = {each.message.to_id for each in self.run(self.society.mail.waiting())}
         assert all(self.states.get(each, "active") in ("testing", "active") for each in reached)
 
 

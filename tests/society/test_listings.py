@@ -38,7 +38,7 @@ class Reading:
 
     def __init__(self, society: Society, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        database = society.members._database
+        database = society.members._store.database
         read = database.read
 
         def counted(work: Callable[[Transaction], Any]) -> Any:

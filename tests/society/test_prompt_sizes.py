@@ -45,7 +45,7 @@ async def acquaint(agent: WorldAgent, owner: str, count: int) -> None:
             known = replace(known, id="legal", role="Legal", note="", interface=LAW) if number == 0 else known
             add_contact(tx, "novel", owner, known, OLD + timedelta(minutes=number))
 
-    await agent.society._database.transact(work)
+    await agent.society._store.transact(work)
 
 
 async def shown(tmp_path: Path, contacts: int, **more: Any) -> tuple[dict[str, Any], ScriptedCall]:
@@ -63,15 +63,15 @@ async def shown(tmp_path: Path, contacts: int, **more: Any) -> tuple[dict[str, A
             await agent.society.join(spec_of(id_))
         await acquaint(agent, "cro", contacts)
         await agent.society.contacts.add("m0001", Contact(id="cro", role="CRO"))
-        await agent.society.send("m0001", "cro", "How far are you?")
+        await agent.society.mail.send("m0001", "cro", "How far are you?")
         await Gateway(agent).deliver()
-        letter = await agent.society.send("root", "cro", "Have the contracts checked.")
+        letter = await agent.society.mail.send("root", "cro", "Have the contracts checked.")
         await Gateway(agent).deliver()
 
         async def nothing() -> tuple[str, tuple[str, ...]]:
             raise AssertionError("it is prepared")
 
-        given, _ = await agent.society.prepared(letter.message.id, nothing)
+        given, _ = await agent.society.mail.prepared(letter.message.id, nothing)
     return json.loads(given), seen[-1]
 
 
@@ -104,7 +104,7 @@ async def test_others_are_found_by_a_search(tmp_path: Path, discovery: str) -> N
         for number in range(1, 30):
             await agent.society.join(spec_of(f"m{number:04}", domains=("press",)))
         await acquaint(agent, "cro", 30)
-        await agent.society.send("root", "cro", "Look.")
+        await agent.society.mail.send("root", "cro", "Look.")
         await Gateway(agent).deliver()
         listed = [json.loads(step[step.index("[") :]) for step in lm.calls[-1].steps]
         await respond(agent, "cro", "Whom do you know?")
@@ -138,7 +138,7 @@ async def test_a_prompt_lists_the_templates_that_its_reader_may_use(tmp_path: Pa
         await agent.thread("t", account="charles").converse("Hello.")
         for id_ in ("cro", "coo"):
             await agent.society.join(spec_of(id_))
-            await agent.society.send("root", id_, "Go.")
+            await agent.society.mail.send("root", id_, "Go.")
             await Gateway(agent).deliver()
         with pytest.raises(UnknownTemplate, match=r"'cro' can use: kind-2;"):
             await agent.society.spawn("cro", "kind", {})
@@ -155,7 +155,7 @@ async def test_goals_and_earlier_messages_have_a_budget(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, lm, society=config()) as agent:
         await agent.society.join(spec_of("cro", goals=goals))
         for number in range(12):
-            await agent.society.send("root", "cro", f"Letter {number}. " + "Words. " * 1000)
+            await agent.society.mail.send("root", "cro", f"Letter {number}. " + "Words. " * 1000)
             await Gateway(agent).deliver()
     given = json.loads(lm.calls[-1].fields["earlier"])
     assert 4 <= len(given) <= 12

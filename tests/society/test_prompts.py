@@ -67,7 +67,7 @@ async def test_models_of_a_society_read_them_with_the_interfaces_of_their_contac
         await agent.thread("t", account="charles").converse("Hello.")
         await agent.society.join(spec_of("cro"))
         await agent.society.contacts.add("cro", Contact(id="legal", role="Legal", interface=LAW))
-        await agent.society.send("root", "cro", "Go.")
+        await agent.society.mail.send("root", "cro", "Go.")
         await Gateway(agent).deliver()
     conversation, member = seen[0].text, seen[-1].text
     for text in (conversation, member):

@@ -35,8 +35,8 @@ from worldagent.society import (
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.society.introductions import MAX_HOPS
 from worldagent.society.mail import letters_of
-from worldagent.society.rules import MAX_HOPS
 from worldagent.storage import Database, PostgresAddress
 from worldagent.testing import VirtualClock
 
@@ -150,7 +150,7 @@ BRIEF = dict.fromkeys(("objective", "constraints", "inputs", "outputs", "complet
 
 
 async def head(world: World, number: int) -> Letter | None:
-    found = await world.society.waiting()
+    found = await world.society.mail.waiting()
     return found[number % len(found)] if found else None
 
 
@@ -171,12 +171,12 @@ async def step(world: World, kind: str, *given: Any) -> str:
         payload: dict[str, Any] = {"send": {"reason": "A question."} if what is True else {}}.get(kind, {})
         payload = ASK | {"required_capability": what} if kind == "ask" else payload
         payload = TOLD | {"message_type": "introduction_response", "target_id": what} if kind == "tell" else payload
-        await society.send(sender, receiver, "Hello.", payload=payload | {"from": "user"})
+        await society.mail.send(sender, receiver, "Hello.", payload=payload | {"from": "user"})
         return str(sender)
     if kind in ("settle", "end"):
         letter = await head(world, given[0])
         if letter is not None:
-            await (society.settle if kind == "settle" else society.ended)(letter.message.id)
+            await (society.mail.settle if kind == "settle" else society.mail.ended)(letter.message.id)
         return "" if letter is None else letter.message.to_id
     if kind == "add":
         until = world.clock.now() + timedelta(hours=CONTACT_HOURS) if given[2] else None
@@ -314,13 +314,13 @@ async def asks(place: Path | PostgresAddress, edges: set[tuple[str, str]], chain
         for one, other in sorted(edges):
             await society.contacts.add(one, Contact(id=other, role=other, note="For this."))
         request = ASK | {"required_capability": "law"}
-        first = await society.send("a", "b", payload=request)
+        first = await society.mail.send("a", "b", payload=request)
         turns = 0
-        while found := await society.waiting():
+        while found := await society.mail.waiting():
             for letter in found:
                 turns += 1
                 assert turns <= len(GRAPH) ** 2, "an introduction ends"
-                if await society.settle(letter.message.id):
+                if await society.mail.settle(letter.message.id):
                     continue
                 me, left = letter.message.to_id, fan
                 over = (await world.seen()).letters[first.message.id].answered
@@ -328,11 +328,11 @@ async def asks(place: Path | PostgresAddress, edges: set[tuple[str, str]], chain
                     if me == "a" or over or not left:
                         break
                     try:
-                        await society.send(me, contact.id, payload=request)
+                        await society.mail.send(me, contact.id, payload=request)
                         left -= 1
                     except (MessageInvalid, ChainTooLong):
                         continue
-                await society.ended(letter.message.id)
+                await society.mail.ended(letter.message.id)
         seen = await world.seen()
         check_paths(seen)
         answers = [each for each in seen.letters.values() if each.message.correlation_id == first.message.id]
@@ -366,16 +366,16 @@ def test_a_ping_pong_ends_at_the_length_of_the_chain(place: Path | PostgresAddre
         await world.open()
         try:
             await world.society.join(spec(world.id, "a", "root"))
-            letter = await world.society.send("user", "root", "Go.")
+            letter = await world.society.mail.send("user", "root", "Go.")
             for number in range(2, chain + 2):
-                await world.society.settle(letter.message.id)
+                await world.society.mail.settle(letter.message.id)
                 one, other = letter.message.to_id, "a" if letter.message.to_id == "root" else "root"
                 if number > chain:
                     with pytest.raises(ChainTooLong):
-                        await world.society.send(one, other, "Ping.")
+                        await world.society.mail.send(one, other, "Ping.")
                 else:
-                    letter, before = await world.society.send(one, other, "Ping."), letter
-                    await world.society.ended(before.message.id)
+                    letter, before = await world.society.mail.send(one, other, "Ping."), letter
+                    await world.society.mail.ended(before.message.id)
                     assert letter.chain == number
         finally:
             await world.close()

@@ -42,7 +42,7 @@ async def kept(agent: WorldAgent) -> None:
     await agent.society.join(spec_of("keeper", "master", soul=SOUL), interface=interface)
     await agent.society.contacts.add("keeper", Contact(id="mate", role="Mate", note=NOTE))
     await agent.society.contacts.add("keeper", Contact(id="user", role="the owner"))
-    await agent.society.send("keeper", "user", SENT)
+    await agent.society.mail.send("keeper", "user", SENT)
     await agent.memory.add(KNOWN, account="member:novel/keeper")
     await agent.roles.put("account", Role("keeper", ROLE), scope_id="member:novel/keeper")
 
@@ -56,21 +56,21 @@ def agent_of(home: Path, lm: ScriptedLM) -> WorldAgent:
 async def test_nothing_of_a_removed_member_is_left(tmp_path: Path) -> None:
     async with agent_of(tmp_path, ScriptedLM(lambda call: {"result": "Done."})) as agent:
         await kept(agent)
-        await agent.society.send("master", "keeper", RECEIVED)
+        await agent.society.mail.send("master", "keeper", RECEIVED)
         assert await Gateway(agent).deliver() == 1
-        await agent.society.send("keeper", "mate", WAITING)
+        await agent.society.mail.send("keeper", "mate", WAITING)
         assert all(found(tmp_path, [each]) for each in TEXTS)
         removed = await remove_member(agent.upkeep, "keeper")
         assert (removed.threads, removed.entries, removed.shared) == (1, 1, ())
         assert found(tmp_path, TEXTS[:-1]) == []  # the roles are in a journal until their file is closed
-        assert await agent.society.waiting() == await agent.society.inbox() == []
+        assert await agent.society.mail.waiting() == await agent.society.mail.inbox() == []
         assert "keeper" not in str(await agent.society.contacts.every())
         assert await agent.roles.get("account", scope_id="member:novel/keeper") is None
         with pytest.raises(UnknownMember, match="'keeper'"):
             await remove_member(agent.upkeep, "keeper")
         # Its place in a mailbox is free, and its id.
         await agent.society.join(spec_of("keeper", "master"))
-        await agent.society.send("master", "keeper", "Hello.")
+        await agent.society.mail.send("master", "keeper", "Hello.")
         assert await Gateway(agent).deliver() == 1
     assert found(tmp_path, TEXTS) == []
 
@@ -82,14 +82,14 @@ async def test_a_member_with_a_turn_that_waits_is_removed_only_with_that_turn(tm
     async with agent_of(tmp_path, ScriptedLM(act)) as agent:
         await kept(agent)
         await agent.society.join(spec_of("oiler", "keeper", operator_ids=("douse",)))
-        await agent.society.send("keeper", "oiler", "Put it out.", payload={"reason": "It is day."})
+        await agent.society.mail.send("keeper", "oiler", "Put it out.", payload={"reason": "It is day."})
         assert await Gateway(agent).deliver() == 0
         with pytest.raises(ThreadPaused):
             await remove_member(agent.upkeep, "oiler")
         assert (await agent.society.members.member("novel", "oiler")).life.status == "active"
         await remove_member(agent.upkeep, "oiler", cancel=True)
         assert await agent.thread("member oiler").pauses() == ()
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
 
 
 async def test_members_below_a_removed_one_end_with_it(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_members_below_a_removed_one_end_with_it(tmp_path: Path) -> None:
 async def test_an_export_has_all_that_is_stored_of_a_member(tmp_path: Path) -> None:
     async with agent_of(tmp_path, answering()) as agent:
         await kept(agent)
-        await agent.society.send("master", "keeper", RECEIVED)
+        await agent.society.mail.send("master", "keeper", RECEIVED)
         exported = await export_member(agent.upkeep, "keeper")
         assert json.loads(json.dumps(exported)) == exported
         assert (exported["member"]["spec"]["soul"], exported["member"]["life"]["status"]) == (SOUL, "active")

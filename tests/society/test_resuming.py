@@ -104,7 +104,7 @@ async def test_a_process_without_a_gateway_resumes_the_turn_of_a_member(tmp_path
         if began == "event":
             await agent.society.events.post(event())
         else:
-            await agent.society.send("root", "x", "Set the price.")
+            await agent.society.mail.send("root", "x", "Set the price.")
         await delivered(agent)
     async with shop.agent(tmp_path) as agent:
         thread = event_thread(agent) if began == "event" else mail(agent)
@@ -112,7 +112,7 @@ async def test_a_process_without_a_gateway_resumes_the_turn_of_a_member(tmp_path
         assert (await DOORS[door](thread, {pause.id: Approve()})).status == "done"
         assert shop.set == [3]
         await delivered(agent)
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
         assert await agent.society.events.next() == ()
         posted = await agent.society.events.get("e1")
         assert posted is None or posted.result == "done"
@@ -126,7 +126,7 @@ DAY = 86_400.0
 
 async def letters(agent: WorldAgent) -> list[tuple[str, str]]:
     """Whom the owner has letters from, and about which error."""
-    return [(each.message.from_id, each.message.payload.get("error", "")) for each in await agent.society.inbox()]
+    return [(each.message.from_id, each.message.payload.get("error", "")) for each in await agent.society.mail.inbox()]
 
 
 async def status(agent: WorldAgent, turn_id: str) -> str:
@@ -148,7 +148,7 @@ async def paused(agent: WorldAgent) -> str:
 async def test_a_message_whose_turn_can_never_resume_holds_up_no_later_one(tmp_path: Path) -> None:
     shop = Shop()
     async with shop.agent(tmp_path) as agent:
-        await agent.society.send("root", "x", "Set the price.", message_id="m1")
+        await agent.society.mail.send("root", "x", "Set the price.", message_id="m1")
         await delivered(agent)
         turn = await paused(agent)
     async with shop.agent(tmp_path, CHANGED) as agent:
@@ -157,18 +157,18 @@ async def test_a_message_whose_turn_can_never_resume_holds_up_no_later_one(tmp_p
             await mail(agent).resume({pause.id: Approve()})
         await delivered(agent)
         assert await letters(agent) == [("x", "graph_changed")]
-        reply = await agent.society.reply_to("m1")
+        reply = await agent.society.mail.reply_to("m1")
         assert reply is not None
         assert (reply.message.to_id, reply.message.payload["error"]) == ("root", "graph_changed")
         assert await status(agent, turn) == "paused"  # for the grace period
-        await agent.society.send("root", "x", "And now?", message_id="m2")
+        await agent.society.mail.send("root", "x", "And now?", message_id="m2")
         await delivered(agent)
         second = await paused(agent)
         assert (second != turn, await status(agent, turn)) == (True, "failed")
         [pause] = await open_pauses(mail(agent))
         assert (await mail(agent).resume({pause.id: Approve()})).status == "done"
         await delivered(agent)
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
         assert await letters(agent) == [("x", "graph_changed")]
     assert shop.set == [3]
 
@@ -187,15 +187,15 @@ async def test_a_reply_to_a_turn_that_can_never_resume_is_a_message_of_its_own(t
     shop, clock = Shop(), VirtualClock()
     given: dict[str, Any] = {"lm": ScriptedLM(act), "clock": clock, "policy": Policy(rules=SEND_RULES)}
     async with shop.agent(tmp_path, **given) as agent:
-        await agent.society.send("root", "x", "Set the price.")
+        await agent.society.mail.send("root", "x", "Set the price.")
         await delivered(agent)
         turn = await paused(agent)
-        [question] = await agent.society.inbox()
+        [question] = await agent.society.mail.inbox()
     async with shop.agent(tmp_path, CHANGED, **given) as agent:
-        await agent.society.send("user", "x", "You may.", answers=question.message.id)
-        await agent.society.send("root", "x", "And later?")
+        await agent.society.mail.send("user", "x", "You may.", answers=question.message.id)
+        await agent.society.mail.send("root", "x", "And later?")
         await delivered(agent)
-        assert await agent.society.waiting() == []
+        assert await agent.society.mail.waiting() == []
         assert await status(agent, turn) == "failed"
     assert ["You may." in read[1], "And later?" in read[2], len(read)] == [True, True, 3]
 
@@ -210,7 +210,7 @@ async def test_a_turn_resumes_within_the_grace_period_if_the_old_declaration_is_
         if began == "event":
             await agent.society.events.post(event())
         else:
-            await agent.society.send("root", "x", "Set the price.")
+            await agent.society.mail.send("root", "x", "Set the price.")
         await delivered(agent)
         [pause] = await open_pauses(event_thread(agent) if began == "event" else mail(agent))
     async with shop.agent(tmp_path, CHANGED, clock=clock, tools=[changed_price]) as agent:
@@ -266,7 +266,7 @@ async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, b
         if began == "event":
             await agent.society.events.post(event())
         else:
-            await agent.society.send("root", "x", "Set the price.", message_id="m1")
+            await agent.society.mail.send("root", "x", "Set the price.", message_id="m1")
         await delivered(agent)
         state = await (event_thread(agent) if began == "event" else mail(agent)).state()
         assert state is not None
@@ -274,14 +274,14 @@ async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, b
         await inside(agent).stores.database.transact(lambda tx: tx.execute(noted))
     changed: dict[str, Any] = {"tools": [changed_price]} if needs == "NULL" else {}
     async with shop.agent(tmp_path, CHANGED, clock=clock, **changed) as agent:
-        await agent.society.send("root", "x", "And now?")
+        await agent.society.mail.send("root", "x", "And now?")
         for _ in range(2):
             await delivered(agent)
             await clock.advance(2 * DAY)
         assert await status(agent, state.turn_id) == "paused"
         if began == "message":
             assert await letters(agent) == []
-            assert [each.message.id for each in await agent.society.waiting()] == ["m1"]
+            assert [each.message.id for each in await agent.society.mail.waiting()] == ["m1"]
 
 
 @pytest.mark.requirement("T4")

@@ -28,7 +28,6 @@ from worldagent.society import (
     InMemoryRegistry,
     InterfaceSpec,
     Letter,
-    Members,
     Participant,
     RoleRegistry,
     RoleSpec,
@@ -99,11 +98,11 @@ async def known(society: Society, owner: str) -> list[str]:
 async def deliver(society: Society) -> list[Letter]:
     """What a gateway does, without turns: settle all that waits; what needs a turn is over at once, and returned."""
     left: list[Letter] = []
-    while found := await society.waiting():
+    while found := await society.mail.waiting():
         for letter in found:
-            if not await society.settle(letter.message.id):
+            if not await society.mail.settle(letter.message.id):
                 left.append(letter)
-                await society.ended(letter.message.id)
+                await society.mail.ended(letter.message.id)
     return left
 
 
@@ -130,7 +129,7 @@ async def test_a_message_to_a_stranger_is_refused_with_whom_to_ask(database: Dat
     society = await branches(database)
     for stranger in ("legal", "coo", "ghost", "users"):
         with pytest.raises(UnknownContact) as refused:
-            await society.send("bdr", stranger, "Hello.", payload={"reason": "A question."})
+            await society.mail.send("bdr", stranger, "Hello.", payload={"reason": "A question."})
         assert "introduction_request: cro" in str(refused.value)
         assert refused.value.code == "unknown_contact"
     assert await deliver(society) == []
@@ -143,18 +142,18 @@ async def test_at_first_the_world_agent_and_the_owner_know_each_other_alone(data
     for one, other in (("root", "user"), ("user", "root")):
         assert await known(society, one) == [other]
         await society.contacts.withdraw(one, other)
-        letter = await society.send(one, other, "Hello.")
+        letter = await society.mail.send(one, other, "Hello.")
         assert letter.opening is None
     assert [(owner, each.id) for owner, each in await society.contacts.every()] == [("root", "user"), ("user", "root")]
-    assert "send_message" not in await society.text_of((await society.inbox())[0])
+    assert "send_message" not in await society.mail.text_of((await society.mail.inbox())[0])
     await society.join(spec("cro"))
     with pytest.raises(UnknownContact, match="contacts are: root"):
-        await society.send("user", "cro", "Hello.")
+        await society.mail.send("user", "cro", "Hello.")
 
 
 async def test_discovery_open_lets_all_members_write_to_each_other(local: Database) -> None:
     society = await branches(local, discovery="open")
-    letter = await society.send("bdr", "legal", "Hello.", payload={"reason": "A contract."})
+    letter = await society.mail.send("bdr", "legal", "Hello.", payload={"reason": "A contract."})
     assert letter.message.to_id == "legal"
     assert "bdr" in await known(society, "legal")
 
@@ -164,27 +163,27 @@ async def test_contacts_expire_and_can_be_withdrawn(database: Database) -> None:
     clock = VirtualClock()
     society = await branches(database, clock)
     await society.contacts.add("bdr", Contact(id="coo", role="COO", expires=clock.now() + timedelta(hours=1)))
-    await society.send("bdr", "coo", "Hello.", payload={"reason": "A question."})
+    await society.mail.send("bdr", "coo", "Hello.", payload={"reason": "A question."})
     await clock.advance(3600)
     with pytest.raises(UnknownContact):
-        await society.send("bdr", "coo", "Still there?")
+        await society.mail.send("bdr", "coo", "Still there?")
     await society.contacts.withdraw("bdr", "cro")
     with pytest.raises(UnknownContact, match="bdr"):
-        await society.send("bdr", "cro", "Hello.")
+        await society.mail.send("bdr", "cro", "Hello.")
     assert await society.contacts.get("bdr", "cro") is None
 
 
 async def test_the_owner_is_the_user_under_both_names(local: Database) -> None:
     society = await branches(local)
-    await society.send("cro", "charles", "The quarter is over.")
-    [letter] = await society.inbox()
+    await society.mail.send("cro", "charles", "The quarter is over.")
+    [letter] = await society.mail.inbox()
     assert (letter.message.from_id, letter.message.to_id) == ("cro", "user")
-    assert letter == (await society.inbox("charles"))[0]
-    assert await society.waiting() == []
-    await society.read(letter.message.id)
-    assert await society.inbox() == []
-    sent = await society.send("charles", "cro", "Thank you.")
-    assert await society.text_of(sent) == "[Message from the user]\nThank you."
+    assert letter == (await society.mail.inbox("charles"))[0]
+    assert await society.mail.waiting() == []
+    await society.mail.read(letter.message.id)
+    assert await society.mail.inbox() == []
+    sent = await society.mail.send("charles", "cro", "Thank you.")
+    assert await society.mail.text_of(sent) == "[Message from the user]\nThank you."
 
 
 # --- first messages and replies ---------------------------------------------------------------------------------------
@@ -198,17 +197,17 @@ async def test_a_first_message_makes_both_know_each_other(database: Database) ->
     society = await branches(database)
     await society.contacts.add("bdr", Contact(id="legal", role="Legal"))
     with pytest.raises(MessageInvalid, match="`reason`"):
-        await society.send("bdr", "legal", "Hello.")
+        await society.mail.send("bdr", "legal", "Hello.")
     assert "bdr" not in await known(society, "legal")
-    first = await society.send("bdr", "legal", "Hello.", payload={"reason": "A contract."})
-    assert (await society.text_of(first)).splitlines() == [
+    first = await society.mail.send("bdr", "legal", "Hello.", payload={"reason": "A contract."})
+    assert (await society.mail.text_of(first)).splitlines() == [
         "[Message from BDR (bdr)]",
         "First contact. Role: BDR. Duties: revenue. Reason: A contract.",
         "Hello.",
         "To reply, use send_message(to='bdr', ...)",
     ]
     assert "bdr" in await known(society, "legal")
-    second = await society.send("bdr", "legal", "One more thing.")
+    second = await society.mail.send("bdr", "legal", "One more thing.")
     assert second.opening is None
 
 
@@ -216,7 +215,7 @@ async def test_a_first_message_makes_both_know_each_other(database: Database) ->
 async def test_the_reason_of_an_introduction_is_enough(local: Database) -> None:
     society = await branches(local)
     await society.contacts.add("bdr", Contact(id="legal", role="Legal", note="For contracts."))
-    letter = await society.send("bdr", "legal", "Hello.")
+    letter = await society.mail.send("bdr", "legal", "Hello.")
     assert letter.opening is not None
     assert letter.opening.reason == "For contracts."
 
@@ -227,43 +226,45 @@ async def test_the_reason_of_an_introduction_is_enough(local: Database) -> None:
 async def test_a_reply_is_allowed_until_it_was_given(database: Database) -> None:
     society = await branches(database)
     await society.contacts.add("bdr", Contact(id="legal", role="Legal", note="For contracts."))
-    question = await society.send("bdr", "legal", "Is this right?", kind="request")
+    question = await society.mail.send("bdr", "legal", "Is this right?", kind="request")
     await society.contacts.withdraw("legal", "bdr")
     with pytest.raises(UnknownContact):
-        await society.send("legal", "bdr", "No.", answers="another message")
-    answer = await society.send("legal", "bdr", "Yes.", kind="response", answers=question.message.id)
+        await society.mail.send("legal", "bdr", "No.", answers="another message")
+    answer = await society.mail.send("legal", "bdr", "Yes.", kind="response", answers=question.message.id)
     assert answer.message.correlation_id == question.message.id
     with pytest.raises(UnknownContact):
-        await society.send("legal", "bdr", "And now?")
+        await society.mail.send("legal", "bdr", "And now?")
 
 
 async def test_a_reply_needs_no_introduction_of_its_own(local: Database) -> None:
     society = await branches(local, discovery="open")
-    request = await society.send("bdr", "legal", payload=ASK_LAW)
-    answer = await society.send("legal", "bdr", payload={"message_type": "introduction_response", "declined": "No."})
+    request = await society.mail.send("bdr", "legal", payload=ASK_LAW)
+    answer = await society.mail.send(
+        "legal", "bdr", payload={"message_type": "introduction_response", "declined": "No."}
+    )
     assert (answer.opening, answer.message.correlation_id) == (None, request.message.id)
     assert "legal" not in await known(society, "bdr")
 
 
 async def test_a_remark_before_the_introduction_is_no_answer_to_the_request(local: Database) -> None:
     society = await branches(local)
-    request = await society.send("bdr", "cro", payload=ASK_LAW)
-    await society.settle(request.message.id)
-    await society.send("cro", "bdr", "One moment.")
+    request = await society.mail.send("bdr", "cro", payload=ASK_LAW)
+    await society.mail.settle(request.message.id)
+    await society.mail.send("cro", "bdr", "One moment.")
     await society.contacts.add("cro", Contact(id="legal", role="Legal"))
     answer = {"target_id": "legal", "role_name": "Legal", "interface_spec": None, "usage_advice": "Write."}
-    await society.send("cro", "bdr", payload=answer | {"message_type": "introduction_response"})
-    await society.ended(request.message.id)
+    await society.mail.send("cro", "bdr", payload=answer | {"message_type": "introduction_response"})
+    await society.mail.ended(request.message.id)
     assert [each.message.message_type for each in await deliver(society)] == [None, "introduction_response"]
 
 
 async def test_only_a_message_between_the_two_can_be_answered(local: Database) -> None:
     society = await branches(local)
-    theirs = await society.send("coo", "legal", "Hello.")
+    theirs = await society.mail.send("coo", "legal", "Hello.")
     for other in (theirs.message.id, "msg_of_no_one"):
         with pytest.raises(MessageInvalid, match="`answers` is not the id of a message from 'cro' to 'bdr'"):
-            await society.send("bdr", "cro", "Yes.", kind="response", answers=other)
-    assert not (await society.waiting())[0].answered
+            await society.mail.send("bdr", "cro", "Yes.", kind="response", answers=other)
+    assert not (await society.mail.waiting())[0].answered
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -271,34 +272,34 @@ async def test_only_a_message_between_the_two_can_be_answered(local: Database) -
 
 async def test_a_message_that_is_sent_twice_is_stored_once(database: Database) -> None:
     society = await branches(database)
-    first, again = [await society.send("cro", "bdr", "Hello.", message_id="m1") for _ in range(2)]
+    first, again = [await society.mail.send("cro", "bdr", "Hello.", message_id="m1") for _ in range(2)]
     assert first == again
     assert [each.message.id for each in await deliver(society)] == ["m1"]
-    assert (await society.send("cro", "bdr", "Hello.", message_id="m1")).state == "handled"
-    assert await society.waiting() == []
+    assert (await society.mail.send("cro", "bdr", "Hello.", message_id="m1")).state == "handled"
+    assert await society.mail.waiting() == []
 
 
 @pytest.mark.requirement("C5.4")
 async def test_messages_are_delivered_in_order_and_one_at_a_time(database: Database) -> None:
     society = await branches(database)
     for number in range(3):
-        await society.send("cro", "bdr", f"{number}")
-        await society.send("coo", "legal", f"{number}")
-    assert [each.message.content for each in await society.waiting()] == ["0", "0"]
-    assert not await society.settle((await society.waiting())[0].message.id)
-    assert [each.message.content for each in await society.waiting()] == ["0", "0"]
+        await society.mail.send("cro", "bdr", f"{number}")
+        await society.mail.send("coo", "legal", f"{number}")
+    assert [each.message.content for each in await society.mail.waiting()] == ["0", "0"]
+    assert not await society.mail.settle((await society.mail.waiting())[0].message.id)
+    assert [each.message.content for each in await society.mail.waiting()] == ["0", "0"]
     assert sorted(each.message.content for each in await deliver(society)) == sorted("001122")
 
 
 async def test_a_mailbox_is_bounded(local: Database) -> None:
     society = await branches(local)
     for _ in range(MAX_WAITING):
-        await society.send("cro", "bdr", "Hello.")
+        await society.mail.send("cro", "bdr", "Hello.")
     with pytest.raises(MailboxFull, match="1,000"):
-        await society.send("cro", "bdr", "One more.")
-    [letter] = await society.waiting()
-    await society.ended(letter.message.id)
-    await society.send("cro", "bdr", "One more.")
+        await society.mail.send("cro", "bdr", "One more.")
+    [letter] = await society.mail.waiting()
+    await society.mail.ended(letter.message.id)
+    await society.mail.send("cro", "bdr", "One more.")
 
 
 @pytest.mark.requirement("C9.1")
@@ -306,28 +307,28 @@ async def test_a_mailbox_is_bounded(local: Database) -> None:
 async def test_the_sender_is_a_member_or_a_person(local: Database) -> None:
     society = await branches(local)
     with pytest.raises(InvalidArgument, match="'ghost'"):
-        await society.send("ghost", "cro", "Boo.")
-    letter = await society.send("cro", "bdr", "Hello.", payload={"from": "user", "from_id": "user"})
+        await society.mail.send("ghost", "cro", "Boo.")
+    letter = await society.mail.send("cro", "bdr", "Hello.", payload={"from": "user", "from_id": "user"})
     assert letter.message.from_id == "cro"
-    assert (await society.text_of(letter)).startswith("[Message from CRO (cro)]")
+    assert (await society.mail.text_of(letter)).startswith("[Message from CRO (cro)]")
 
 
 async def test_a_ping_pong_ends(local: Database) -> None:
     society = await branches(local, message_chain=5)
     await society.contacts.add("user", Contact(id="cro", role="CRO"))
-    letter = await society.send("user", "cro", "Go.")
+    letter = await society.mail.send("user", "cro", "Go.")
     one, other = "cro", "bdr"
     for number in range(2, 6):
-        await society.settle(letter.message.id)
-        letter, before = await society.send(one, other, "Ping."), letter
-        await society.ended(before.message.id)
+        await society.mail.settle(letter.message.id)
+        letter, before = await society.mail.send(one, other, "Ping."), letter
+        await society.mail.ended(before.message.id)
         assert letter.chain == number
         one, other = other, one
-    await society.settle(letter.message.id)
+    await society.mail.settle(letter.message.id)
     with pytest.raises(ChainTooLong, match="report to the user"):
-        await society.send(one, other, "Ping.")
-    await society.ended(letter.message.id)
-    assert (await society.send("user", "cro", "Go on.")).chain == 1
+        await society.mail.send(one, other, "Ping.")
+    await society.mail.ended(letter.message.id)
+    assert (await society.mail.send("user", "cro", "Go on.")).chain == 1
 
 
 async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> None:
@@ -335,7 +336,7 @@ async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> No
     await society.terminate("bdr")
     for one, other in (("cro", "bdr"), ("bdr", "cro")):
         with pytest.raises(MessageInvalid, match="'bdr' is terminated"):
-            await society.send(one, other, "Hello.")
+            await society.mail.send(one, other, "Hello.")
     assert "bdr" not in [each.id for each in await society.members.list_roles("w")]
 
 
@@ -353,7 +354,7 @@ async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> No
 async def test_a_contact_that_fits_is_introduced_without_a_model(database: Database) -> None:
     society = await branches(database)
     await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
-    request = await society.send("bdr", "coo", payload=ASK_LAW)
+    request = await society.mail.send("bdr", "coo", payload=ASK_LAW)
     [answer] = await deliver(society)
     payload = answer.message.to_json()["payload"]
     assert (answer.message.from_id, answer.message.correlation_id) == ("coo", request.message.id)
@@ -361,9 +362,9 @@ async def test_a_contact_that_fits_is_introduced_without_a_model(database: Datab
     contact = await society.contacts.get("bdr", "legal")
     assert contact is not None
     assert (contact.introduced_by, contact.interface, contact.note) == ("coo", LAW, "The contract as text.")
-    await society.send("bdr", "legal", "Please check this.")
+    await society.mail.send("bdr", "legal", "Please check this.")
     with pytest.raises(MessageInvalid, match="no open introduction_request"):
-        await society.send("coo", "bdr", payload=payload)
+        await society.mail.send("coo", "bdr", payload=payload)
 
 
 @pytest.mark.requirement("C3.5")
@@ -371,14 +372,14 @@ async def test_a_contact_that_fits_is_introduced_without_a_model(database: Datab
 @pytest.mark.requirement("C3")
 async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Database) -> None:
     society = await branches(database)
-    first = await society.send("bdr", "cro", payload=ASK_LAW)
-    assert not await society.settle(first.message.id)
-    second = await society.send("cro", "root", payload=ASK_LAW)
-    await society.ended(first.message.id)
+    first = await society.mail.send("bdr", "cro", payload=ASK_LAW)
+    assert not await society.mail.settle(first.message.id)
+    second = await society.mail.send("cro", "root", payload=ASK_LAW)
+    await society.mail.ended(first.message.id)
     assert second.message.correlation_id == first.message.id
-    assert not await society.settle(second.message.id)
-    await society.send("root", "coo", payload=ASK_LAW)
-    await society.ended(second.message.id)
+    assert not await society.mail.settle(second.message.id)
+    await society.mail.send("root", "coo", payload=ASK_LAW)
+    await society.mail.ended(second.message.id)
     [answer] = await deliver(society)
     assert (answer.message.from_id, answer.message.to_id) == ("cro", "bdr")
     assert answer.message.correlation_id == first.message.id
@@ -392,11 +393,11 @@ async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Dat
 @pytest.mark.requirement("C3")
 async def test_loops_and_dead_ends_end(local: Database) -> None:
     society = await branches(local)
-    request = await society.send("bdr", "cro", payload=ASK_LAW)
-    await society.settle(request.message.id)
+    request = await society.mail.send("bdr", "cro", payload=ASK_LAW)
+    await society.mail.settle(request.message.id)
     with pytest.raises(MessageInvalid, match="was asked for this introduction already"):
-        await society.send("cro", "bdr", payload=ASK_LAW)
-    await society.ended(request.message.id)
+        await society.mail.send("cro", "bdr", payload=ASK_LAW)
+    await society.mail.ended(request.message.id)
     [answer] = await deliver(society)
     assert answer.message.payload["declined"] == "I know of none."
     assert await known(society, "bdr") == ["cro"]
@@ -405,11 +406,11 @@ async def test_loops_and_dead_ends_end(local: Database) -> None:
 @pytest.mark.requirement("C3")
 async def test_an_answer_that_comes_before_the_turn_that_asked_is_over_is_forwarded(local: Database) -> None:
     society = await branches(local)
-    request = (await society.send("bdr", "cro", payload=ASK_LAW)).message.id
-    assert not await society.settle(request)
-    await society.send("cro", "root", payload=ASK_LAW)
-    await society.send("root", "cro", payload=ANSWER_COO)
-    await society.ended(request)
+    request = (await society.mail.send("bdr", "cro", payload=ASK_LAW)).message.id
+    assert not await society.mail.settle(request)
+    await society.mail.send("cro", "root", payload=ASK_LAW)
+    await society.mail.send("root", "cro", payload=ANSWER_COO)
+    await society.mail.ended(request)
     await deliver(society)
     assert await known(society, "bdr") == ["coo", "cro"]
 
@@ -417,9 +418,9 @@ async def test_an_answer_that_comes_before_the_turn_that_asked_is_over_is_forwar
 @pytest.mark.requirement("A12")
 async def test_a_message_that_is_over_several_times_at_once_is_counted_once(database: Database) -> None:
     society = await branches(database)
-    request = (await society.send("bdr", "cro", payload=ASK_LAW)).message.id
-    await asyncio.gather(*(society.settle(request) for _ in range(8)))
-    await asyncio.gather(*(society.ended(request) for _ in range(8)))
+    request = (await society.mail.send("bdr", "cro", payload=ASK_LAW)).message.id
+    await asyncio.gather(*(society.mail.settle(request) for _ in range(8)))
+    await asyncio.gather(*(society.mail.ended(request) for _ in range(8)))
     counts = await database.read(lambda tx: tx.execute("SELECT member, waiting, last FROM wa_mailbox ORDER BY member"))
     assert [tuple(row) for row in counts] == [("bdr", 1, 1), ("cro", 0, 1)]
 
@@ -427,8 +428,8 @@ async def test_a_message_that_is_over_several_times_at_once_is_counted_once(data
 @pytest.mark.requirement("C3")
 async def test_a_member_introduces_only_whom_it_knows(local: Database) -> None:
     society = await branches(local)
-    request = await society.send("bdr", "cro", payload=ASK_LAW)
-    await society.settle(request.message.id)
+    request = await society.mail.send("bdr", "cro", payload=ASK_LAW)
+    await society.mail.settle(request.message.id)
     answer = {
         "message_type": "introduction_response",
         "target_id": "legal",
@@ -437,23 +438,23 @@ async def test_a_member_introduces_only_whom_it_knows(local: Database) -> None:
         "usage_advice": "Write.",
     }
     with pytest.raises(UnknownContact, match="introduction_request: "):
-        await society.send("cro", "bdr", payload=answer)
+        await society.mail.send("cro", "bdr", payload=answer)
     with pytest.raises(MessageInvalid, match="itself"):
-        await society.send("cro", "bdr", payload=answer | {"target_id": "bdr"})
+        await society.mail.send("cro", "bdr", payload=answer | {"target_id": "bdr"})
     with pytest.raises(MessageInvalid, match="not asked"):
-        await society.send("coo", "legal", payload=ASK_LAW, answers=request.message.id)
+        await society.mail.send("coo", "legal", payload=ASK_LAW, answers=request.message.id)
     assert await known(society, "bdr") == ["cro"]
 
 
 @pytest.mark.requirement("C3")
 async def test_a_request_ends_when_its_last_referral_was_declined(database: Database) -> None:
     society = await branches(database)
-    first = await society.send("bdr", "cro", payload=ASK_LAW | {"required_capability": "gardening"})
-    await society.settle(first.message.id)
-    second = await society.send("cro", "root", payload=ASK_LAW | {"required_capability": "gardening"})
-    await society.ended(first.message.id)
-    await society.settle(second.message.id)
-    await society.ended(second.message.id)
+    first = await society.mail.send("bdr", "cro", payload=ASK_LAW | {"required_capability": "gardening"})
+    await society.mail.settle(first.message.id)
+    second = await society.mail.send("cro", "root", payload=ASK_LAW | {"required_capability": "gardening"})
+    await society.mail.ended(first.message.id)
+    await society.mail.settle(second.message.id)
+    await society.mail.ended(second.message.id)
     answers = await deliver(society)
     assert [(each.message.to_id, each.message.payload["declined"]) for each in answers] == [
         ("cro", "I know of none."),
@@ -466,34 +467,34 @@ async def test_no_member_is_asked_twice_for_one_introduction(database: Database)
     society = await branches(database)
     await society.contacts.add("cro", Contact(id="coo", role="COO", note="Operations."))
     asked = ASK_LAW | {"required_capability": "gardening"}
-    first = await society.send("bdr", "cro", payload=asked)
-    await society.settle(first.message.id)
-    second = await society.send("cro", "coo", payload=asked)
-    await society.ended(first.message.id)
-    await society.settle(second.message.id)
-    await society.ended(second.message.id)
-    [declined] = await society.waiting()
-    assert not await society.settle(declined.message.id)
+    first = await society.mail.send("bdr", "cro", payload=asked)
+    await society.mail.settle(first.message.id)
+    second = await society.mail.send("cro", "coo", payload=asked)
+    await society.mail.ended(first.message.id)
+    await society.mail.settle(second.message.id)
+    await society.mail.ended(second.message.id)
+    [declined] = await society.mail.waiting()
+    assert not await society.mail.settle(declined.message.id)
     with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
-        await society.send("cro", "coo", payload=asked)
-    third = await society.send("cro", "root", payload=asked)
+        await society.mail.send("cro", "coo", payload=asked)
+    third = await society.mail.send("cro", "root", payload=asked)
     assert third.message.correlation_id == first.message.id
-    await society.settle(third.message.id)
+    await society.mail.settle(third.message.id)
     with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
-        await society.send("root", "coo", payload=asked)
+        await society.mail.send("root", "coo", payload=asked)
 
 
 @pytest.mark.requirement("C3")
 async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_introduction(database: Database) -> None:
     society = await branches(database)
     gardening = ASK_LAW | {"required_capability": "gardening"}
-    first = await society.send("bdr", "cro", payload=gardening)
-    await society.settle(first.message.id)
-    second = await society.send("cro", "root", payload=gardening)
-    await society.ended(first.message.id)
-    await society.settle(second.message.id)
-    await society.send("root", "cro", "We have no garden.", answers=second.message.id, marks=("fetch",))
-    await society.ended(second.message.id)
+    first = await society.mail.send("bdr", "cro", payload=gardening)
+    await society.mail.settle(first.message.id)
+    second = await society.mail.send("cro", "root", payload=gardening)
+    await society.mail.ended(first.message.id)
+    await society.mail.settle(second.message.id)
+    await society.mail.send("root", "cro", "We have no garden.", answers=second.message.id, marks=("fetch",))
+    await society.mail.ended(second.message.id)
     left = await deliver(society)
     answers = [each for each in left if each.message.message_type == "introduction_response"]
     assert [(each.message.to_id, each.message.payload["declined"], each.marks) for each in answers] == [
@@ -505,13 +506,13 @@ async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_intr
 @pytest.mark.requirement("C3")
 async def test_what_a_person_answers_to_a_referral_in_words_ends_the_request(database: Database) -> None:
     society = await branches(database)
-    first = await society.send("bdr", "cro", payload=ASK_LAW)
-    await society.settle(first.message.id)
-    await society.send("cro", "user", payload=ASK_LAW)
-    await society.ended(first.message.id)
+    first = await society.mail.send("bdr", "cro", payload=ASK_LAW)
+    await society.mail.settle(first.message.id)
+    await society.mail.send("cro", "user", payload=ASK_LAW)
+    await society.mail.ended(first.message.id)
     assert await deliver(society) == []
-    [request] = await society.inbox()
-    await society.send("user", "cro", "Hire a lawyer.", answers=request.message.id)
+    [request] = await society.mail.inbox()
+    await society.mail.send("user", "cro", "Hire a lawyer.", answers=request.message.id)
     plain, declined = await deliver(society)
     assert (plain.message.to_id, plain.message.content) == ("cro", "Hire a lawyer.")
     assert (declined.message.to_id, declined.message.payload["declined"]) == ("bdr", "Hire a lawyer.")
@@ -523,24 +524,24 @@ async def test_a_member_reads_the_task_that_it_was_given_and_not_one_that_it_gav
     names = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
     for one, other in (("root", "cro"), ("cro", "bdr")):
         task = {"message_type": "task_assignment", "task_brief": dict.fromkeys(names, f"For {other}.")}
-        await society.send(one, other, payload=task)
-    assert "Objective: For cro." in await society.task_of("cro")
+        await society.mail.send(one, other, payload=task)
+    assert "Objective: For cro." in await society.mail.task_of("cro")
 
 
 async def test_what_a_member_sent_is_among_its_earlier_messages_before_it_is_read(local: Database) -> None:
     society = await branches(local)
-    sent = await society.send("bdr", "cro", "One moment.")
-    await society.send("cro", "bdr", "Not read yet.")
-    letter = await society.send("cro", "bdr", "Well?")
-    [earlier] = await society.earlier(letter, most=5)
-    assert (earlier.message.id, await society.text_for("bdr", earlier)) == (sent.message.id, "-> cro: One moment.")
+    sent = await society.mail.send("bdr", "cro", "One moment.")
+    await society.mail.send("cro", "bdr", "Not read yet.")
+    letter = await society.mail.send("cro", "bdr", "Well?")
+    [earlier] = await society.mail.earlier(letter, most=5)
+    assert (earlier.message.id, await society.mail.text_for("bdr", earlier)) == (sent.message.id, "-> cro: One moment.")
 
 
 @pytest.mark.parametrize("capability", ["contracts", "gardening"])
 async def test_a_request_whose_answer_is_refused_ends(local: Database, capability: str) -> None:
     society = await branches(local)
     await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
-    await society.send("bdr", "coo", payload=ASK_LAW | {"required_capability": capability})
+    await society.mail.send("bdr", "coo", payload=ASK_LAW | {"required_capability": capability})
     await society.terminate("bdr")
     assert [each.message.to_id for each in await deliver(society)] == ["coo"]
     assert await known(society, "bdr") == []
@@ -549,30 +550,30 @@ async def test_a_request_whose_answer_is_refused_ends(local: Database, capabilit
 @pytest.mark.requirement("A4")
 async def test_a_plain_reply_answers_the_question_and_not_the_message_before_it(local: Database) -> None:
     society = await branches(local)
-    await society.send("cro", "bdr", "Here is your task.")
-    question = await society.send("cro", "bdr", "How many?", kind="request")
-    reply = await society.send("bdr", "cro", "42")
+    await society.mail.send("cro", "bdr", "Here is your task.")
+    question = await society.mail.send("cro", "bdr", "How many?", kind="request")
+    reply = await society.mail.send("bdr", "cro", "42")
     assert reply.message.correlation_id == question.message.id
-    assert await society.reply_to(question.message.id) == reply
+    assert await society.mail.reply_to(question.message.id) == reply
 
 
 @pytest.mark.requirement("C5")
 async def test_a_first_message_after_an_introduction_tells_the_reason_of_the_request(local: Database) -> None:
     society = await branches(local)
     await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
-    await society.send("bdr", "coo", payload=ASK_LAW)
+    await society.mail.send("bdr", "coo", payload=ASK_LAW)
     await deliver(society)
-    letter = await society.send("bdr", "legal", "Hello.")
+    letter = await society.mail.send("bdr", "legal", "Hello.")
     assert letter.opening is not None
     assert letter.opening.reason == ASK_LAW["reason"]
 
 
 async def questions(society: Society) -> list[Letter]:
     """The questions for consent that wait, once all is settled that needs no turn."""
-    while fresh := [each for each in await society.waiting() if each.state == "waiting"]:
+    while fresh := [each for each in await society.mail.waiting() if each.state == "waiting"]:
         for letter in fresh:
-            await society.settle(letter.message.id)
-    return [each for each in await society.waiting() if "introduction" in each.message.payload]
+            await society.mail.settle(letter.message.id)
+    return [each for each in await society.mail.waiting() if "introduction" in each.message.payload]
 
 
 AGREED = {"message_type": "collaboration_response", "consent": True}
@@ -585,14 +586,14 @@ async def test_who_is_introduced_agrees_first_where_the_policy_says_so(database:
     society.config = replace(society.config, language=language)
     await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
     for said, knows in ((False, False), (True, True)):
-        request = await society.send("bdr", "coo", payload=ASK_LAW)
+        request = await society.mail.send("bdr", "coo", payload=ASK_LAW)
         [question] = await questions(society)
         assert (question.message.from_id, question.message.to_id) == ("coo", "legal")
         assert "bdr" in question.message.content
         assert "legal" not in await known(society, "bdr")
         with pytest.raises(MessageInvalid, match="`consent`"):
-            await society.send("legal", "coo", payload={"message_type": "collaboration_response"})
-        await society.send("legal", "coo", payload=AGREED | {"consent": said})
+            await society.mail.send("legal", "coo", payload={"message_type": "collaboration_response"})
+        await society.mail.send("legal", "coo", payload=AGREED | {"consent": said})
         [answer] = [each for each in await deliver(society) if each.message.to_id == "bdr"]
         assert ("declined" in answer.message.payload, answer.message.correlation_id) == (not said, request.message.id)
         assert ("legal" in await known(society, "bdr")) is knows
@@ -602,14 +603,14 @@ async def test_who_is_introduced_agrees_first_where_the_policy_says_so(database:
 async def test_the_lowest_common_superior_confirms_an_introduction_across_branches(local: Database) -> None:
     society = await branches(local, cross_branch="confirm", consent="ask")
     await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
-    await society.send("bdr", "coo", payload=ASK_LAW)
+    await society.mail.send("bdr", "coo", payload=ASK_LAW)
     [first] = await questions(society)
     assert first.message.to_id == "root"
-    await society.send("root", "coo", payload=AGREED, answers=first.message.id)
-    await society.ended(first.message.id)
+    await society.mail.send("root", "coo", payload=AGREED, answers=first.message.id)
+    await society.mail.ended(first.message.id)
     [second] = await questions(society)
     assert second.message.to_id == "legal"
-    await society.send("legal", "coo", payload=AGREED)
+    await society.mail.send("legal", "coo", payload=AGREED)
     [answer] = [each for each in await deliver(society) if each.message.to_id == "bdr"]
     assert answer.message.payload["target_id"] == "legal"
     assert answer.chain > second.chain
@@ -619,12 +620,12 @@ async def test_the_lowest_common_superior_confirms_an_introduction_across_branch
 async def test_an_introduction_in_one_branch_needs_no_superior_and_silence_is_no_consent(local: Database) -> None:
     society = await branches(local, cross_branch="confirm")
     await society.join(spec("intern", parent="bdr"), name="Intern", interface=LAW)
-    await society.send("cro", "bdr", payload=ASK_LAW)
+    await society.mail.send("cro", "bdr", payload=ASK_LAW)
     [answer] = await deliver(society)
     assert answer.message.payload["target_id"] == "intern"
     strict = await branches(local, consent="ask")
     await strict.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
-    await strict.send("bdr", "coo", payload=ASK_LAW)
+    await strict.mail.send("bdr", "coo", payload=ASK_LAW)
     left = await deliver(strict)
     assert [each.message.payload.get("declined") for each in left if each.message.to_id == "bdr"] == [
         "The introduction was not agreed to."
@@ -635,7 +636,7 @@ async def test_an_introduction_in_one_branch_needs_no_superior_and_silence_is_no
 
 
 async def registries(database: Database) -> list[Any]:
-    return [InMemoryRegistry("charles"), Members(database, owner="charles")]
+    return [InMemoryRegistry("charles"), Society(WorkspaceConfig(id="w", owner="charles"), database).members]
 
 
 @pytest.mark.requirement("A3")
@@ -663,7 +664,8 @@ async def test_registries_answer_alike(database: Database) -> None:
 
 @pytest.mark.requirement("A9")
 async def test_a_workspace_has_as_many_members_as_its_policy_allows(database: Database) -> None:
-    registry = Members(database, owner="charles", policy=WorkspacePolicy(max_roles=2))
+    policy = WorkspacePolicy(max_roles=2)
+    registry = Society(WorkspaceConfig(id="w", owner="charles", policy=policy), database).members
     await registry.register(spec("a"))
     await registry.queue_spawn(spec("b"))
     with pytest.raises(RolesFull, match="has 2 members"):
@@ -676,22 +678,22 @@ async def test_a_workspace_has_as_many_members_as_its_policy_allows(database: Da
 
 async def test_nothing_is_left_of_a_member_that_is_removed(database: Database) -> None:
     society = await branches(database)
-    await society.send("cro", "bdr", "Hello.")
+    await society.mail.send("cro", "bdr", "Hello.")
     await society.members.remove("w", "bdr")
     assert "bdr" not in str(await society.contacts.every())
-    assert await society.waiting() == []
+    assert await society.mail.waiting() == []
     with pytest.raises(UnknownContact):
-        await society.send("cro", "bdr", "Hello.")
+        await society.mail.send("cro", "bdr", "Hello.")
 
 
 async def test_people_other_than_the_owner_have_an_inbox_each(local: Database) -> None:
     society = await branches(local)
     await society.members.add_person("w", Participant(id="dana", type="human", name="Dana"))
     await society.contacts.add("cro", Contact(id="dana", role="Dana"))
-    await society.send("cro", "dana", "Hello.")
-    assert [each.message.content for each in await society.inbox("dana")] == ["Hello."]
-    assert await society.inbox() == []
-    assert await society.waiting() == []
+    await society.mail.send("cro", "dana", "Hello.")
+    assert [each.message.content for each in await society.mail.inbox("dana")] == ["Hello."]
+    assert await society.mail.inbox() == []
+    assert await society.mail.waiting() == []
     for id_, kind in (("user", "human"), ("charles", "human"), ("cro", "human"), ("x", "role")):
         with pytest.raises(InvalidArgument):
             await society.members.add_person("w", Participant(id=id_, type=kind))  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ async def test_tables_of_a_society_that_do_not_agree_are_found(tmp_path: Path, s
     async with scripted_agent(tmp_path, answering(), society=workspace()) as agent:
         await join(agent)
         for text in ("Go.", "Go on."):
-            await agent.society.send("root", "cro", text)
+            await agent.society.mail.send("root", "cro", text)
         assert await database_of(agent).read(lambda transaction: problems(transaction.execute)) == []
         await change(agent, statement, ())
         assert await database_of(agent).read(lambda transaction: problems(transaction.execute))

@@ -104,9 +104,9 @@ async def test_a_child_has_its_parent_its_task_and_no_more_than_its_parent_may(d
         "forbidden",
     ]
     assert child.spec.clearance == ClearanceProfile()
-    [task] = await society.waiting()
+    [task] = await society.mail.waiting()
     assert (task.message.from_id, task.message.message_type) == ("cro", "task_assignment")
-    assert "Constraints: Only mail." in await society.text_of(task)
+    assert "Constraints: Only mail." in await society.mail.text_of(task)
     assert [each.id for each in await society.contacts.list("bdr-apac")] == ["cro"]
     assert "bdr-apac" in [each.id for each in await society.contacts.list("cro")]
     assert await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m1") == "bdr-apac"
@@ -124,8 +124,8 @@ async def test_a_child_without_a_brief_is_refused_or_gets_that_of_its_template(d
     assert [each.id for each in await society.members.list_roles("w")] == ["cro", "coo"]
     lenient = await workspace(database, brief="derived")
     assert await lenient.spawn("cro", "bdr", {"territory": "APAC"}) == "bdr-apac"
-    [task] = await lenient.waiting()
-    assert "Inputs: territory: APAC" in await lenient.text_of(task)
+    [task] = await lenient.mail.waiting()
+    assert "Inputs: territory: APAC" in await lenient.mail.text_of(task)
 
 
 async def test_a_member_that_was_removed_makes_no_members(database: Database) -> None:
@@ -147,15 +147,15 @@ async def test_a_member_that_needs_approval_waits_with_its_task(database: Databa
     assert await society.spawn("cro", "bdr", {"territory": "APAC"}, given, message_id="m1") == "pending:bdr-apac"
     assert await society.spawn("cro", "bdr", {"territory": "APAC"}, given, message_id="m1") == "pending:bdr-apac"
     assert [each.id for each in await society.spawns()] == ["bdr-apac"]
-    assert "Leads in APAC." in await society.task_of("bdr-apac")
-    assert await society.waiting() == []
+    assert "Leads in APAC." in await society.mail.task_of("bdr-apac")
+    assert await society.mail.waiting() == []
     with pytest.raises(MessageInvalid, match="'bdr-apac' is draft"):
-        await society.send("cro", "bdr-apac", "Begin.")
+        await society.mail.send("cro", "bdr-apac", "Begin.")
     assert await society.approve_spawn("pending:bdr-apac") == "bdr-apac"
     member = await society.members.member("w", "bdr-apac")
     assert (member.life.status.value, member.life.activated_at is not None) == ("active", True)
     assert [each.status.value for each in await society.steps("bdr-apac")] == ["testing", "active"]
-    assert [(each.message.from_id, each.message.to_id) for each in await society.waiting()] == [
+    assert [(each.message.from_id, each.message.to_id) for each in await society.mail.waiting()] == [
         ("cro", "bdr-apac"),
         ("bdr-apac", "cro"),
     ]
@@ -175,7 +175,7 @@ async def test_a_spawn_that_is_not_approved_leaves_its_id_free(database: Databas
     assert await society.spawns() == ()
     life = (await society.members.member("w", "bdr-apac")).life
     assert (life.status.value, life.termination_reason) == ("terminated", "not_approved")
-    [told] = await society.waiting()
+    [told] = await society.mail.waiting()
     assert (told.message.to_id, told.message.content) == (
         "cro",
         "From the system: the owner did not approve bdr-apac. Too early.",
@@ -295,7 +295,7 @@ async def test_collaborators_are_contacts_of_the_child_from_the_start(database: 
     contact = await society.contacts.get(child, "coo")
     assert contact is not None
     assert (contact.introduced_by, contact.note) == ("user", "Ask about orders.")
-    letter = await society.send(child, "coo", "Hello.")
+    letter = await society.mail.send(child, "coo", "Hello.")
     assert letter.opening is not None
     assert letter.opening.reason == "Ask about orders."
 
@@ -326,7 +326,7 @@ async def test_a_spawn_that_is_not_allowed_changes_nothing(
         await society.spawn(spawner, template_id, params, BRIEF)
     assert named in str(refused.value)
     assert [each.id for each in await society.members.list_roles("w")] == ["cro", "coo"]
-    assert await society.waiting() == []
+    assert await society.mail.waiting() == []
 
 
 @pytest.mark.requirement("A9")

@@ -79,12 +79,12 @@ class Place:
 
 
 async def taken(society: Society, member: str) -> RoleMessage:
-    async with society.listen() as watch:
+    async with society.mail.listen() as watch:
         while True:
-            for letter in await society.waiting():
+            for letter in await society.mail.waiting():
                 if letter.message.to_id == member:
-                    await society.settle(letter.message.id)
-                    await society.ended(letter.message.id)
+                    await society.mail.settle(letter.message.id)
+                    await society.mail.ended(letter.message.id)
                     return letter.message
             await watch.wait()
 
@@ -115,7 +115,7 @@ async def place(
     engine, _, kind = request.param.partition("-")
     url = request.getfixturevalue("broker").url if kind == "nats" else None
     async with opened(tmp_path / "home", engine, url, clock) as society:
-        yield Place(society, lambda member: taken(society, member), clock)
+        yield Place(society.mail, lambda member: taken(society, member), clock)
 
 
 async def bounded(work: Awaitable[Any]) -> Any:
@@ -253,7 +253,7 @@ async def test_a_message_wakes_a_gateway_that_does_not_poll(tmp_path: Path, engi
         # On SQLite without a broker other processes are not woken.
         sender = agent if engine == "sqlite" and url is None else other
         for number in range(3):
-            await sender.society.send("root", "cro", f"Message {number}.")
+            await sender.society.mail.send("root", "cro", f"Message {number}.")
             assert await bounded(turns.read.get()) == f"Message {number}."
 
 
@@ -261,10 +261,10 @@ async def test_a_message_wakes_a_gateway_that_does_not_poll(tmp_path: Path, engi
 async def test_a_member_that_is_resumed_gets_what_waited(tmp_path: Path, engine: Engine, url: str | None) -> None:
     home, turns = made(engine, tmp_path / "home"), Turns()
     async with agent_in(home, turns, url) as agent:
-        await agent.society.send("root", "cro", "Waits.")
+        await agent.society.mail.send("root", "cro", "Waits.")
         await agent.society.suspend("cro")
         async with Gateway(agent, poll=HOUR):
-            await agent.society.send("root", "coo", "First.")
+            await agent.society.mail.send("root", "coo", "First.")
             assert await bounded(turns.read.get()) == "First."
             await agent.society.resume("cro")
             assert await bounded(turns.read.get()) == "Waits."
@@ -278,7 +278,7 @@ async def test_an_event_wakes_a_gateway_that_does_not_poll(tmp_path: Path, engin
         event = Event(id="e1", type="lead.created", source="shop", domain="sales", payload={}, timestamp=now)
         await agent.society.events.post(event)
         async with asyncio.timeout(BOUND):
-            while not await agent.society.inbox():  # noqa: ASYNC110 -- what another task writes sets no event
+            while not await agent.society.mail.inbox():  # noqa: ASYNC110 -- what another task writes sets no event
                 await asyncio.sleep(0.02)
 
 
@@ -287,10 +287,10 @@ async def test_a_turn_does_not_keep_other_members_waiting(tmp_path: Path, engine
     home, turns = made(engine, tmp_path / "home"), Turns()
     turns.may.clear()
     async with agent_in(home, turns, url) as agent, Gateway(agent, poll=HOUR):
-        await agent.society.send("root", "coo", "Slow.")
+        await agent.society.mail.send("root", "coo", "Slow.")
         assert await bounded(turns.read.get()) == "Slow."
-        await agent.society.send("root", "coo", "Second.")
-        await agent.society.send("root", "cro", "Fast.")
+        await agent.society.mail.send("root", "coo", "Second.")
+        await agent.society.mail.send("root", "cro", "Fast.")
         assert await bounded(turns.read.get()) == "Fast."
         turns.may.set()
         assert await bounded(turns.read.get()) == "Second."
@@ -302,10 +302,10 @@ async def test_a_member_whose_service_is_down_is_not_tried_again_for_each_messag
     turns = Turns()
     turns.down = True
     async with agent_in(made("sqlite", tmp_path / "home"), turns, None) as agent, Gateway(agent, poll=HOUR):
-        await agent.society.send("root", "coo", "Fails.")
+        await agent.society.mail.send("root", "coo", "Fails.")
         assert await bounded(turns.read.get()) == "Fails."
         for number in range(3):
-            await agent.society.send("root", "cro", f"Message {number}.")
+            await agent.society.mail.send("root", "cro", f"Message {number}.")
             assert await bounded(turns.read.get()) == f"Message {number}."
     assert len([each for each in warnings_of(caplog) if "is delivered again later" in each]) == 1
 
@@ -320,9 +320,9 @@ async def test_two_gateways_run_one_turn_for_each_message(tmp_path: Path, engine
         Gateway(other, poll=0.05),
     ):
         for number in range(8):
-            await agent.society.send("root", ("cro", "coo")[number % 2], f"Message {number}.")
+            await agent.society.mail.send("root", ("cro", "coo")[number % 2], f"Message {number}.")
         async with asyncio.timeout(BOUND):
-            while await agent.society.waiting():  # noqa: ASYNC110 -- what another process does sets no event
+            while await agent.society.mail.waiting():  # noqa: ASYNC110 -- what another process does sets no event
                 await asyncio.sleep(0.02)
     read = [turns.read.get_nowait() for _ in range(turns.read.qsize())]
     assert sorted(read) == [f"Message {number}." for number in range(8)]
@@ -345,8 +345,8 @@ async def test_a_request_is_answered_by_a_member(tmp_path: Path, engine: Engine,
     async with scripted_agent(home, ScriptedLM(reply), settings=settings, **more) as agent, Gateway(agent, poll=HOUR):
         await agent.society.join(spec_of("cro"))
         asked = message("q1", "How many?", type="request")
-        assert (await bounded(agent.society.request("user", "cro", asked))).content == "Seven."
-        assert await agent.society.inbox() == []
+        assert (await bounded(agent.society.mail.request("user", "cro", asked))).content == "Seven."
+        assert await agent.society.mail.inbox() == []
 
 
 # --- outages ----------------------------------------------------------------------------------------------------------
@@ -363,17 +363,17 @@ async def test_gateways_poll_while_the_broker_is_down_and_are_woken_once_it_is_b
     broker.kill()
     async with agent_in(made("sqlite", tmp_path / "home"), turns, broker.url) as agent:
         async with Gateway(agent, poll=0.05):
-            await agent.society.send("root", "cro", "Polled.")
+            await agent.society.mail.send("root", "cro", "Polled.")
             assert await bounded(turns.read.get()) == "Polled."
         assert [each for each in warnings_of(caplog) if "only poll" in each] == warnings_of(caplog)
         assert len(warnings_of(caplog)) == 1
         async with Gateway(agent, poll=HOUR):
             broker.start()
-            await agent.society.send("root", "cro", "Back.")
+            await agent.society.mail.send("root", "cro", "Back.")
             assert await bounded(turns.read.get()) == "Back."
             broker.kill()
             broker.start()
-            await agent.society.send("root", "cro", "Back again.")
+            await agent.society.mail.send("root", "cro", "Back again.")
             assert await bounded(turns.read.get()) == "Back again."
 
 
@@ -382,10 +382,10 @@ async def test_a_gateway_listens_again_after_its_connection_to_postgres_broke(tm
 
     home, turns = made("postgres", tmp_path / "home"), Turns()
     async with agent_in(home, turns, None) as agent, agent_in(home, turns, None) as other, Gateway(agent, poll=HOUR):
-        await other.society.send("root", "cro", "First.")
+        await other.society.mail.send("root", "cro", "First.")
         assert await bounded(turns.read.get()) == "First."
         assert cut(str(storage_of(home).url), like="LISTEN%") == 1
-        await other.society.send("root", "cro", "Second.")
+        await other.society.mail.send("root", "cro", "Second.")
         assert await bounded(turns.read.get()) == "Second."
 
 

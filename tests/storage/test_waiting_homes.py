@@ -49,7 +49,7 @@ async def test_turn_that_waits_in_a_home_of_earlier_code_resumes(day: str, name:
             assert [run.status for run in await schedules.history("tide")] == ["done"]
         if name.startswith("member"):
             assert await Gateway(agent).deliver() == 1
-            assert await agent.society.waiting() == []
+            assert await agent.society.mail.waiting() == []
 
 
 @pytest.mark.requirement("R19")

@@ -73,7 +73,7 @@ async def _send(home: Path, url: str, count: int) -> None:
     async with _agent(home, url) as agent:
         for number in range(count):
             for member in _FIRST:
-                await agent.society.send("root", member, f"root {number}", message_id=f"{member} {number}")
+                await agent.society.mail.send("root", member, f"root {number}", message_id=f"{member} {number}")
 
 
 async def _deliver(home: Path, url: str) -> None:
@@ -85,7 +85,7 @@ async def _finish(home: Path, url: str, count: int) -> None:
     """Say of each call that was cut off whether it happened, until the gateways have delivered everything."""
     async with _agent(home, url) as agent, asyncio.timeout(_BOUND):
         gateway = Gateway(agent)
-        while len(lines(home / _EFFECTS)) < 4 * count or await agent.society.waiting():
+        while len(lines(home / _EFFECTS)) < 4 * count or await agent.society.mail.waiting():
             for member in _MEMBERS:
                 thread = agent.thread(f"member {member}", account=f"member:novel/{member}")
                 for pause in await open_pauses(thread):

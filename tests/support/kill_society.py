@@ -198,12 +198,12 @@ async def _joined(agent: WorldAgent, home: Path, answers: bool) -> None:
 async def _told(agent: WorldAgent, home: Path, answers: bool) -> None:
     await join(agent)
     for member in ("cro", "coo"):
-        await agent.society.send("root", member, "Go.", message_id=f"go-{member}")
+        await agent.society.mail.send("root", member, "Go.", message_id=f"go-{member}")
 
 
 async def _counted(agent: WorldAgent, home: Path, answers: bool) -> None:
     await join(agent)
-    await agent.society.send("root", "coo", "Count.", message_id="count")
+    await agent.society.mail.send("root", "coo", "Count.", message_id="count")
 
 
 async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
@@ -211,7 +211,7 @@ async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
     gateway = Gateway(agent)
     async with asyncio.timeout(_BOUND):
         while True:
-            waiting = await agent.society.waiting()
+            waiting = await agent.society.mail.waiting()
             events = [each for each in await agent.society.events.list() if each.state != "done"]
             if not waiting and not events:
                 return
@@ -257,7 +257,7 @@ async def _learned(agent: WorldAgent, home: Path, answers: bool) -> None:
         for name, tags in (("own", ()), ("given", ("inherited",)))
     ]
     await AgentMemory(agent, "analyst").store_insights(insights)
-    await agent.society.send("cro", "analyst", "How many?", kind="request", message_id="asked")
+    await agent.society.mail.send("cro", "analyst", "How many?", kind="request", message_id="asked")
 
 
 async def _end(agent: WorldAgent, home: Path, answers: bool) -> None:

@@ -132,7 +132,7 @@ async def _happens(agent: WorldAgent, first: int, count: int) -> None:
         if number % 3 == 0:
             text = "Ask" if number % 2 else "Offer"
             with suppress(MailboxFull):
-                await agent.society.send("root", "cro", f"{text} m{number}", message_id=f"m{number}")
+                await agent.society.mail.send("root", "cro", f"{text} m{number}", message_id=f"m{number}")
 
 
 async def _lives(home: Path, version: int, first: int, count: int) -> None:
@@ -180,7 +180,7 @@ async def _ends(home: Path, version: int, count: int) -> None:
             moved = await gateway.deliver()
             left = await _answers(agent, home)
             events = [each for each in await agent.society.events.list(limit=count) if each.state != "done"]
-            if not (moved or left or events or await agent.society.waiting()):
+            if not (moved or left or events or await agent.society.mail.waiting()):
                 break
             await asyncio.sleep(0.05)
         for role_id in await agent.society.members.ids("vibe-team"):

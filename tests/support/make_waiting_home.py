@@ -146,7 +146,7 @@ async def fill(home: Path, folder: Path) -> None:
         await agent.society.join(
             spec_of("cro", operator_ids=("pay",), authority=AuthorityConfig(autonomous=("pay",))), name="CRO"
         )
-        await agent.society.send("root", "cro", "Pay a bribe.")
+        await agent.society.mail.send("root", "cro", "Pay a bribe.")
         assert await Gateway(agent).deliver() == 0
         schedules = Schedules(agent)
         await schedules.add(hourly(workspace="novel", unattended="pause"))

@@ -60,7 +60,7 @@ async def test_messages_of_a_turn_are_below_the_calls_that_sent_them(tmp_path: P
         await peopled(agent)
         turn = await agent.thread("t1", account="ana").converse("Hello")
         trace = await agent.traces.get(turn.id)
-        [letter] = await agent.society.waiting()
+        [letter] = await agent.society.mail.waiting()
     sent, refused = [record for record in trace.records if record.sender]
     assert about(sent) == ("message", "root", "cro", "sent", "", "")
     assert (sent.message, sent.label, sent.chain) == (letter.message.id, "notification", 1)
@@ -81,12 +81,12 @@ async def test_messages_of_host_code_and_of_the_system_have_traces_without_a_tur
     async with society_agent(tmp_path) as agent:
         await peopled(agent)
         request = {"message_type": "introduction_request", "reason": SECRET, "required_capability": "legal"}
-        await agent.society.send("bdr", "cro", payload=request)
+        await agent.society.mail.send("bdr", "cro", payload=request)
         with pytest.raises(UnknownContact):
-            await agent.society.send("bdr", "legal", SECRET)
+            await agent.society.mail.send("bdr", "legal", SECRET)
         # No contact of the CRO fits, so its turn is for a model; host code asks on and answers for it.
-        asked = await agent.society.send("cro", "root", payload=request)
-        assert await agent.society.settle(asked.message.id)
+        asked = await agent.society.mail.send("cro", "root", payload=request)
+        assert await agent.society.mail.settle(asked.message.id)
         found = await without_turn(agent)
     assert found == [
         ("introduction", "bdr", "cro", "request", "", ""),
@@ -101,13 +101,13 @@ async def test_a_referral_and_the_answer_that_is_forwarded_say_who_introduced_wh
         await peopled(agent)
         society = agent.society
         request = {"message_type": "introduction_request", "reason": SECRET, "required_capability": "legal"}
-        asked = await society.send("bdr", "cro", payload=request)
-        assert not await society.settle(asked.message.id)
-        referral = await society.send("cro", "root", payload=request, answers=asked.message.id)
-        await society.settle(referral.message.id)
-        await society.ended(asked.message.id)
-        [answer] = [each for each in await society.waiting() if each.message.to_id == "cro"]
-        assert await society.settle(answer.message.id)
+        asked = await society.mail.send("bdr", "cro", payload=request)
+        assert not await society.mail.settle(asked.message.id)
+        referral = await society.mail.send("cro", "root", payload=request, answers=asked.message.id)
+        await society.mail.settle(referral.message.id)
+        await society.mail.ended(asked.message.id)
+        [answer] = [each for each in await society.mail.waiting() if each.message.to_id == "cro"]
+        assert await society.mail.settle(answer.message.id)
         found = await without_turn(agent)
     assert found == [
         ("introduction", "bdr", "cro", "request", "", ""),
@@ -121,7 +121,7 @@ async def test_a_request_that_no_turn_answers_is_declined_in_a_trace_without_a_t
     async with society_agent(tmp_path) as agent:
         await peopled(agent)
         request = {"message_type": "introduction_request", "reason": SECRET, "required_capability": "poetry"}
-        await agent.society.send("bdr", "cro", payload=request)
+        await agent.society.mail.send("bdr", "cro", payload=request)
         assert await Gateway(agent).deliver() == 1
         found = await without_turn(agent)
     assert found[-1] == ("introduction", "cro", "bdr", "declined", "", "")

@@ -103,12 +103,12 @@ async def busy(agent: WorldAgent, clock: VirtualClock) -> None:
     """Some days of work: events, messages, steps of lives, and a task that is still the last one of its member."""
     for number in range(3):
         await post(agent, f"e{number}")
-        await agent.society.send("root", "cro", f"How is lead {number}?")
+        await agent.society.mail.send("root", "cro", f"How is lead {number}?")
         await Gateway(agent).deliver()
         await agent.society.suspend("cro")
         await agent.society.resume("cro")
-        for letter in await agent.society.inbox():  # each run is reported to the owner
-            await agent.society.read(letter.message.id)
+        for letter in await agent.society.mail.inbox():  # each run is reported to the owner
+            await agent.society.mail.read(letter.message.id)
         await clock.advance(DAY)
 
 
@@ -139,7 +139,7 @@ async def test_what_is_over_is_removed_and_trust_stays(tmp_path: Path) -> None:
         assert after.trust_for("qualify") == 0.45, "0.5, two that are removed, and a bad one"
         await post(agent, "e0")  # its id is free again
         assert (await agent.society.members.member("novel", "cro")).trust.trust_for("qualify") == 0.5
-        await agent.society.read("event.e0.report")
+        await agent.society.mail.read("event.e0.report")
         await clock.advance(91 * DAY)
         await agent.upkeep.prune()
         left = await rows(agent)
@@ -156,20 +156,20 @@ async def test_what_something_still_needs_is_kept(tmp_path: Path) -> None:
         await post(agent, "waits", "deal.won")  # for a person
         await agent.thread("event mine", account="ana").converse("Hello.")
         await post(agent, "mine")
-        await agent.society.read("event.mine.report")
+        await agent.society.mail.read("event.mine.report")
         await post(agent, "told")
         brief = dict.fromkeys(("objective", "constraints", "inputs", "outputs", "completion_criteria"), "none")
-        await society.send("root", "cro", payload={"message_type": "task_assignment", "task_brief": brief})
+        await society.mail.send("root", "cro", payload={"message_type": "task_assignment", "task_brief": brief})
         await Gateway(agent).deliver()
-        await society.send("cro", "user", "Shall I?", kind="request", message_id="asked")
-        await society.send("cro", "user", "Well?", message_id="unread")
-        await society.read("asked")
+        await society.mail.send("cro", "user", "Shall I?", kind="request", message_id="asked")
+        await society.mail.send("cro", "user", "Well?", message_id="unread")
+        await society.mail.read("asked")
         await clock.advance(400 * DAY)
-        await society.send("user", "cro", "Yes.", answers="asked", message_id="answer")
+        await society.mail.send("user", "cro", "Yes.", answers="asked", message_id="answer")
         await agent.upkeep.prune()
         assert [each.event.id for each in await society.events.list()] == ["waits", "mine", "told"]
-        kept = {each.message.id for each in await society.mail_of("cro")}
-        task = await society.last_task("cro")
+        kept = {each.message.id for each in await society.mail.of("cro")}
+        task = await society.mail.last_task("cro")
         assert task is not None
         assert kept == {task.message.id, "asked", "unread", "answer", "event.told.report"}
         assert (await agent.thread("event mine", account="ana").history()) != (), "a person's thread of this name"
@@ -187,7 +187,7 @@ async def test_a_gateway_removes_it_each_hour(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with opened(tmp_path, clock, society_age=DAY) as agent:
         await post(agent, "e0")
-        await agent.society.read("event.e0.report")
+        await agent.society.mail.read("event.e0.report")
         async with Gateway(agent):
             await clock.advance(DAY + 3601)
             async with asyncio.timeout(30):

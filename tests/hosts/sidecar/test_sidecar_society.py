@@ -56,7 +56,7 @@ async def peopled(place: Path) -> None:
         await society.outcomes.record(done)
         for person in ("ana", "user"):
             await society.contacts.add("cro", Contact(id=person, role="a person"))
-            await society.send("cro", person, f"Hello {person}.")
+            await society.mail.send("cro", person, f"Hello {person}.")
 
 
 async def quiet(place: Path) -> Sidecar:
