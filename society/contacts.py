@@ -15,9 +15,10 @@ from ..core import canonical_json, check_id
 from ..core.checks import check_text, check_texts, check_time
 from ..core.errors import InvalidArgument
 from ..memory.entries.words import question_words, words_of
-from ..storage import Moment, Row, Transaction, portions, read_row
+from ..storage import Row, Transaction, portions
 from .brief import InterfaceSpec, interface_of
 from .roles import ROOT, USER, check_kind
+from .rows import Time, read, seconds
 from .store import WorkspaceStore
 
 BIRTH: Final = "birth"
@@ -96,15 +97,15 @@ class _Stored(Row):
     id: str
     role: str
     introduced_by: str
-    interface: str | None
+    interface: Json[dict[str, Any]] | None
     note: str
     reason: str
-    since: Moment
-    expires: Moment | None
-    marks: Json[list[str]]
+    since: Time
+    expires: Time | None
+    marks: Json[tuple[str, ...]]
 
 
-_COLUMNS: Final = "workspace, owner, id, role, introduced_by, interface, note, reason, since, expires, marks"
+_COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ALIVE: Final = "(expires IS NULL OR expires > ?)"
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND id=? AND {_ALIVE}"
 _OWN: Final = f"SELECT {_COLUMNS} FROM wa_contact WHERE workspace=? AND owner=? AND {_ALIVE} ORDER BY since, id"
@@ -248,18 +249,9 @@ class ContactRegistry:
 
 
 def _contact(row: Sequence[Any]) -> Contact:
-    kept = read_row(_Stored, row, what=f"the contact {row[2]!r} of {row[1]!r}", database="the society")
-    return Contact(
-        id=kept["id"],
-        role=kept["role"],
-        introduced_by=kept["introduced_by"],
-        interface=None if kept["interface"] is None else interface_of(json.loads(kept["interface"])),
-        note=kept["note"],
-        reason=kept["reason"],
-        since=datetime.fromtimestamp(kept["since"], UTC),
-        expires=None if kept["expires"] is None else datetime.fromtimestamp(kept["expires"], UTC),
-        marks=tuple(json.loads(kept["marks"])),
-    )
+    kept = read(_Stored, row, f"the contact {row[2]!r} of {row[1]!r}")
+    given = kept.model_dump(exclude={"workspace", "owner"})
+    return Contact(**given | {"interface": interface_of(kept.interface)})
 
 
 def contact_of(tx: Transaction, workspace: str, owner: str, contact_id: str, now: datetime) -> Contact | None:
@@ -310,11 +302,10 @@ def _is_always(owner: str, contact_id: str) -> bool:
 def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, now: datetime) -> None:
     """Add or update a contact in a transaction. It keeps who introduced it first, and one without an end keeps none."""
     interface = None if contact.interface is None else canonical_json(contact.interface.to_json())
-    expires = None if contact.expires is None else contact.expires.timestamp()
     given = (workspace, owner, contact.id, contact.role, contact.introduced_by, interface, contact.note, contact.reason)
     before = [mark for (body,) in tx.execute(_MARKS, given[:3]) for mark in json.loads(body)]
     marks = canonical_json(sorted({*before, *contact.marks}))  # what was said of it before can still be there
-    tx.execute(_ADD, (*given, now.timestamp(), expires, marks, now.timestamp()))
+    tx.execute(_ADD, (*given, now.timestamp(), seconds(contact.expires), marks, now.timestamp()))
 
 
 def as_shown(contact: Contact) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from ..core.errors import DraftRequired, InvalidArgument, UnknownDraft
 from ..core.validation import describe_failure
 from ..storage import Transaction
 from .brief import InterfaceSpec
-from .members import Member, hold_members, one_member, read_as
+from .members import Member, hold_members, one_member
 from .roles import USER, AuthorityConfig, ClearanceProfile
+from .rows import read_as
 from .spawning import id_of
 from .store import WorkspaceStore
 from .workspace import DraftStatus, RoleTemplate, RoleTemplateDraft, WorkspaceConfig

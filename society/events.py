@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
@@ -20,13 +20,14 @@ from ..core import canonical_json, check_id, digest
 from ..core.checks import check_choice, check_number, check_texts, to_json
 from ..core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ..core.validation import check_integer
-from ..storage import Moment, Row, Transaction, portions, read_row
+from ..storage import Row, Transaction, portions
 from .contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from .mail import post as post_mail
-from .members import LIVE, Member, first_of_domain, one_member, participant, read_as, unknown_member
+from .members import LIVE, Member, first_of_domain, one_member, participant, unknown_member
 from .messages import RoleMessage
 from .outcomes import Outcome, record_outcome
 from .roles import ROOT, USER, RoleStatus, check_kind
+from .rows import Time, read, read_as, seconds
 from .store import WorkspaceStore
 from .workspace import Event, RoutingDecision
 
@@ -108,18 +109,18 @@ class _Stored(Row):
     id: str
     place: int
     member: str
-    named: int
+    named: bool
     state: EventState
-    trail: Json[list[str]]
+    trail: Json[tuple[str, ...]]
     event: Json[dict[str, Any]]
     decision: Json[dict[str, Any]] | None
     result: EventResult | None
     code: str
-    posted: Moment
-    ended: Moment | None
+    posted: Time
+    ended: Time | None
 
 
-_COLUMNS: Final = "workspace, id, place, member, named, state, trail, event, decision, result, code, posted, ended"
+_COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND id=?"
 _INSERT: Final = f"INSERT INTO wa_occurrence({_COLUMNS}) VALUES({', '.join('?' * 13)})"
 _UPDATE: Final = """UPDATE wa_occurrence SET place=?, member=?, state=?, trail=?, decision=?, result=?, code=?, ended=?
@@ -470,9 +471,10 @@ class Events:
 
     def _write(self, tx: Transaction, posted: PostedEvent) -> PostedEvent:
         decision = None if posted.decision is None else canonical_json(to_json(posted.decision))
-        ended = None if posted.ended is None else posted.ended.timestamp()
         given = (posted.place, posted.member, posted.state, canonical_json([*posted.trail]), decision)
-        tx.execute(_UPDATE, (*given, posted.result, posted.code, ended, self._workspace, posted.event.id))
+        tx.execute(
+            _UPDATE, (*given, posted.result, posted.code, seconds(posted.ended), self._workspace, posted.event.id)
+        )
         return posted
 
     def _end(self, tx: Transaction, posted: PostedEvent, result: EventResult, code: str) -> PostedEvent:
@@ -548,18 +550,7 @@ _MAX_TEXT: Final = 2000
 
 
 def _posted(row: Sequence[Any]) -> PostedEvent:
-    kept = read_row(_Stored, row, what=f"the event {row[1]!r}", database="the society")
-    decision = kept["decision"]
-    return PostedEvent(
-        event=read_as(Event, json.loads(kept["event"])),
-        place=kept["place"],
-        member=kept["member"],
-        named=bool(kept["named"]),
-        state=kept["state"],
-        trail=tuple(json.loads(kept["trail"])),
-        decision=None if decision is None else read_as(RoutingDecision, json.loads(decision)),
-        result=kept["result"],
-        code=kept["code"],
-        posted=datetime.fromtimestamp(kept["posted"], UTC),
-        ended=None if kept["ended"] is None else datetime.fromtimestamp(kept["ended"], UTC),
-    )
+    kept = read(_Stored, row, f"the event {row[1]!r}")
+    given = kept.model_dump(exclude={"workspace", "id"})
+    read_ones = {"event": read_as(Event, kept.event), "decision": read_as(RoutingDecision, kept.decision)}
+    return PostedEvent(**given | read_ones)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from ..core import canonical_json
 from ..core.checks import to_json
-from ..storage import Moment, Row, Transaction, read_row
+from ..storage import Row, Transaction
 from .lifecycle import LifeStep, ends_at
 from .mail import handled_by
 from .members import Member, members_of
 from .roles import MemoryPolicy, RoleLifecycle, RoleStatus
+from .rows import Time, read, seconds
 
 MemoryWork = Literal["inherit", MemoryPolicy]
 """What is done with the memory of a member: it inherits once it is active, and ends by its memory policy."""
@@ -44,11 +45,11 @@ class _Step(Row):
     number: int
     member: str
     status: RoleStatus
-    at: Moment
+    at: Time
     reason: str
 
 
-_COLUMNS: Final = "workspace, number, member, status, at, reason"
+_COLUMNS: Final = ", ".join(_Step.model_fields)
 _LAST: Final = "SELECT steps FROM wa_society WHERE workspace=?"
 _NUMBERED: Final = "UPDATE wa_society SET steps=? WHERE workspace=?"
 _ADD: Final = f"INSERT INTO wa_member_step({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?)"
@@ -94,8 +95,7 @@ def write_lives(tx: Transaction, member: Member, lives: Sequence[RoleLifecycle],
     for number, life in enumerate(lives, start=before + 1):
         tx.execute(_ADD, (workspace, number, id_, life.status.value, now.timestamp(), life.termination_reason))
     tx.execute(_NUMBERED, (before + len(lives), workspace))
-    over = ends_at(member.spec.ttl, last)
-    expires = None if over is None else over.timestamp()
+    expires = seconds(ends_at(member.spec.ttl, last))
     tx.execute(_LIFE, (last.status.value, canonical_json(to_json(last)), expires, workspace, id_))
     if last.status is RoleStatus.TERMINATED:
         tx.execute(_ENDED, (workspace,))
@@ -161,11 +161,4 @@ def memory_done(tx: Transaction, workspace: str, number: int) -> None:
 
 
 def _step(row: Sequence[Any]) -> LifeStep:
-    kept = read_row(_Step, row, what=f"the step {row[1]!r} of {row[2]!r}", database="the society")
-    return LifeStep(
-        number=kept["number"],
-        member=kept["member"],
-        status=RoleStatus(kept["status"]),
-        at=datetime.fromtimestamp(kept["at"], UTC),
-        reason=kept["reason"],
-    )
+    return LifeStep(**read(_Step, row, f"the step {row[1]!r} of {row[2]!r}").model_dump(exclude={"workspace"}))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from pydantic import Json
 
 from ..core import canonical_json
 from ..core.errors import MailboxFull
-from ..storage import Moment, Row, Transaction, portions, read_row
+from ..storage import Row, Transaction, portions
 from .delivery import Introduction
 from .messages import Envelope, RoleMessage, envelope_of
 from .notices import note
 from .roles import ROOT, USER
+from .rows import Time, read
 
 State = Literal["waiting", "handling", "handled", "recorded"]
 """A message waits, its receiver handles it in a turn or a person reads it, or that is over.
@@ -72,22 +73,19 @@ class _Stored(Row):
     place: int
     sender: str
     receiver: str
-    kind: str
+    kind: Envelope
     content: str
     payload: Json[dict[str, Any]]
     answers: str
     chain: int
     opening: Json[dict[str, str]] | None
-    marks: Json[list[str]]
-    sent: Moment
+    marks: Json[tuple[str, ...]]
+    sent: Time
     state: State
-    answered: int
+    answered: bool
 
 
-_COLUMNS: Final = (
-    "workspace, id, place, sender, receiver, kind, content, payload, answers, chain, opening, marks, sent, state, "
-    "answered"
-)
+_COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id=?"
 _OPEN_MAILBOX: Final = """INSERT INTO wa_mailbox(workspace, member, waiting, last) VALUES(?, ?, 0, 0)
                           ON CONFLICT DO NOTHING"""
@@ -361,23 +359,17 @@ def reopen(tx: Transaction, workspace: str, message_id: str) -> None:
 
 
 def _letter(row: Sequence[Any]) -> Letter:
-    kept = read_row(_Stored, row, what=f"the message {row[1]!r}", database="the society")
-    payload, opening = json.loads(kept["payload"]), kept["opening"]
-    return Letter(
-        message=RoleMessage(
-            id=kept["id"],
-            type=envelope_of(payload.get("message_type"), kept["kind"]),
-            from_id=kept["sender"],
-            to_id=kept["receiver"],
-            content=kept["content"],
-            payload=payload,
-            correlation_id=kept["answers"],
-            timestamp=datetime.fromtimestamp(kept["sent"], UTC),
-        ),
-        place=kept["place"],
-        chain=kept["chain"],
-        opening=None if opening is None else Introduction(**json.loads(opening)),
-        marks=tuple(json.loads(kept["marks"])),
-        state=kept["state"],
-        answered=bool(kept["answered"]),
+    kept = read(_Stored, row, f"the message {row[1]!r}")
+    message = RoleMessage(
+        id=kept.id,
+        type=envelope_of(kept.payload.get("message_type"), kept.kind),
+        from_id=kept.sender,
+        to_id=kept.receiver,
+        content=kept.content,
+        payload=kept.payload,
+        correlation_id=kept.answers,
+        timestamp=kept.sent,
     )
+    opening = None if kept.opening is None else Introduction(**kept.opening)
+    given = kept.model_dump(include={"place", "chain", "marks", "state", "answered"})
+    return Letter(message=message, opening=opening, **given)

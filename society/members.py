@@ -6,22 +6,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
 
-from pydantic import BaseModel, Json, TypeAdapter
+from pydantic import BaseModel, Json
 
 from ..core import canonical_json
 from ..core.checks import check_texts, to_json
 from ..core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
 from ..core.lookalikes import skeleton
 from ..core.validation import check_integer
-from ..storage import Row, Transaction, portions, read_row
+from ..storage import Row, Transaction, portions
 from .brief import InterfaceSpec
 from .identity import looks_of, mistakable
 from .lifecycle import ends_at
 from .mail import keep_answers
 from .roles import ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile, check_kind
+from .rows import read, read_as, seconds
 from .store import WorkspaceStore
 from .workspace import WorkspacePolicy
 
@@ -127,7 +127,7 @@ class _Listed(Row):
     spec: Json[_Domains]
 
 
-_COLUMNS: Final = "workspace, id, place, name, status, parent, spec, interface, life, trust, soul_version"
+_COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
@@ -477,36 +477,21 @@ class Members:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=8)
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)  # made on first use, because that takes milliseconds
-
-
-def read_as(kind: type, given: object) -> Any:
-    """Read a dataclass of this folder from its JSON."""
-    return _adapter(kind).validate_python(given)
-
-
 def _member(row: Sequence[Any]) -> Member:
-    kept = read_row(_Stored, row, what=f"the member {row[1]!r}", database="the society")
-    spec, interface, life, trust = (None if kept[each] is None else json.loads(kept[each]) for each in _JSON)
+    kept = read(_Stored, row, f"the member {row[1]!r}")
     return Member(
-        spec=read_as(RoleSpec, spec),
-        name=kept["name"],
-        interface=None if interface is None else read_as(InterfaceSpec, interface),
-        life=read_as(RoleLifecycle, life),
-        trust=read_as(TrustProfile, trust),
-        soul_version=kept["soul_version"],
+        spec=read_as(RoleSpec, kept.spec),
+        name=kept.name,
+        interface=read_as(InterfaceSpec, kept.interface),
+        life=read_as(RoleLifecycle, kept.life),
+        trust=read_as(TrustProfile, kept.trust),
+        soul_version=kept.soul_version,
     )
 
 
-_JSON: Final = ("spec", "interface", "life", "trust")
-
-
 def _listed(row: Sequence[Any]) -> Participant:
-    kept = read_row(_Listed, row, what=f"the member {row[0]!r}", database="the society")
-    domains = json.loads(kept["spec"])["domains"]
-    return Participant(id=kept["id"], type="role", name=kept["name"], domains=tuple(domains))
+    kept = read(_Listed, row, f"the member {row[0]!r}")
+    return Participant(id=kept.id, type="role", name=kept.name, domains=kept.spec.domains)
 
 
 def hold_members(tx: Transaction, workspace: str) -> tuple[int, int]:
@@ -576,8 +561,7 @@ def _insert(tx: Transaction, member: Member, place: int) -> None:
     interface = None if member.interface is None else canonical_json(member.interface.to_json())
     given = (workspace, spec.role_id, place, member.name, member.life.status.value, spec.parent_role_id)
     life, trust = (canonical_json(to_json(each)) for each in (member.life, member.trust))
-    over = ends_at(spec.ttl, member.life)
-    expires = None if over is None else over.timestamp()
+    expires = seconds(ends_at(spec.ttl, member.life))
     tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, member.soul_version, expires))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, place, spec.role_id))
@@ -591,9 +575,8 @@ def _add_looks(tx: Transaction, workspace: str, id_: str, name: str) -> None:
 def redefine_member(tx: Transaction, member: Member) -> None:
     """Replace all that a definition changes of a member in a transaction; its id and its place stay."""
     spec, key = member.spec, (member.spec.workspace, member.id)
-    over = ends_at(spec.ttl, member.life)
     given = (canonical_json(to_json(each)) for each in (spec, member.life, member.trust))
-    tx.execute(_REDEFINE, (*given, member.soul_version, None if over is None else over.timestamp(), *key))
+    tx.execute(_REDEFINE, (*given, member.soul_version, seconds(ends_at(spec.ttl, member.life)), *key))
     tx.execute(_NO_DOMAINS, key)
     [(place,)] = tx.execute(_PLACE, key)
     for domain in spec.domains:

@@ -11,9 +11,11 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import Error
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, Header, RetentionPolicy, StreamConfig
@@ -76,7 +78,8 @@ class NatsWakeups:
         self._connect()
         watch, token = Watch(), _token(workspace)
         self._watches.add(watch)
-        receiving = asyncio.ensure_future(self._receive(self._hear if every else self._take, token, watch))
+        receive = partial(self._hear if every else self._take, token, watch)
+        receiving = asyncio.ensure_future(self._again(receive, watch.ring))
         try:
             yield watch
         finally:
@@ -86,12 +89,12 @@ class NatsWakeups:
     async def receive_events(self, workspace: str, post: Callable[[bytes], Awaitable[bool]]) -> None:
         """See `Wakeups.receive_events`. The stream keeps them while no gateway runs."""
         self._connect()
-        while True:
-            try:
-                await self._take_events(event_subject(workspace), f"events-{_token(workspace)}", post)
-            except (Error, TimeoutError) as error:  # such as a stream that was removed
-                await self._warn(error)
-            await asyncio.sleep(RETRY_SECONDS)
+
+        async def handle(message: Msg) -> None:
+            await (message.ack() if await post(message.data) else message.nak(delay=RETRY_SECONDS))
+
+        subject, name = event_subject(workspace), f"events-{_token(workspace)}"
+        await self._again(lambda: self._each(_EVENTS, subject, name, handle))
 
     async def aclose(self) -> None:
         """See `Wakeups.aclose`. What is published at the moment gets two seconds."""
@@ -165,46 +168,46 @@ class NatsWakeups:
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
-    async def _receive(self, how: Callable[[str, Watch], Awaitable[None]], token: str, watch: Watch) -> None:
+    async def _again(self, receive: Callable[[], Awaitable[None]], failed: Callable[[], object] = lambda: None) -> None:
+        """Receive until this is cancelled, again after each failure."""
         while True:
             try:
-                await how(token, watch)
+                await receive()
             except (Error, TimeoutError) as error:  # such as a stream that was removed
                 await self._warn(error)
-            watch.ring()
+            failed()
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _take(self, token: str, watch: Watch) -> None:
         """Take one wake-up after the other from the consumer that all gateways of the workspace share."""
-        stream = await self._stream()
-        await _make_stream(stream, _WAKEUPS)
-        config = ConsumerConfig(ack_wait=ACK_SECONDS)
-        taking = await stream.pull_subscribe(f"{SUBJECT}.{token}", f"gateways-{token}", STREAM, config=config)
-        self._failed = False
-        watch.ring()  # for what was sent before
-        try:
-            while True:
-                await self._connected.wait()
-                with contextlib.suppress(TimeoutError):
-                    [message] = await taking.fetch(1, timeout=_FETCH_SECONDS)
-                    await watch.ring().wait()
-                    await message.ack()
-        finally:
-            with contextlib.suppress(Error):
-                await taking.unsubscribe()
 
-    async def _take_events(self, subject: str, name: str, post: Callable[[bytes], Awaitable[bool]]) -> None:
+        async def wake(message: Msg) -> None:
+            await watch.ring().wait()
+            await message.ack()
+
+        await self._each(_WAKEUPS, f"{SUBJECT}.{token}", f"gateways-{token}", wake, begun=watch.ring)
+
+    async def _each(
+        self,
+        config: StreamConfig,
+        subject: str,
+        name: str,
+        handle: Callable[[Msg], Awaitable[None]],
+        *,
+        begun: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Handle one message after the other of a consumer. Once it is there, `begun` is called."""
         stream = await self._stream()
-        await _make_stream(stream, _EVENTS)
-        config = ConsumerConfig(ack_wait=ACK_SECONDS)
-        taking = await stream.pull_subscribe(subject, name, EVENT_STREAM, config=config)
+        await _make_stream(stream, config)
+        taking = await stream.pull_subscribe(subject, name, config.name, config=ConsumerConfig(ack_wait=ACK_SECONDS))
         self._failed = False
+        begun()  # for what was sent before
         try:
             while True:
                 await self._connected.wait()
                 with contextlib.suppress(TimeoutError):
                     [message] = await taking.fetch(1, timeout=_FETCH_SECONDS)
-                    await (message.ack() if await post(message.data) else message.nak(delay=RETRY_SECONDS))
+                    await handle(message)
         finally:
             with contextlib.suppress(Error):
                 await taking.unsubscribe()

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, get_args
 
 from ..core import canonical_json, check_id
 from ..core.checks import check_choice, check_texts, check_time, to_json
 from ..core.errors import InvalidArgument, UnknownEpisode
-from ..storage import Database, Moment, Row, Transaction, read_row
+from ..storage import Database, Row, Transaction
 from .members import Member, members_of
 from .roles import Feedback, TrustProfile, change_of, changed_trust
+from .rows import Time, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +60,13 @@ class _Stored(Row):
     episode: str
     member: str
     capability: str
-    succeeded: int
-    at: Moment
+    succeeded: bool
+    at: Time
     turn: str
     feedback: Feedback | None
 
 
-_COLUMNS: Final = "episode, member, capability, succeeded, at, turn, feedback"
+_COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_outcome WHERE workspace=? AND episode=?"
 _OF_TURN: Final = f"SELECT {_COLUMNS} FROM wa_outcome WHERE workspace=? AND turn=? ORDER BY member, place"
 _OF_MEMBER: Final = f"SELECT {_COLUMNS} FROM wa_outcome WHERE workspace=? AND member=? ORDER BY place"
@@ -292,13 +293,6 @@ def _check_feedback(feedback: object) -> None:
 
 
 def _outcome(row: Sequence[Any]) -> Outcome:
-    kept = read_row(_Stored, row, what=f"the outcome of {row[0]!r}", database="the society")
-    return Outcome(
-        episode_id=kept["episode"],
-        role_id=kept["member"],
-        capability=kept["capability"],
-        succeeded=bool(kept["succeeded"]),
-        at=datetime.fromtimestamp(kept["at"], UTC),
-        turn_id=kept["turn"],
-        feedback=kept["feedback"],
-    )
+    kept = read(_Stored, row, f"the outcome of {row[0]!r}")
+    given = kept.model_dump(exclude={"episode", "member", "turn"})
+    return Outcome(episode_id=kept.episode, role_id=kept.member, turn_id=kept.turn, **given)

@@ -11,7 +11,7 @@ from typing import Final
 from ..core import canonical_json
 from ..core.checks import check_texts, to_json
 from ..storage import Transaction
-from .members import read_as
+from .rows import read_as
 from .store import WorkspaceStore
 from .workspace import SpawnRecommendation
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from ..core import check_id
 from ..core.checks import (
@@ -510,30 +510,17 @@ class RoutingDecision:
             object.__setattr__(self, "input_data", json_object("input_data", self.input_data))
 
 
-def decided(
-    action: Action,
-    reason: str,
-    *,
-    operator_id: str | None = None,
-    trigger_id: str | None = None,
-    input_data: Mapping[str, Any] | None = None,
-    target_role_id: str | None = None,
-    message: str | None = None,
-    monitoring: Monitoring | None = None,
-    capability: str | None = None,
-) -> RoutingDecision:
+def decided(action: Action, reason: str, **given: Any) -> RoutingDecision:
     """A `RoutingDecision` of routing, made without its checks, which would read the whole payload again.
 
     All that it holds must be valid: parts of an event or a definition, which were checked when they were made.
     """
     made, put = object.__new__(RoutingDecision), object.__setattr__
+    for name, value in (_UNDECIDED | given).items():
+        put(made, name, value)
     put(made, "action", action)
     put(made, "reason", reason)
-    put(made, "operator_id", operator_id)
-    put(made, "trigger_id", trigger_id)
-    put(made, "input_data", input_data)
-    put(made, "target_role_id", target_role_id)
-    put(made, "message", message)
-    put(made, "monitoring", monitoring)
-    put(made, "capability", capability)
     return made
+
+
+_UNDECIDED: Final[dict[str, Any]] = {each.name: None for each in fields(RoutingDecision)}
