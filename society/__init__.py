@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .lifecycle import LifeStep
     from .lives import MemoryDue
     from .mail import Letter
-    from .members import InMemoryRegistry, Member, Members, RoleRegistry
+    from .members import InMemoryRegistry, Member, MemberRegistry, RoleRegistry
     from .messages import RoleMessage
     from .outcomes import Outcome, Outcomes
     from .recommendations import OpenRecommendation, Recommendations
@@ -67,7 +67,7 @@ __all__ = [
     "Letter",
     "LifeStep",
     "Member",
-    "Members",
+    "MemberRegistry",
     "MemoryDue",
     "Objective",
     "OpenRecommendation",
@@ -112,7 +112,7 @@ __getattr__ = lazy(
         ".lifecycle": "LifeStep",
         ".lives": "MemoryDue",
         ".mail": "Letter",
-        ".members": "InMemoryRegistry Member Members RoleRegistry",
+        ".members": "InMemoryRegistry Member MemberRegistry RoleRegistry",
         ".messages": "RoleMessage",
         ".outcomes": "Outcome Outcomes",
         ".recommendations": "OpenRecommendation Recommendations",

@@ -37,7 +37,7 @@ MAX_PAGE: Final = 1000
 
 @runtime_checkable
 class RoleRegistry(Protocol):
-    """The registry of a workspace's members (000 4.4). `Members` keeps it in the agent's database."""
+    """The registry of a workspace's members (000 4.4). `MemberRegistry` keeps it in the agent's database."""
 
     async def get(self, workspace: str, role_id: str) -> Participant | None:
         """The member or person with this id; None if there is none."""
@@ -182,7 +182,7 @@ _OF_MEMBER: Final = (
 )
 
 
-class Members:
+class MemberRegistry:
     """The registry in the database of a workspace.
 
     Args:

@@ -24,7 +24,17 @@ from .lifecycle import HUMAN_DECISION, LIFETIME_OVER, NOT_APPROVED, NOTICES, TAS
 from .lives import MemoryDue, add_memory_due, expired, memory_done, memory_due, steps_of, steps_since, write_lives
 from .mail import letter_of, waiting_for
 from .mailroom import Mailroom
-from .members import LIVE, PENDING, Member, Members, hold_members, members_of, new_member, one_member, unknown_member
+from .members import (
+    LIVE,
+    PENDING,
+    Member,
+    MemberRegistry,
+    hold_members,
+    members_of,
+    new_member,
+    one_member,
+    unknown_member,
+)
 from .messages import MESSAGE_TYPE, RoleMessage
 from .notices import Notify
 from .outcomes import Outcomes
@@ -77,7 +87,7 @@ class Society:
         self._store = WorkspaceStore(config, database, clock, notify=notify, wakeups=wakeups)
         self._rules = MessageRules(self._store)
         self.mail = Mailroom(self._store, self._rules)
-        self.members = Members(self._store, is_taken)
+        self.members = MemberRegistry(self._store, is_taken)
         self.contacts = ContactRegistry(self._store)
         self.drafts = Drafts(self._store)
         self.recommendations = Recommendations(self._store)
