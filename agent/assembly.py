@@ -89,8 +89,8 @@ class Shorthands(TypedDict, total=False):
             `thread.run_skill` runs one by name (T6).
         memory: What it remembers across threads. Default: the setting `memory`. If off, no prompt has a place for it.
         society: Makes it the root of a workspace of members that know each other by introduction: a
-            `worldagent.society.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
-            has `worldagent.society.SEND_RULES`.
+            `worldagent.members.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
+            has `worldagent.members.SEND_RULES`.
     """
 
     mcp: Mapping[str, McpServer] | None

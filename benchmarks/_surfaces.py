@@ -30,7 +30,7 @@ from worldagent.hosts.sidecar.server import EVERYTHING
 from worldagent.hosts.sidecar.tools import TOOLS
 from worldagent.hosts.web import Grant, WebApp
 from worldagent.hosts.web.routes import ENDPOINTS
-from worldagent.society import AuthorityConfig, RoleSpec, WorkspaceConfig
+from worldagent.members import AuthorityConfig, RoleSpec, WorkspaceConfig
 
 WORKSPACE: Final = "bench"
 _MODERN: Final = "2026-07-28"

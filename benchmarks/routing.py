@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import cycle, islice
 
-from worldagent.autonomy import Roster, route
 from worldagent.benchmarks._measure import Report, Row, Work, interleaved, main
-from worldagent.society import AuthorityConfig, Event, Member, RoleSpec, RoleStatus, Route, WorkspaceConfig
-from worldagent.society.members import new_member
+from worldagent.members import AuthorityConfig, Event, RoleSpec, Route, WorkspaceConfig
+from worldagent.members.data.roles import RoleStatus
+from worldagent.members.events.routing import Roster, route
+from worldagent.members.life.members import Member, new_member
 
 _MEMBERS = 1_000
 _DECISIONS = 1_000  # of a call

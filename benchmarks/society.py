@@ -23,23 +23,23 @@ from typing import Any
 from pydantic import SecretStr
 
 from worldagent import Settings, Storage, WorldAgent
-from worldagent.autonomy import Gateway
 from worldagent.benchmarks._measure import Report, Row, at_once, interleaved, main
 from worldagent.benchmarks._postgres import new_database, server
 from worldagent.core.errors import UnknownContact
-from worldagent.society import (
-    SOCIETY,
+from worldagent.members import (
     AuthorityConfig,
     Contact,
+    Gateway,
     InterfaceSpec,
     RoleSpec,
     Society,
     WorkspaceConfig,
     WorkspacePolicy,
 )
-from worldagent.society.contacts import add_contact
-from worldagent.society.members import new_member
-from worldagent.society.roles import RoleStatus
+from worldagent.members.data.roles import RoleStatus
+from worldagent.members.life.members import new_member
+from worldagent.members.mail.contacts import add_contact
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database, PostgresAddress, Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM
 

@@ -18,27 +18,26 @@ from pathlib import Path
 
 from worldagent import Policy, Rule, Settings, Storage, WorldAgent, tool
 from worldagent.agent.runtime.inside import inside
-from worldagent.autonomy import Gateway
 from worldagent.benchmarks._measure import Report, Row, interleaved, main
 from worldagent.benchmarks._stubs import answering, constant_lm
 from worldagent.core import canonical_json
 from worldagent.core.checks import to_json
-from worldagent.society import (
-    SOCIETY,
+from worldagent.members import (
     AuthorityConfig,
     Contact,
     Event,
+    Gateway,
     RoleSpec,
     Route,
-    RoutingDecision,
     Society,
-    TrustProfile,
     WorkspaceConfig,
     WorkspacePolicy,
 )
-from worldagent.society.contacts import add_contact, as_listed
-from worldagent.society.members import new_member
-from worldagent.society.roles import RoleStatus
+from worldagent.members.data.roles import RoleStatus, TrustProfile
+from worldagent.members.data.workspace import RoutingDecision
+from worldagent.members.life.members import new_member
+from worldagent.members.mail.contacts import add_contact, as_listed
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database, Transaction
 from worldagent.testing import VirtualClock
 

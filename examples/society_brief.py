@@ -24,8 +24,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 from dspy.utils.callback import BaseCallback
 
 from worldagent import Policy, Rule, Storage, Trace, WorldAgent
-from worldagent.autonomy import Gateway
-from worldagent.society import SEND_RULES, AuthorityConfig, RoleTemplate, WorkspaceConfig, WorkspacePolicy
+from worldagent.members import SEND_RULES, AuthorityConfig, Gateway, RoleTemplate, WorkspaceConfig, WorkspacePolicy
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 WISH = "Our menu as a static web page, please: no framework, it opens from a file. The dishes are in menu.csv."

@@ -24,9 +24,8 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 from dspy.utils.callback import BaseCallback
 
 from worldagent import Policy, Storage, Trace, WorldAgent
-from worldagent.autonomy import Gateway
-from worldagent.society import SEND_RULES, AuthorityConfig, InterfaceSpec, Letter, RoleSpec, WorkspaceConfig
-from worldagent.society.graph import as_mermaid, graph_of
+from worldagent.members import SEND_RULES, AuthorityConfig, Gateway, InterfaceSpec, Letter, RoleSpec, WorkspaceConfig
+from worldagent.members.graph import as_mermaid, graph_of
 from worldagent.testing import ScriptedLM
 
 # Id, name, parent, soul.

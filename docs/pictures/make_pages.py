@@ -18,9 +18,9 @@ from support.services import service
 from support.web import served
 from worldagent import Memory, Role, Storage, Worker, WorldAgent, tool
 from worldagent.hosts.web import WebApp
+from worldagent.members import AuthorityConfig, Objective, RoleSpec, WorkspaceConfig
 from worldagent.scheduling import Cron, Schedule, Schedules, StartMessage
 from worldagent.skills import EXAMPLES
-from worldagent.society import AuthorityConfig, Objective, RoleSpec, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 FOLDER = Path(__file__).parent

@@ -20,9 +20,8 @@ from typing import Any
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 from worldagent import Policy, Rule, Storage, WorldAgent, tool
-from worldagent.autonomy import load_workspace
 from worldagent.harness import ToolContext
-from worldagent.society import SEND_RULES
+from worldagent.members import SEND_RULES, load_workspace
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 HERE = Path(__file__).parent

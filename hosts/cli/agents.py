@@ -22,9 +22,9 @@ from .sources import expanded, generation, policy, text, workers
 if TYPE_CHECKING:
     from ...agent import Settings, Thread, WorldAgent
     from ...mcp_client import HttpHost, StdioHost
+    from ...members.data.workspace import WorkspaceConfig
     from ...profiles import Profile
     from ...role_resolution import RoleStore
-    from ...society import WorkspaceConfig
 
 TOKEN_VARIABLE: Final = "WORLDAGENT_ROLE_HOST_TOKEN"  # its name, not its value
 EMBEDDED: Final = "embedded"  # as a role host: the embedded store

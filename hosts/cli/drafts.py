@@ -12,7 +12,7 @@ from .output import Output, table
 from .society import open_society
 
 if TYPE_CHECKING:
-    from ...society import RoleTemplateDraft
+    from ...members.data.workspace import RoleTemplateDraft
 
 _COLUMNS: Final = ("ID", "TEMPLATE", "NAME", "PROPOSED BY", "STATUS")
 _ID: Final = argument("DRAFT", "The id of the draft, as `drafts list` shows it.")
@@ -82,7 +82,7 @@ async def approve(
 
       worldagent drafts approve draft_123 --spawner cro
     """
-    from ...society.drafts import template_of
+    from ...members.life.drafts import template_of
     from .sources import json_object, text
 
     given = None if template is None else template_of(json_object("--template", text("--template", template)))

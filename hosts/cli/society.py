@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ...agent.upkeep import Upkeep
-    from ...society import Society
+    from ...members.society import Society
     from ..service.records import Answer
 
 _MEMBERS: Final = ("ID", "ROLE", "STATUS", "PARENT", "SOUL")
@@ -224,7 +224,7 @@ async def export(options: ThreadsOptions, output: Output, id: str, file: Path | 
     from ...core.files import replace_file, storage_errors
 
     async with _upkeep(options) as upkeep:
-        from ...autonomy import export_member
+        from ...members.life.removal import export_member
 
         found = await export_member(upkeep, id)
     text = dumps(found, ensure_ascii=False, indent=2)
@@ -315,7 +315,7 @@ def remove(options: ThreadsOptions, output: Output, id: str, yes: bool, cancel: 
 
     async def work() -> None:
         async with _upkeep(options) as upkeep:
-            from ...autonomy import remove_member
+            from ...members.life.removal import remove_member
 
             value = asdict(await remove_member(upkeep, id, cancel=cancel))
         parts = [f"{count:,} {key}" for key, count in value.items() if key != "shared"]
@@ -350,8 +350,9 @@ async def open_society(options: ThreadsOptions) -> AsyncGenerator[Society]:
 
     from ...agent import Settings
     from ...agent.stores import Stores
-    from ...society import Society, WorkspaceConfig
-    from ...society.wakeups import wakeups_of
+    from ...members.data.workspace import WorkspaceConfig
+    from ...members.mail.wakeups import wakeups_of
+    from ...members.society import Society
 
     config = WorkspaceConfig(id=options.workspace, owner="user")
     async with aclosing(await Stores.open(storage_of(options.home))) as stores:

@@ -336,7 +336,7 @@ async def _upkeep(
     from ...agent import Settings
     from ...agent.stores import Stores
     from ...agent.upkeep import Upkeep
-    from ...autonomy.aging import prune_members
+    from ...members.life.aging import prune_members
     from ...storage import Storage
 
     with make or ExitStack():

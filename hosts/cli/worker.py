@@ -69,7 +69,7 @@ async def worker(options: WorkerOptions, output: Output, home_roles: bool) -> in
 
 
 async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> bool:
-    from ...autonomy import Gateway
+    from ...members.gateway import Gateway
     from ...scheduling import Schedules
     from ..service.members import society_of
     from .agents import open_shared

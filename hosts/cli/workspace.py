@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...core.errors import WorkspaceInvalid
-    from ...society import AuthorityConfig, RoleSpec, RoleTemplate, WorkspaceConfig
+    from ...members.data.roles import AuthorityConfig, RoleSpec
+    from ...members.data.workspace import RoleTemplate, WorkspaceConfig
     from ..service.society import TrustRecord
 
 _OUTCOMES: Final = ("EPISODE", "CAPABILITY", "OUTCOME", "FEEDBACK")
@@ -48,7 +49,7 @@ async def check(output: Output, files: list[Path], json: bool) -> int | None:
 
       worldagent workspace check team.yaml
     """
-    from ...autonomy.workspace_file import read_workspace
+    from ...members.workspace_file import read_workspace
 
     read = [read_workspace(file) for file in files]
     for one in read if output.form == "text" else ():
@@ -80,8 +81,8 @@ async def show(output: Output, file: Path, json: bool) -> None:
 
       worldagent workspace show team.yaml
     """
-    from ...autonomy import load_workspace
     from ...core.checks import to_json
+    from ...members.workspace_file import load_workspace
 
     config = load_workspace(file)
     value = to_json(config)
@@ -190,7 +191,7 @@ def _template(config: WorkspaceConfig, template: RoleTemplate) -> Iterator[str]:
 
 def _ceiling(config: WorkspaceConfig, template: RoleTemplate, spawner: str) -> AuthorityConfig:
     """What a member of a template may do that a spawner makes."""
-    from ...autonomy.workspace_file import limit_of
+    from ...members.workspace_file import limit_of
 
     limit = limit_of(config, spawner)
     return template.authority if limit is None else template.authority.within(limit.authority)

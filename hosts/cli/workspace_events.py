@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ...agent import WorldAgent
-    from ...society import Event, PostedEvent, WorkspaceConfig
+    from ...members.data.workspace import Event, WorkspaceConfig
+    from ...members.events.events import PostedEvent
 
 _EVENT: Final = "The event"
 _COLUMNS: Final = ("EVENT", "TYPE", "MEMBER", "DECISION", "STATE", "WHY")
@@ -111,8 +112,8 @@ async def run(options: RunOptions, output: Output) -> int:
 
       worldagent workspace run --app team:agent
     """
-    from ...autonomy import Gateway
-    from ...society.events import MAX_EVENTS
+    from ...members.events.events import MAX_EVENTS
+    from ...members.gateway import Gateway
 
     async with _agent(options, output) as agent:
         society, now = agent.society, inside(agent).clock.now()
@@ -149,7 +150,7 @@ def _absent(agent: WorldAgent, config: WorkspaceConfig) -> list[str]:
 @asynccontextmanager
 async def _agent(options: RunOptions, output: Output) -> AsyncGenerator[WorldAgent]:
     """The agent of a run, open, with the society of its file."""
-    from ...autonomy import load_workspace
+    from ...members.workspace_file import load_workspace
     from ..service.members import society_of
     from .agents import open_agent
 
@@ -179,7 +180,7 @@ async def _agent(options: RunOptions, output: Output) -> AsyncGenerator[WorldAge
 
 def _event(options: NewEvent, now: datetime) -> Event:
     from ...core import new_id
-    from ...society import read_event
+    from ...members.events.events import read_event
     from .sources import json_object, text
 
     if options.type is None or options.domain is None:
@@ -204,7 +205,7 @@ def _read(source: str, now: datetime, *, verified: bool) -> Iterator[Event]:
         InvalidArgument: A line is not an event; the text has its number.
     """
     from ...core.errors import InvalidArgument
-    from ...society import read_event
+    from ...members.events.events import read_event
     from .sources import json_object, text
 
     lines = text("--events", source if source == "-" else f"@{source}").splitlines()

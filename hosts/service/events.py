@@ -12,9 +12,9 @@ from pydantic import Field
 from ...agent import WorldAgent
 from ...agent.runtime.inside import inside
 from ...core.checks import to_json
-from ...society import Event
-from ...society.events import EventResult, EventState
-from ...society.roles import USER
+from ...members.data.roles import USER
+from ...members.data.workspace import Event
+from ...members.events.events import EventResult, EventState
 from .arguments import JsonObject, WorkspaceArguments
 from .call import Call
 from .records import Answer
@@ -22,7 +22,7 @@ from .society import check_owner, is_owner
 from .validation import Label, Wire
 
 if TYPE_CHECKING:
-    from ...society import PostedEvent
+    from ...members.events.events import PostedEvent
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 

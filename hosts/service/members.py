@@ -11,7 +11,7 @@ from ...core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
-    from ...society import Society
+    from ...members.society import Society
 
 END_SECONDS: Final = 5.0
 """Seconds that deliveries get to end."""
@@ -31,7 +31,7 @@ async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
     if society_of(agent) is None:
         yield
         return
-    from ...autonomy import Gateway  # only agents with a society load it
+    from ...members.gateway import Gateway  # only agents with a society load it
 
     database = inside(agent).stores.database
     async with AsyncExitStack() as delivery:

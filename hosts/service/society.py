@@ -15,18 +15,19 @@ from pydantic_core import PydanticCustomError
 from ...agent import WorldAgent
 from ...core import digest
 from ...core.checks import to_json
-from ...society.graph import as_mermaid, graph_of, standing
-from ...society.mail import MAX_WAITING, State
-from ...society.members import unknown_member
-from ...society.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
-from ...society.roles import ROOT, USER, Feedback
+from ...members.data.roles import ROOT, USER, Feedback
+from ...members.graph import as_mermaid, graph_of, standing
+from ...members.life.members import unknown_member
+from ...members.mail.letters import MAX_WAITING, State
+from ...members.mail.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
 from .arguments import JsonObject, WorkspaceArguments
 from .call import Call, Refused
 from .records import Answer
 from .validation import Label, Wire
 
 if TYPE_CHECKING:
-    from ...society import Letter, Society
+    from ...members.mail.letters import Letter
+    from ...members.society import Society
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 

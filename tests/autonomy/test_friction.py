@@ -11,9 +11,10 @@ from support.role_specs import spec_of
 from worldagent import Policy, WorldAgent, tool
 from worldagent.agent.thread import as_member
 from worldagent.agent.turns import Turn
-from worldagent.autonomy import Gateway
 from worldagent.harness import Function
-from worldagent.society import AuthorityConfig, Outcome, RoleStatus, WorkspaceConfig
+from worldagent.members import AuthorityConfig, Gateway, WorkspaceConfig
+from worldagent.members.data.roles import RoleStatus
+from worldagent.members.life.outcomes import Outcome
 from worldagent.testing import ScriptedLM
 
 NOW = datetime(2026, 2, 18, tzinfo=UTC)

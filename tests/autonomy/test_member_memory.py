@@ -14,14 +14,14 @@ from support.role_specs import spec_of
 from worldagent import Memory, Policy, Rule, WorldAgent
 from worldagent.agent.runtime.inside import inside
 from worldagent.agent.starts import StartMessage
-from worldagent.autonomy import AgentMemory, Gateway, MemoryFiles
-from worldagent.autonomy.memory import Values
 from worldagent.core.errors import InvalidArgument, UnknownEntry
 from worldagent.hosts.service.call import Refused
 from worldagent.hosts.web import Grant
+from worldagent.members import AgentMemory, AuthorityConfig, Gateway, WorkspaceConfig, WorkspacePolicy
+from worldagent.members.data.accounts import reader_of
+from worldagent.members.data.roles import ClearanceProfile
+from worldagent.members.life.memory import MemoryFiles, Values
 from worldagent.memory.entries import Change, Classification, Episode, Insight, Reader
-from worldagent.society import AuthorityConfig, ClearanceProfile, WorkspaceConfig, WorkspacePolicy
-from worldagent.society.reading import reader_of
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

@@ -15,9 +15,9 @@ from support.agents import answering, scripted_agent
 from support.brokers import nats_server
 from support.role_specs import spec_of
 from worldagent import Policy, WorldAgent, tool
-from worldagent.autonomy import Gateway
-from worldagent.society import AuthorityConfig, PostedEvent, Route, WorkspaceConfig
-from worldagent.society.nats import event_subject
+from worldagent.members import AuthorityConfig, Gateway, Route, WorkspaceConfig
+from worldagent.members.events.events import PostedEvent
+from worldagent.members.mail.nats import event_subject
 
 pytestmark = [pytest.mark.requirement("A12"), pytest.mark.timeout(120)]
 

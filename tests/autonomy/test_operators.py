@@ -10,16 +10,18 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, WorldAgent, tool
-from worldagent.autonomy import AutonomousRole, agent_node, llm_node
 from worldagent.core.errors import DraftRequired, FunctionInvalid, InvalidArgument, OutputInvalid
-from worldagent.society import (
+from worldagent.members import (
     AuthorityConfig,
-    ClearanceProfile,
+    AutonomousRole,
     RoleSpec,
     RoleTemplate,
-    RoleTemplateDraft,
     WorkspaceConfig,
+    agent_node,
+    llm_node,
 )
+from worldagent.members.data.roles import ClearanceProfile
+from worldagent.members.data.workspace import RoleTemplateDraft
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 

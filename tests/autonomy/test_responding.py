@@ -11,7 +11,6 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, Role, Worker, WorldAgent, tool
-from worldagent.autonomy import AgentMemory, AutonomousRole, Gateway
 from worldagent.core.errors import (
     InvalidArgument,
     ModelUnavailable,
@@ -20,16 +19,19 @@ from worldagent.core.errors import (
     UnknownMember,
     WorldAgentError,
 )
-from worldagent.memory.entries import Passage
-from worldagent.society import (
+from worldagent.members import (
+    AgentMemory,
     AuthorityConfig,
-    ClearanceProfile,
+    AutonomousRole,
+    Gateway,
     KeyResult,
     Objective,
     RoleSpec,
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.members.data.roles import ClearanceProfile
+from worldagent.memory.entries import Passage
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 AMBIENT = ["recall", "check_goals", "look_up_role", "check_authority"]

@@ -9,9 +9,8 @@ import pytest
 from support.agents import answering, calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Policy
-from worldagent.autonomy import AutonomousRole, Gateway
 from worldagent.core.errors import InvalidArgument, PauseExpired, UnknownContact
-from worldagent.society import SEND_RULES, WorkspaceConfig
+from worldagent.members import SEND_RULES, AutonomousRole, Gateway, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("A4")

@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 
 from support.role_specs import spec_of
 from worldagent.agent.runtime.inside import AgentRuntime
-from worldagent.autonomy import AutonomousRole, Members, Roster, route
 from worldagent.core.errors import InvalidArgument
-from worldagent.society import (
+from worldagent.members import (
     AuthorityConfig,
+    AutonomousRole,
     Event,
     KeyResult,
-    Member,
+    Members,
     Objective,
-    RoleLifecycle,
     RoleSpec,
-    RoleStatus,
     RoleTemplate,
     Route,
-    RoutingDecision,
     TaskBrief,
-    TrustProfile,
     WorkspaceConfig,
 )
+from worldagent.members.data.roles import RoleLifecycle, RoleStatus, TrustProfile
+from worldagent.members.data.workspace import RoutingDecision
+from worldagent.members.events.routing import Roster, route
+from worldagent.members.life.members import Member
 
 pytestmark = pytest.mark.requirement("A2")
 

@@ -15,17 +15,17 @@ from support.agents import scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, WorldAgent
 from worldagent.agent.runtime.inside import inside
-from worldagent.autonomy import AgentMemory, AutonomousRole, Gateway
-from worldagent.memory.entries import Episode
-from worldagent.society import (
+from worldagent.members import (
+    AgentMemory,
     AuthorityConfig,
+    AutonomousRole,
+    Gateway,
     RoleTemplate,
-    SpawnCondition,
-    SpawnRecommendation,
-    SpawnSignal,
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.members.data.workspace import SpawnCondition, SpawnRecommendation, SpawnSignal
+from worldagent.memory.entries import Episode
 from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("A15")

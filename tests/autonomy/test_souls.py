@@ -12,10 +12,9 @@ from support.role_specs import spec_of
 from worldagent import Approve, Role, WorldAgent, tool
 from worldagent.agent.runtime.inside import inside
 from worldagent.agent.thread import as_member
-from worldagent.autonomy import Gateway, export_member
 from worldagent.core.errors import GraphChanged
-from worldagent.society import AuthorityConfig, RoleSpec, Society, WorkspaceConfig
-from worldagent.society.graph import graph_of
+from worldagent.members import AuthorityConfig, Gateway, RoleSpec, Society, WorkspaceConfig, export_member
+from worldagent.members.graph import graph_of
 from worldagent.testing import ScriptedLM
 
 REQUEST = {"worker": "bdr", "request": '{"message": "Set the price."}'}

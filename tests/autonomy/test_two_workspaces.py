@@ -9,7 +9,7 @@ from support.role_specs import spec_of
 from worldagent import Memory, Role, Storage, WorldAgent
 from worldagent.core.errors import InvalidArgument, UnknownContact, UnknownMember
 from worldagent.core.scope import account_of
-from worldagent.society import Event, RoleMessage, WorkspaceConfig
+from worldagent.members import Event, RoleMessage, WorkspaceConfig
 from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("A1")

@@ -13,22 +13,20 @@ from support.agents import calls, open_pauses, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, WorldAgent, tool
 from worldagent.agent.runtime.inside import inside
-from worldagent.autonomy import AgentMemory, Gateway
-from worldagent.autonomy.upkeep import MemberUpkeep, inherited, learned
 from worldagent.core.errors import StorageUnavailable
-from worldagent.memory.entries import Insight
-from worldagent.society import (
+from worldagent.members import (
+    AgentMemory,
     AuthorityConfig,
-    ClearanceProfile,
-    Member,
-    RoleLifecycle,
-    RoleStatus,
+    Gateway,
     RoleTemplate,
     Society,
-    TrustProfile,
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.members.data.roles import ClearanceProfile, RoleLifecycle, RoleStatus, TrustProfile
+from worldagent.members.life.members import Member
+from worldagent.members.life.upkeep import MemberUpkeep, inherited, learned
+from worldagent.memory.entries import Insight
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 BDR = RoleTemplate(

@@ -17,21 +17,20 @@ from hypothesis import strategies as st
 
 from worldagent import Storage, WorldAgent
 from worldagent.agent.runtime.inside import inside
-from worldagent.autonomy import Gateway, load_workspace
-from worldagent.autonomy.workspace_file import read_workspace
 from worldagent.core.errors import InvalidArgument, RoleExists, WorkspaceInvalid
 from worldagent.harness.yaml import read_yaml
-from worldagent.society import (
+from worldagent.members import (
     AuthorityConfig,
     Event,
-    Participant,
+    Gateway,
     RoleSpec,
-    RoleStatus,
     Route,
     Society,
-    TrustProfile,
     WorkspaceConfig,
+    load_workspace,
 )
+from worldagent.members.data.roles import Participant, RoleStatus, TrustProfile
+from worldagent.members.workspace_file import read_workspace
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("A1")

@@ -32,9 +32,10 @@ from worldagent.hosts.role_host.contract import Code
 from worldagent.hosts.service.call import OwnCode, Refused
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar.tools import TOOLS
+from worldagent.members import Contact, Society, WorkspaceConfig
+from worldagent.members.life.outcomes import Outcome
 from worldagent.role_resolution import Role, SqliteRoleStore
 from worldagent.skills import EXAMPLES
-from worldagent.society import Contact, Outcome, Society, WorkspaceConfig
 from worldagent.testing import ScriptedLM
 
 # --- annotations ------------------------------------------------------------------------------------------------------

@@ -11,17 +11,10 @@ from support.command_line import Run, as_json, home, refusal, run
 from support.role_specs import spec_of
 from worldagent import Storage
 from worldagent.agent.stores import Stores
-from worldagent.society import (
-    AuthorityConfig,
-    Contact,
-    Outcome,
-    RoleTemplate,
-    Society,
-    WorkspaceConfig,
-    WorkspacePolicy,
-)
-from worldagent.society.drafts import proposed
-from worldagent.society.graph import as_mermaid
+from worldagent.members import AuthorityConfig, Contact, RoleTemplate, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members.graph import as_mermaid
+from worldagent.members.life.drafts import proposed
+from worldagent.members.life.outcomes import Outcome
 
 __all__ = ["home", "run"]  # fixtures
 

@@ -130,7 +130,7 @@ async def test_options_that_do_not_fit(run: Run, home: Path, words: tuple[str, .
 _TEAM = """
 from pathlib import Path
 from worldagent import Policy, Rule, Storage, WorldAgent, tool
-from worldagent.society import AuthorityConfig, RoleSpec, Route, WorkspaceConfig
+from worldagent.members import AuthorityConfig, RoleSpec, Route, WorkspaceConfig
 from worldagent.testing import ScriptedLM
 
 @tool(risk="write")

@@ -11,7 +11,7 @@ from support.command_line import Run, as_json, command, home, refusal, run
 from support.role_specs import spec_of
 from worldagent import Storage
 from worldagent.agent.stores import Stores
-from worldagent.society import Society, WorkspaceConfig
+from worldagent.members import Society, WorkspaceConfig
 
 __all__ = ["home", "run"]  # fixtures
 

@@ -7,6 +7,7 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -150,3 +151,20 @@ def test_a_base_install_runs_a_turn(built: Built, tmp_path: Path) -> None:
     install = ("-m", "pip", "--python", python, "install", "-qq", "--no-compile", built.wheel)
     run(sys.executable, *install, cwd=tmp_path, seconds=500)
     assert run(python, BASE_TURN, tmp_path / "home", cwd=tmp_path) == "Hi.\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "name"),
+    [
+        ("worldagent.society", "worldagent.members", "WorkspaceConfig"),
+        ("worldagent.society", "worldagent.members.mail.transport", "InMemoryTransport"),
+        ("worldagent.society.graph", "worldagent.members.graph", "graph_of"),
+        ("worldagent.society.nats", "worldagent.members.mail.nats", "event_subject"),
+        ("worldagent.autonomy", "worldagent.members", "Gateway"),
+        ("worldagent.autonomy", "worldagent.members.events.routing", "route"),
+    ],
+)
+def test_a_path_of_before_gives_what_has_moved_and_warns(before: str, now: str, name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{name} is in {now} now"):
+        found = getattr(import_module(before), name)
+    assert found is getattr(import_module(now), name)

@@ -11,8 +11,7 @@ from support.homes import selected
 from support.leaks import LONG, Watch, awkward_canary, repeated, traces_of, watch
 from support.role_specs import spec_of
 from worldagent import Memory, Role, Worker, WorldAgent
-from worldagent.autonomy import AutonomousRole
-from worldagent.society import Objective, RoleSpec, WorkspaceConfig
+from worldagent.members import AutonomousRole, Objective, RoleSpec, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 pytestmark = [pytest.mark.requirement("R7", "A13", "A6", "A11"), pytest.mark.on_every_database(soak=True)]

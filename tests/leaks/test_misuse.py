@@ -12,8 +12,8 @@ from support.leaks import canary
 from worldagent import Tier, WorldAgent
 from worldagent.agent import Thread
 from worldagent.agent.roles import StoredRoles, ThreadRole
-from worldagent.autonomy import AutonomousRole
 from worldagent.core.errors import RoleInvalid
+from worldagent.members import AutonomousRole
 from worldagent.testing import ScriptedLM
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {

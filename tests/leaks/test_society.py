@@ -9,10 +9,9 @@ from support.agents import calls, scripted_agent
 from support.leaks import awkward_canary, repeated, traces_of, watch
 from support.role_specs import spec_of
 from worldagent import Policy, Role
-from worldagent.autonomy import Gateway
 from worldagent.core import events as ev
 from worldagent.harness.trace import JsonLinesTrace, Trace
-from worldagent.society import SEND_RULES, WorkspaceConfig
+from worldagent.members import SEND_RULES, Gateway, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = [pytest.mark.requirement("R7", "H5"), pytest.mark.on_every_database(soak=True)]

@@ -24,6 +24,7 @@ from worldagent.core.errors import (
     WorldAgentError,
 )
 from worldagent.core.pauses import Approve
+from worldagent.members import WorkspaceConfig
 from worldagent.scheduling import (
     Cron,
     Every,
@@ -36,7 +37,6 @@ from worldagent.scheduling import (
     StartTarget,
     StartTask,
 )
-from worldagent.society import WorkspaceConfig
 from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = [pytest.mark.requirement("T7"), pytest.mark.on_every_database(soak=True)]

@@ -9,12 +9,12 @@ import pytest
 from support.agents import scripted_agent
 from support.modules import KEEPER, SECRET, Answer, Question, Said, asking
 from worldagent import Role, Shape
-from worldagent.autonomy import llm_node
 from worldagent.core.errors import FunctionInvalid, LimitReached, RoleInvalid
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import module_shape, module_worker, signature_worker
 from worldagent.harness import CallContext, flow, tool
+from worldagent.members import llm_node
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T14")

@@ -15,10 +15,10 @@ from support.agents import scripted_agent
 from support.skill_turns import package
 from worldagent import Role, Worker
 from worldagent.agent.optimising import Training, optimise_program
-from worldagent.autonomy import agent_node, llm_node
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import module_shape
+from worldagent.members import agent_node, llm_node
 from worldagent.signatures import Converse
 from worldagent.signatures.signature import ROLE_DESCRIPTION
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak

@@ -14,19 +14,19 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Approve, Policy, Rule, WorldAgent
-from worldagent.autonomy import Gateway
 from worldagent.core.errors import InvalidArgument, MessageInvalid
-from worldagent.society import (
+from worldagent.members import (
     SEND_RULES,
     AuthorityConfig,
     Contact,
     Event,
+    Gateway,
     Letter,
-    Participant,
     RoleTemplate,
     WorkspaceConfig,
 )
-from worldagent.society.mail import MAX_WAITING
+from worldagent.members.data.roles import Participant
+from worldagent.members.mail.letters import MAX_WAITING
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 BRIEF = {

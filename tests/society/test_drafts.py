@@ -12,19 +12,12 @@ from hypothesis import strategies as st
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent.core.errors import DraftRequired, InvalidArgument, SpawnForbidden, UnknownDraft
-from worldagent.society import (
-    SOCIETY,
-    AuthorityConfig,
-    ClearanceProfile,
-    InterfaceSpec,
-    RoleTemplate,
-    RoleTemplateDraft,
-    Society,
-    WorkspaceConfig,
-    WorkspacePolicy,
-)
-from worldagent.society.drafts import proposed, template_of
-from worldagent.society.spawning import spec_of as spawned
+from worldagent.members import AuthorityConfig, InterfaceSpec, RoleTemplate, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members.data.roles import ClearanceProfile
+from worldagent.members.data.workspace import RoleTemplateDraft
+from worldagent.members.life.drafts import proposed, template_of
+from worldagent.members.life.spawning import spec_of as spawned
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 from worldagent.testing import ScriptedLM
 

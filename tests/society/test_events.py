@@ -12,8 +12,6 @@ from support.agents import answering, open_pauses, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Thread
-from worldagent.autonomy import AutonomousRole, Gateway, Roster, remove_member
-from worldagent.autonomy.memory import AgentMemory
 from worldagent.core.errors import (
     CallRefused,
     InvalidArgument,
@@ -27,21 +25,24 @@ from worldagent.core.errors import (
 )
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import ToolContext
-from worldagent.society import (
+from worldagent.members import (
     AuthorityConfig,
+    AutonomousRole,
     Event,
-    PostedEvent,
+    Gateway,
     RoleSpec,
-    RoleStatus,
     RoleTemplate,
     Route,
-    RoutingDecision,
-    TrustProfile,
     WorkspaceConfig,
     WorkspacePolicy,
-    read_event,
+    remove_member,
 )
-from worldagent.society import events as events_module
+from worldagent.members.data.roles import RoleStatus, TrustProfile
+from worldagent.members.data.workspace import RoutingDecision
+from worldagent.members.events import events as events_module
+from worldagent.members.events.events import PostedEvent, read_event
+from worldagent.members.events.routing import Roster
+from worldagent.members.life.memory import AgentMemory
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 NOW = datetime(2026, 2, 18, 3, 53, tzinfo=UTC)
@@ -632,7 +633,7 @@ async def test_a_suspended_member_finishes_what_waited_for_an_approval(tmp_path:
 
 @pytest.mark.requirement("A12")
 async def test_a_full_inbox_of_the_owner_holds_up_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldagent.society.mail.MAX_WAITING", 2)
+    monkeypatch.setattr("worldagent.members.mail.letters.MAX_WAITING", 2)
     desk = Desk()
     async with desk.agent(tmp_path) as agent:
         await agent.society.join(cro(role_id="ceo", domains=()))

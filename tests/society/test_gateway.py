@@ -13,19 +13,21 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Approve, Memory, Policy, Reject, Rule, Worker, WorldAgent, flow, tool
-from worldagent.autonomy import AutonomousRole, Gateway, remove_member
 from worldagent.core.errors import AttachmentMissing, InvalidArgument, NotAnApprover
 from worldagent.harness import CallContext
-from worldagent.society import (
+from worldagent.members import (
     SEND_RULES,
     AuthorityConfig,
+    AutonomousRole,
     Contact,
+    Gateway,
     RoleSpec,
     RoleTemplate,
-    RoleTemplateDraft,
     WorkspaceConfig,
     WorkspacePolicy,
+    remove_member,
 )
+from worldagent.members.data.workspace import RoleTemplateDraft
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 BRIEF = {
@@ -625,7 +627,7 @@ async def test_a_gateway_delivers_in_the_background_until_it_is_left(tmp_path: P
 async def test_mailboxes_that_wait_for_people_keep_no_other_from_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worldagent.autonomy.gateway.MAX_HEADS", 2)
+    monkeypatch.setattr("worldagent.members.gateway.MAX_HEADS", 2)
     asked = asyncio.Event()
 
     def act(call: ScriptedCall) -> dict[str, Any]:

@@ -12,17 +12,17 @@ from support.agents import scripted_agent
 from support.role_specs import spec_of
 from worldagent import Worker, tool
 from worldagent.core.errors import BriefInvalid, InvalidArgument, RoleExists, WorldAgentError
-from worldagent.society import (
-    SOCIETY,
+from worldagent.members import (
     AuthorityConfig,
     Contact,
-    Participant,
     RoleTemplate,
     Society,
     TaskBrief,
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.members.data.roles import Participant
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 from worldagent.testing import ScriptedLM
 

@@ -17,19 +17,18 @@ from support.databases import ENGINES, fresh
 from support.role_specs import spec_of
 from support.society_tables import problems
 from worldagent.core.errors import InvalidArgument, LifecycleError, MessageInvalid, SpawnForbidden, UnknownMember
-from worldagent.society import (
-    SOCIETY,
+from worldagent.members import (
     AuthorityConfig,
     Contact,
-    RoleLifecycle,
-    RoleStatus,
     RoleTemplate,
     Society,
     TaskBrief,
     WorkspaceConfig,
     WorkspacePolicy,
 )
-from worldagent.society.lifecycle import ends_at, moved, terminated
+from worldagent.members.data.roles import RoleLifecycle, RoleStatus
+from worldagent.members.life.lifecycle import ends_at, moved, terminated
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database, PostgresAddress
 from worldagent.testing import VirtualClock
 

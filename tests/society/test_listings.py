@@ -10,16 +10,10 @@ import pytest
 from support.databases import ENGINES, Engine, fresh
 from support.role_specs import spec_of
 from worldagent.core.errors import InvalidArgument, UnknownMember
-from worldagent.society import (
-    SOCIETY,
-    Event,
-    InMemoryRegistry,
-    RoleRegistry,
-    RoutingDecision,
-    Society,
-    WorkspaceConfig,
-    WorkspacePolicy,
-)
+from worldagent.members import Event, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members.data.workspace import RoutingDecision
+from worldagent.members.life.members import InMemoryRegistry, RoleRegistry
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database, Transaction
 
 NOW = datetime(2026, 2, 18, tzinfo=UTC)

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from worldagent.core.errors import BriefInvalid, InvalidArgument, MessageInvalid
-from worldagent.society import Collaborator, InterfaceSpec, Introduction, RoleMessage, TaskBrief, delivered
+from worldagent.members import InterfaceSpec, RoleMessage, TaskBrief
+from worldagent.members.data.brief import Collaborator
+from worldagent.members.mail.delivery import Introduction, delivered
 
 BRIEF = {
     "objective": "A page that shows the menu.",

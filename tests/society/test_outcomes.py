@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from support.databases import ENGINES, Engine, fresh
 from support.role_specs import spec_of
 from worldagent.core.errors import InvalidArgument, UnknownEpisode
-from worldagent.society import SOCIETY, Outcome, Society, TrustProfile, WorkspaceConfig, WorkspacePolicy
-from worldagent.society.members import new_member
-from worldagent.society.outcomes import replayed
-from worldagent.society.roles import Feedback, RoleStatus
+from worldagent.members import Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members.data.roles import Feedback, RoleStatus, TrustProfile
+from worldagent.members.life.members import new_member
+from worldagent.members.life.outcomes import Outcome, replayed
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 
 NOW = datetime(2026, 2, 18, tzinfo=UTC)

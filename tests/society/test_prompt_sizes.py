@@ -11,20 +11,20 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Policy, WorldAgent
-from worldagent.autonomy import Gateway
-from worldagent.autonomy.responding import respond
 from worldagent.core.errors import UnknownTemplate
-from worldagent.society import (
+from worldagent.members import (
     SEND_RULES,
     AuthorityConfig,
     Contact,
+    Gateway,
     InterfaceSpec,
     Objective,
     RoleTemplate,
     WorkspaceConfig,
     WorkspacePolicy,
 )
-from worldagent.society.contacts import MAX_SHOWN, add_contact
+from worldagent.members.mail.contacts import MAX_SHOWN, add_contact
+from worldagent.members.responding import respond
 from worldagent.storage import Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM
 

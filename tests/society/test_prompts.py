@@ -8,9 +8,8 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Policy
-from worldagent.autonomy import Gateway
-from worldagent.society import SEND_RULES, Contact, InterfaceSpec, WorkspaceConfig
-from worldagent.society.functions import FUNCTIONS, prompt
+from worldagent.members import SEND_RULES, Contact, Gateway, InterfaceSpec, WorkspaceConfig
+from worldagent.members.functions import FUNCTIONS, prompt
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 FIELDS = ("objective", "constraints", "inputs", "outputs", "completion_criteria")

@@ -23,8 +23,7 @@ from worldagent.core.errors import (
     UnknownContact,
     UnknownMember,
 )
-from worldagent.society import (
-    SOCIETY,
+from worldagent.members import (
     AuthorityConfig,
     Contact,
     Letter,
@@ -35,8 +34,9 @@ from worldagent.society import (
     WorkspaceConfig,
     WorkspacePolicy,
 )
-from worldagent.society.introductions import MAX_HOPS
-from worldagent.society.mail import letters_of
+from worldagent.members.mail.introductions import MAX_HOPS
+from worldagent.members.mail.letters import letters_of
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database, PostgresAddress
 from worldagent.testing import VirtualClock
 

@@ -10,9 +10,16 @@ from support.agents import answering, calls, scripted_agent
 from support.homes import found
 from support.role_specs import spec_of
 from worldagent import Memory, Policy, Role, WorldAgent, tool
-from worldagent.autonomy import Gateway, export_member, remove_member
 from worldagent.core.errors import ThreadPaused, UnknownMember
-from worldagent.society import SEND_RULES, Contact, InterfaceSpec, WorkspaceConfig
+from worldagent.members import (
+    SEND_RULES,
+    Contact,
+    Gateway,
+    InterfaceSpec,
+    WorkspaceConfig,
+    export_member,
+    remove_member,
+)
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("C2")

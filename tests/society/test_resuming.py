@@ -11,9 +11,8 @@ from support.role_specs import spec_of
 from worldagent import Approve, Policy, WorldAgent, tool
 from worldagent.agent import Thread, Turn
 from worldagent.agent.runtime.inside import inside
-from worldagent.autonomy import Gateway
 from worldagent.core.errors import GraphChanged, NothingToResume, ThreadPaused
-from worldagent.society import SEND_RULES, AuthorityConfig, Event, RoleSpec, Route, WorkspaceConfig
+from worldagent.members import SEND_RULES, AuthorityConfig, Event, Gateway, RoleSpec, Route, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 NOW = VirtualClock().now()

@@ -8,26 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldagent.core.errors import InvalidArgument
-from worldagent.memory.entries import Episode
-from worldagent.society import (
+from worldagent.members import (
     AuthorityConfig,
-    ClearanceProfile,
     Event,
     KeyResult,
     Objective,
-    Participant,
-    RoleLifecycle,
     RoleSpec,
-    RoleStatus,
     RoleTemplate,
-    RoutingDecision,
-    SpawnCondition,
-    SpawnSignal,
-    TrustProfile,
     WorkspaceConfig,
     WorkspacePolicy,
+)
+from worldagent.members.data.roles import (
+    ClearanceProfile,
+    Participant,
+    RoleLifecycle,
+    RoleStatus,
+    TrustProfile,
     update_trust,
 )
+from worldagent.members.data.workspace import RoutingDecision, SpawnCondition, SpawnSignal
+from worldagent.memory.entries import Episode
 
 NOW = datetime(2026, 2, 18, tzinfo=UTC)
 LEVELS = ("autonomous", "needs_approval", "forbidden")

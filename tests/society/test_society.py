@@ -22,20 +22,11 @@ from worldagent.core.errors import (
     UnknownMember,
     WorldAgentError,
 )
-from worldagent.society import (
-    SOCIETY,
-    Contact,
-    InMemoryRegistry,
-    InterfaceSpec,
-    Letter,
-    Participant,
-    RoleRegistry,
-    RoleSpec,
-    Society,
-    WorkspaceConfig,
-    WorkspacePolicy,
-)
-from worldagent.society.mail import MAX_WAITING
+from worldagent.members import Contact, InterfaceSpec, Letter, RoleSpec, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members.data.roles import Participant
+from worldagent.members.life.members import InMemoryRegistry, RoleRegistry
+from worldagent.members.mail.letters import MAX_WAITING
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 from worldagent.testing import VirtualClock
 
@@ -713,3 +704,12 @@ async def test_a_member_that_does_not_belong_is_refused(local: Database, named: 
     with pytest.raises(WorldAgentError, match=named if "ghost" in named else "w2"):
         await society.join(replace(spec("cro"), **given))  # type: ignore[arg-type]
     assert await society.members.list_roles("w") == []
+
+
+@pytest.mark.requirement("A3")
+async def test_the_messages_of_a_society_are_found_where_they_were(local: Database) -> None:
+    society = Society(WorkspaceConfig(id="w", owner="charles"), local)
+    with pytest.deprecated_call(match=r"society\.mail\.inbox"):
+        assert await society.inbox() == []  # type: ignore[attr-defined] # not for type checkers
+    with pytest.raises(AttributeError, match="outbox"):
+        society.outbox  # type: ignore[attr-defined] # noqa: B018

@@ -25,10 +25,8 @@ from worldagent.core.errors import (
     UnknownMember,
     UnknownTemplate,
 )
-from worldagent.society import (
-    SOCIETY,
+from worldagent.members import (
     AuthorityConfig,
-    ClearanceProfile,
     Contact,
     InterfaceSpec,
     RoleTemplate,
@@ -37,6 +35,8 @@ from worldagent.society import (
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.members.data.roles import ClearanceProfile
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 
 BRIEF = TaskBrief(
@@ -342,7 +342,7 @@ def test_a_pattern_names_parameters_only(pattern: str) -> None:
 @pytest.mark.requirement("A9")
 @given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "\0" not in text))
 def test_parameters_are_inserted_as_they_are(value: str) -> None:
-    from worldagent.society.spawning import spec_of
+    from worldagent.members.life.spawning import spec_of
 
     config = WorkspaceConfig(id="w", owner="charles", role_templates={"bdr": template()})
     try:

@@ -19,19 +19,10 @@ from support.databases import Engine, made, storage_of
 from support.role_specs import spec_of
 from worldagent import Policy, Settings, WorldAgent
 from worldagent.agent.stores import SCHEMAS
-from worldagent.autonomy import Gateway
 from worldagent.core.errors import MailboxFull, MessageInvalid, MissingExtra, PauseExpired, SettingsInvalid
-from worldagent.society import (
-    SEND_RULES,
-    Event,
-    InMemoryTransport,
-    RoleMessage,
-    RoleTransport,
-    Society,
-    WorkspaceConfig,
-    WorkspacePolicy,
-)
-from worldagent.society.wakeups import wakeups_of
+from worldagent.members import SEND_RULES, Event, Gateway, RoleMessage, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members.mail.transport import InMemoryTransport, RoleTransport
+from worldagent.members.mail.wakeups import wakeups_of
 from worldagent.storage import Database
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
@@ -111,7 +102,7 @@ async def place(
         transport = InMemoryTransport(3, clock)
         yield Place(transport, transport.receive, clock)
         return
-    monkeypatch.setattr("worldagent.society.mail.MAX_WAITING", 3)
+    monkeypatch.setattr("worldagent.members.mail.letters.MAX_WAITING", 3)
     engine, _, kind = request.param.partition("-")
     url = request.getfixturevalue("broker").url if kind == "nats" else None
     async with opened(tmp_path / "home", engine, url, clock) as society:
@@ -394,7 +385,7 @@ async def test_a_gateway_listens_again_after_its_connection_to_postgres_broke(tm
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldagent.society.nats.ACK_SECONDS", 1.0)
+    monkeypatch.setattr("worldagent.members.mail.nats.ACK_SECONDS", 1.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -421,7 +412,7 @@ async def test_a_broker_needs_its_extra_and_a_valid_url(tmp_path: Path, monkeypa
     for bad in ("localhost:4222", "http://localhost", "nats://", "nats://a,postgresql://b"):
         with pytest.raises(SettingsInvalid, match="nats_url"):
             Settings(nats_url=SecretStr(bad))
-    monkeypatch.delitem(sys.modules, "worldagent.society.nats", raising=False)
+    monkeypatch.delitem(sys.modules, "worldagent.members.mail.nats", raising=False)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
     with pytest.raises(MissingExtra, match=r"pip install 'worldagent\[nats\]'"):
         async with agent_in(made("sqlite", tmp_path / "home"), Turns(), "nats://localhost:1"):

@@ -9,8 +9,8 @@ from support.make_home import restore
 from support.make_waiting_home import PAID, ROLE, WAITING, opened
 from worldagent import Role
 from worldagent.agent import UNSET
-from worldagent.autonomy import Gateway
 from worldagent.core.pauses import Approve
+from worldagent.members import Gateway
 from worldagent.scheduling import Schedules
 
 pytestmark = pytest.mark.requirement("T4")

@@ -22,9 +22,8 @@ from support.processes import add, be_program, forked, lines, started
 from support.role_specs import spec_of
 from support.society_tables import problems_of
 from worldagent import Policy, Settings, WorldAgent, tool
-from worldagent.autonomy import Gateway
 from worldagent.core.pauses import Happened, RunAgain
-from worldagent.society import SEND_RULES, AuthorityConfig, Contact, WorkspaceConfig
+from worldagent.members import SEND_RULES, AuthorityConfig, Contact, Gateway, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 _BOUND: Final = 240  # seconds

@@ -24,25 +24,25 @@ from support.role_specs import spec_of
 from support.society_tables import problems_of
 from worldagent import Policy, Settings, WorldAgent, tool
 from worldagent.agent import Thread
-from worldagent.autonomy import AgentMemory, Gateway
 from worldagent.core.pauses import Approve, Happened, RunAgain
 from worldagent.harness import ToolContext
-from worldagent.memory.entries import Insight
-from worldagent.society import (
+from worldagent.members import (
     SEND_RULES,
+    AgentMemory,
     AuthorityConfig,
-    Collaborator,
     Event,
+    Gateway,
     InterfaceSpec,
     RoleSpec,
-    RoleStatus,
     RoleTemplate,
     Route,
     TaskBrief,
-    TrustProfile,
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.members.data.brief import Collaborator
+from worldagent.members.data.roles import RoleStatus, TrustProfile
+from worldagent.memory.entries import Insight
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 _BOUND = 120  # seconds

@@ -28,12 +28,12 @@ from support.processes import add, be_program, forked, lines, started
 from support.society_tables import problems_of
 from worldagent import Approve, Happened, Policy, Reject, Rule, RunAgain, Settings, WorldAgent, tool
 from worldagent.agent.runtime.inside import inside
-from worldagent.autonomy import Gateway, load_workspace
 from worldagent.core.errors import AlreadyAnswered, CallRefused, GraphChanged, MailboxFull, NothingToResume, ThreadBusy
 from worldagent.core.pauses import Pause
 from worldagent.harness import Function
-from worldagent.society import SEND_RULES, Event, WorkspaceConfig, mail
-from worldagent.society.outcomes import outcomes_of, replayed
+from worldagent.members import SEND_RULES, Event, Gateway, WorkspaceConfig, load_workspace
+from worldagent.members.life.outcomes import outcomes_of, replayed
+from worldagent.members.mail import letters as mail
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 _BOUND: Final = 300  # seconds

@@ -23,11 +23,10 @@ from support.role_specs import spec_of
 from support.schedules import START, hourly
 from support.skill_turns import package
 from worldagent import Policy, Role, Settings, Storage, Tier, WorldAgent
-from worldagent.autonomy import Gateway
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Worker, tool
+from worldagent.members import SEND_RULES, AuthorityConfig, Gateway, WorkspaceConfig
 from worldagent.scheduling import Schedules
-from worldagent.society import SEND_RULES, AuthorityConfig, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 WAITING = Path(__file__).resolve().parents[1] / "fixtures" / "waiting"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from worldagent.society import AuthorityConfig, RoleSpec
+from worldagent.members import AuthorityConfig, RoleSpec
 
 
 def spec_of(role_id: str, parent: str = "", *, workspace: str = "novel", **more: Any) -> RoleSpec:

@@ -28,9 +28,9 @@ from support.shop import HOME, Address, Order, Receipt, both, buy, home, pay, sh
 from worldagent import Memory, Roles, Settings, Storage, WorldAgent
 from worldagent.graphs import TaskContext
 from worldagent.harness import Worker, tool
+from worldagent.members import WorkspaceConfig
 from worldagent.role_resolution import Echo
 from worldagent.skills import EXAMPLES
-from worldagent.society import WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 SEEN = "WORLDAGENT_TESTS_SEEN"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from support.databases import rows_of
-from worldagent.society.contacts import BIRTH, FIRST_MESSAGE, PERSON
-from worldagent.society.roles import ROOT, USER
+from worldagent.members.data.roles import ROOT, USER
+from worldagent.members.mail.contacts import BIRTH, FIRST_MESSAGE, PERSON
 
 Read = Callable[[str], Sequence[tuple[Any, ...]]]
 """Gives the rows that a query finds."""

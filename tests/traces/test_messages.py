@@ -9,11 +9,10 @@ import pytest
 from support.agents import calls, scripted_agent
 from support.role_specs import spec_of
 from worldagent import Policy, Trace, WorldAgent
-from worldagent.autonomy import Gateway
 from worldagent.core.errors import UnknownContact
 from worldagent.harness.trace import TraceRecord, read_trace
 from worldagent.hosts.cli.trace_text import trace_page, trace_text
-from worldagent.society import SEND_RULES, WorkspaceConfig
+from worldagent.members import SEND_RULES, Gateway, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = [pytest.mark.requirement("H5"), pytest.mark.requirement("C9"), pytest.mark.requirement("C3")]

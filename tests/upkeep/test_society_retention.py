@@ -17,22 +17,21 @@ from support.agents import scripted_agent
 from support.role_specs import spec_of
 from worldagent import Memory, Policy, Rule, WorldAgent, tool
 from worldagent.agent.runtime.inside import inside
-from worldagent.autonomy import Gateway
 from worldagent.core.errors import UnknownEpisode
 from worldagent.core.pauses import Approve
-from worldagent.society import (
+from worldagent.members import (
     SEND_RULES,
-    SOCIETY,
     AuthorityConfig,
     Event,
-    Outcome,
+    Gateway,
     Route,
     Society,
-    TrustProfile,
     WorkspaceConfig,
     WorkspacePolicy,
 )
-from worldagent.society.outcomes import fold_outcomes, outcomes_of, replayed, sums_of
+from worldagent.members.data.roles import TrustProfile
+from worldagent.members.life.outcomes import Outcome, fold_outcomes, outcomes_of, replayed, sums_of
+from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 from worldagent.testing import ScriptedLM, VirtualClock
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 
 from support.agents import scripted_agent
 from worldagent import Role, Shape, Worker, tool
-from worldagent.autonomy import agent_node, llm_node
 from worldagent.core.errors import FunctionInvalid, OutputInvalid, ParamsInvalid
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import signature_worker
+from worldagent.members import agent_node, llm_node
 from worldagent.signatures import Converse
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 

@@ -11,7 +11,7 @@ from support.sidecar_served import Caller, agents, caller_of, served, tokens
 from support.sidecars import until
 from worldagent import Policy, Rule, Worker, tool
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.society import SEND_RULES, Contact, WorkspaceConfig
+from worldagent.members import SEND_RULES, Contact, WorkspaceConfig
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("H9")

@@ -17,7 +17,9 @@ from support.sidecar_served import agents, caller_of, served, tokens
 from support.sidecars import until
 from worldagent import Policy, WorldAgent
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.society import SEND_RULES, Contact, Outcome, Participant, WorkspaceConfig
+from worldagent.members import SEND_RULES, Contact, WorkspaceConfig
+from worldagent.members.data.roles import Participant
+from worldagent.members.life.outcomes import Outcome
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 __all__ = ["home", "run"]  # fixtures

@@ -12,7 +12,8 @@ from support.sidecar_served import agents, caller_of, served, tokens
 from support.sidecars import until
 from worldagent import Policy, Rule, WorldAgent, tool
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.society import AuthorityConfig, Route, TrustProfile, WorkspaceConfig
+from worldagent.members import AuthorityConfig, Route, WorkspaceConfig
+from worldagent.members.data.roles import TrustProfile
 
 pytestmark = pytest.mark.requirement("A12")
 

@@ -17,7 +17,7 @@ from support.skill_turns import TEXT, package
 from support.web import served
 from worldagent import Memory, Role, Roles, Worker, WorldAgent, tool
 from worldagent.hosts.web import Grant, Tokens, WebApp
-from worldagent.society import Objective, WorkspaceConfig
+from worldagent.members import Objective, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = [pytest.mark.requirement("T10"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]

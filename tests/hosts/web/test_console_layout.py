@@ -19,7 +19,7 @@ from support.web import served
 from worldagent import Memory, Worker, tool
 from worldagent.harness import CallContext
 from worldagent.hosts.web import Grant, Tokens, WebApp
-from worldagent.society import Objective, WorkspaceConfig
+from worldagent.members import Objective, WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = [pytest.mark.requirement("T10"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]

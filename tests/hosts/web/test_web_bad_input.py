@@ -17,7 +17,7 @@ from worldagent import Memory, Settings, Storage, WorldAgent, tool
 from worldagent.hosts.service.records import ErrorAnswer
 from worldagent.hosts.web import Grant, Limits, WebApp
 from worldagent.hosts.web.routes import ENDPOINTS, Endpoint
-from worldagent.society import WorkspaceConfig
+from worldagent.members import WorkspaceConfig
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10")

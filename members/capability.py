@@ -1,0 +1,120 @@
+"""The members of a workspace as a capability: `WorldAgent(..., society=WorkspaceConfig(...))`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+from ..agent.runtime import RunnerParts
+from ..agent.runtime.inside import inside
+from ..core import ROOT, Emitter, Scope, new_id
+from ..core.capability import Capability, Runtime
+from ..core.errors import InvalidArgument, UnknownMember
+from ..core.events import TurnEnded, TurnStarted
+from ..harness import Function, Worker
+from .data.accounts import reader_of
+from .data.workspace import Event, WorkspaceConfig
+from .functions import SocietyFunctions
+from .life.aging import prune_members
+from .mail.notices import Notice, Refusal, emit_notices
+from .mail.wakeups import wakeups_of
+from .society import Society
+from .workers import MemberWorkers
+
+WORKERS: Final = "member_workers"
+"""The name under which an open agent has the workers of its members."""
+
+
+class Members(Capability[Society]):
+    """Makes the agent the root of a workspace of members that know each other by introduction.
+
+    Messages need approval, unless the policy has `SEND_RULES`.
+
+    Args:
+        config: The workspace.
+
+    Raises:
+        InvalidArgument: It is no `WorkspaceConfig`, or when the agent is created, it is that of another workspace.
+    """
+
+    name = "society"
+
+    def __init__(self, config: WorkspaceConfig) -> None:
+        if not isinstance(config, WorkspaceConfig):
+            raise InvalidArgument(
+                f"`society` must be a WorkspaceConfig, got {type(config).__name__!r}",
+                remedy="pass a worldagent.members.WorkspaceConfig, or omit it",
+            )
+        self.config: Final = config
+
+    def functions(self, runtime: Runtime) -> Iterable[Function]:
+        if self.config.id != runtime.workspace:
+            raise InvalidArgument(
+                f"the society is of the workspace {self.config.id!r}, and the agent of {runtime.workspace!r}",
+                remedy="use the same id",
+            )
+        agent = inside(runtime)
+        return SocietyFunctions(self.config, lambda: agent.opened[self.name], lambda: agent.attachments).functions
+
+    @asynccontextmanager
+    async def opened(self, runtime: Runtime) -> AsyncGenerator[Society]:
+        agent, hooks = inside(runtime), runtime.hooks
+
+        # The engine is made once all capabilities are open, so it is asked for at each call.
+        def is_taken(name: str) -> bool:
+            return agent.parts.engine.is_taken(name)
+
+        def add(worker: Worker, /, *, trust: Callable[[Function], float] | None = None) -> None:
+            agent.parts.engine.add_worker(worker, trust=trust)
+
+        def remove(name: str) -> None:
+            agent.parts.engine.remove_worker(name)
+
+        society = Society(
+            self.config,
+            runtime.database,
+            runtime.clock,
+            notify=lambda notices: _trace(agent.parts, runtime.workspace, notices),
+            wakeups=wakeups_of(runtime.database, agent.spec.settings.nats_url),
+            is_taken=is_taken,
+        )
+        workers = MemberWorkers(society, runtime.registry.workers, add=add, remove=remove)
+
+        async def enlist(member: str) -> None:
+            """Give a member its worker before a turn of it resumes: without it the gate would refuse all its calls."""
+            if member != ROOT:
+                with suppress(UnknownMember):  # it was removed: the turn is checked without its worker
+                    await workers.enlist(member)
+
+        async def post(fields: Mapping[str, Any], to: str | None) -> None:
+            await society.events.post(Event(**fields), to=to)
+
+        async def bootstrap() -> None:
+            await society.bootstrap()
+
+        agent.opened[WORKERS], agent.operators = workers, True
+        hooks.readers.append(partial(reader_of, society))
+        hooks.resuming.append(enlist)
+        hooks.marks.append(workers.marks_of)
+        hooks.rated.append(society.outcomes.rate_turn)
+        hooks.stuck.append(society.mail.notify_owner)
+        hooks.post.append(post)
+        hooks.aged["society"] = prune_members
+        hooks.started.append(bootstrap)
+        async with aclosing(society):
+            yield society
+
+
+def _trace(parts: RunnerParts, workspace: str, notices: Sequence[Notice]) -> None:
+    """Trace messages that no call of a turn sent: those of host code, and those that a gateway settles."""
+    path, tap = new_id("call"), parts.tracer.tap(Scope(workspace=workspace))
+    emit = Emitter(path, parts.stores.clock, tap, tap)
+    emit(TurnStarted, thread="", kind="call")
+    emit_notices(emit, notices)
+    last = notices[-1]
+    if isinstance(last, Refusal):
+        emit(TurnEnded, status="failed", code=last.code)
+    else:
+        emit(TurnEnded, status="done")

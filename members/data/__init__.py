@@ -1,0 +1,1 @@
+"""What a workspace, its members and their tasks are, and where they are stored."""

@@ -1,0 +1,1 @@
+"""The events of a workspace: who gets one, what it decides, and what comes of it."""

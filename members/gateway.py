@@ -1,0 +1,434 @@
+"""Delivers messages: takes the oldest of each mailbox and starts the receiver's turn with it (A12).
+
+`executing` does the same for events.
+
+Every start has the id of its message as its key, so it does no harm if two gateways take the same message, or if one
+is killed in between: the turn begins once, and is resumed where it was.
+
+In the background it is woken when a message is sent, and polls behind that: what is not announced is found later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+
+from ..agent import WorldAgent
+from ..agent.runtime.inside import inside
+from ..agent.runtime.stale import Stale, find_stale
+from ..agent.thread import Thread, as_member
+from ..agent.turns import Turn
+from ..core import Scope
+from ..core.errors import (
+    AlreadyAnswered,
+    CallRefused,
+    GraphChanged,
+    HostError,
+    NothingToResume,
+    ThreadPaused,
+    WorldAgentError,
+)
+from ..core.scope import member_of
+from ..harness.journal import OpenReply, Reply
+from ..memory import thread_key
+from .capability import Members
+from .data.accounts import scope_of, thread_of
+from .data.roles import MAX_GOALS, ROOT, USER, goals_text
+from .events.executing import EventRunner
+from .life.upkeep import MemberUpkeep
+from .mail.contacts import as_listed
+from .mail.letters import Letter
+from .mail.wakeups import POLL_SECONDS, Watch, cancelled, first_of
+from .responding import workers_of
+from .society import Society
+from .workers import EarlierMessage, MemberRequest
+
+if TYPE_CHECKING:
+    from .role import AutonomousRole
+
+MAX_HEADS: Final = 100
+"""How many mailboxes a gateway looks at, besides those whose turns run or wait."""
+
+MAX_EARLIER: Final = 20
+"""How many earlier messages a member is shown with a new one."""
+
+_MAX_EARLIER_TEXT: Final = 2000  # characters of one of them
+_MAX_EARLIER_TEXTS: Final = 16_000  # characters of all of them
+
+_LOG: Final = logging.getLogger("worldagent.gateway")
+
+
+class Gateway:
+    """Delivers the messages of an agent's society. Use it as `async with Gateway(agent):`, in one or more processes.
+
+    Args:
+        agent: An open agent with a society.
+        poll: How many seconds to wait between two looks at the mailboxes, if nothing is announced before. A reply
+            that does not come in time, and a message that is tried again, are noticed at these looks.
+        concurrency: How many turns run at once.
+        roles: Classes of members, whose code decides about their events (`_match_operator`). For other members their
+            definitions decide alone.
+    """
+
+    def __init__(
+        self,
+        agent: WorldAgent,
+        *,
+        poll: float = POLL_SECONDS,
+        concurrency: int = 8,
+        roles: Iterable[AutonomousRole] = (),
+    ) -> None:
+        self._agent = agent
+        self._poll = poll
+        self._slots = asyncio.Semaphore(concurrency)
+        self._task: asyncio.Task[None] | None = None
+        self._running: dict[str, asyncio.Task[bool]] = {}
+        self._moved = asyncio.Event()
+        self._held: set[str] = set()  # threads whose message cannot be over yet; the next poll tries them again
+        self._polled = -poll
+        self._upkeep = MemberUpkeep(agent, self.enlist)
+        self._events = EventRunner(agent, self.enlist, self._slots, roles)
+
+    async def __aenter__(self) -> Self:
+        """Begin to deliver in the background."""
+        self._task = asyncio.ensure_future(self.run())
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        """Stop delivering. Turns that run continue until the agent closes.
+
+        Close the agent with `agent.drain()`: the next gateway then continues them. `agent.aclose()` cancels them.
+        """
+        if self._task is not None:
+            await cancelled(self._task)
+
+    async def deliver(self) -> int:
+        """Deliver the oldest message of each mailbox and handle the first event of each member's line.
+
+        It waits for the turns. A turn that waits for a person is not over: its message stays the oldest of its mailbox,
+        and later ones wait. Events do not wait for one another so. If nothing is over after that, but a turn has sent
+        a message before it began to wait, that is delivered as well.
+
+        Returns:
+            How many messages are over, and how many events moved on. 0 means that nothing can move any more, until a
+            person answers, time passes, or something is sent or posted.
+        """
+        tried: set[str] = set()
+        while True:
+            moved, fresh = await self._passed(tried)
+            if moved or not fresh:
+                return moved
+            tried |= fresh
+
+    async def _passed(self, tried: set[str]) -> tuple[int, set[str]]:
+        """Deliver and resume what was not tried yet; returns how much moved, and what was tried now."""
+        await self._upkeep.run()
+        replies = await self._replies()
+        heads = {thread_of(each.message.to_id): each async for each in self._heads()}
+        fresh, todo = set[str](), list[Awaitable[bool]]()
+        for scope, found in replies.items():
+            letter, name = heads.pop(scope.thread or "", None), f"{scope.thread}: {sorted(found)}"
+            if name not in tried:
+                fresh.add(name)
+                todo.append(self._resumed(scope, found, letter))
+        for letter in heads.values():
+            if letter.message.id not in tried:
+                fresh.add(letter.message.id)
+                todo.append(self._delivered(letter))
+        events, *done = await asyncio.gather(self._events.run(), *todo)
+        return events + sum(done), fresh
+
+    async def _replies(self) -> dict[Scope, dict[str, Reply]]:
+        """The threads with a turn that waits for a reply (A4) and can be resumed, with the replies to its pauses.
+
+        One whose time is over gets none.
+        """
+        found, left = dict[Scope, dict[str, Reply]](), list[OpenReply]()
+        for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
+            if not await self._society.mail.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
+                continue
+            late = wait.expires is not None and wait.expires <= inside(self._agent).clock.now()
+            letter = None if late else await self._society.mail.reply_to(wait.message_id)
+            if (late or letter is not None) and await self._is_stale(wait.scope):
+                continue  # the reply is delivered as a message of its own
+            if letter is not None:
+                # Before the turn has it: one that is over is still found, and one that is not would start its own turn.
+                await self._society.mail.ended(letter.message.id)
+                text = await self._society.mail.text_of(letter, can_reply=False)
+                await self._pass_on(letter, wait.scope)
+                marks = [*letter.marks, f"message:{letter.message.from_id}"]
+                found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": marks})
+            elif late:
+                found.setdefault(wait.scope, {})
+            else:
+                left.append(wait)
+        for wait, text in await self._closing(left):
+            found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": []})
+        return found
+
+    async def _closing(self, waits: Sequence[OpenReply]) -> list[tuple[OpenReply, str]]:
+        """The waits that close a circle of members that wait for each other, with what those are told instead (A4).
+
+        A member answers nothing before its turn is over, so without this all of them would wait until their time is
+        over. A turn of an event keeps its member from nothing.
+        """
+        by_message = {each.message_id: each for each in waits}
+        waiting: dict[str, set[str]] = {}
+        closing: list[tuple[OpenReply, str]] = []
+        for letter in await self._society.mail.letters([*by_message]):
+            asker, asked, wait = letter.message.from_id, letter.message.to_id, by_message[letter.message.id]
+            if wait.scope.thread != thread_of(asker):
+                continue
+            if asker in _reached_from(asked, waiting):
+                closing.append((wait, await self._society.mail.circle_text(letter)))
+            else:
+                waiting.setdefault(asker, set()).add(asked)
+        return closing
+
+    async def _resumed(self, scope: Scope, answers: dict[str, Reply], letter: Letter | None) -> bool:
+        """Resume a turn with its replies; then deliver the message that it is for, if a message started it."""
+        thread = self._agent.thread(scope.thread or "", account=scope.account, channel=scope.channel)
+        try:
+            async with self._slots:
+                with contextlib.suppress(AlreadyAnswered, NothingToResume):  # another gateway was faster
+                    await asyncio.shield(thread.resume(answers))
+        except WorldAgentError as error:  # its message is delivered again, and reports it
+            _LOG.warning("the thread %r could not be resumed with a reply: %s", scope.thread, error.code)
+        return letter is not None and await self._delivered(letter)
+
+    async def run(self) -> None:
+        """Deliver until this is cancelled. Turns that run then are interrupted, as after `async with`."""
+        receiving = asyncio.ensure_future(self._society.events.receive())
+        pruning = asyncio.ensure_future(self._upkeep.prune())
+        try:
+            async with self._society.mail.listen() as watch:
+                while True:
+                    try:
+                        await self._begin_turns()
+                    except WorldAgentError as error:  # a database that is down is looked at again
+                        _LOG.warning("the mailboxes could not be read: %s", error.code)
+                        await inside(self._agent).clock.sleep(self._poll)
+                    else:
+                        await self._woken(watch)
+        finally:
+            await cancelled(receiving, pruning, *self._running.values())
+
+    async def _woken(self, watch: Watch) -> None:
+        """Wait until something is announced, a turn is over, or it is time to look again."""
+        await first_of(watch.wait(), self._moved.wait(), inside(self._agent).clock.sleep(self._poll))
+        self._moved.clear()
+
+    async def _begin_turns(self) -> None:
+        """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
+        await self._upkeep.run()
+        most = MAX_HEADS + len(self._running) + len(self._held)
+        now = inside(self._agent).clock.monotonic()
+        if now - self._polled >= self._poll:
+            self._polled = now
+            self._held.clear()
+        # Before the replies: one that a turn waits for is over then, and starts no turn of its own.
+        heads = {self._key_of(each.message.to_id): each for each in await self._society.mail.waiting(most)}
+        todo: dict[str, Callable[[], Awaitable[bool]]] = {}
+        for scope, found in (await self._replies()).items():
+            todo[thread_key(scope)] = partial(self._resumed, scope, found, heads.pop(thread_key(scope), None))
+        delivered = heads.keys() - self._held
+        for thread in delivered:
+            todo[thread] = partial(self._delivered, heads[thread])
+        for event in await self._events.waiting():
+            thread = thread_key(self._events.thread(event).scope) if event.member else event.event.id
+            todo[thread] = partial(self._events.move, event)
+        owned = await inside(self._agent).stores.leases.owned(todo.keys() - self._running.keys())
+        failed = delivered & self._held  # since, while this waited for the database; they are not tried again at once
+        for thread in todo.keys() - self._running.keys() - owned - failed:
+            self._running[thread] = task = asyncio.ensure_future(todo[thread]())
+            task.add_done_callback(partial(self._over, thread))
+
+    async def _heads(self) -> AsyncGenerator[Letter]:
+        """The oldest message of each mailbox."""
+        last: Letter | None = None
+        while page := await self._society.mail.waiting(MAX_HEADS, after=last):
+            for letter in page:
+                yield letter
+            last = page[-1]
+
+    def _key_of(self, member: str) -> str:
+        return thread_key(self._thread_of(member, None, ()).scope)
+
+    def _over(self, thread: str, task: asyncio.Task[bool]) -> None:
+        del self._running[thread]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            _LOG.error("the thread %r could not continue: %s", thread, type(error).__name__)
+        if error is None and task.result():  # what waits behind it can begin
+            self._moved.set()
+        else:
+            self._held.add(thread)
+
+    async def _delivered(self, letter: Letter) -> bool:
+        async with self._slots:
+            if await self._society.mail.settle(letter.message.id):
+                return True
+            try:
+                turn = await asyncio.shield(self._turn(letter))
+            except WorldAgentError as error:
+                return await self._failed(letter, error)
+            if turn.status in ("paused", "stopped"):
+                return await self._stuck(letter)
+            if turn.status != "done":
+                refused = CallRefused(f"the turn was {turn.status}", remedy="do without it, or ask for something else")
+                return await self._given_up(letter, refused)
+            await self._society.mail.ended(letter.message.id)
+            return True
+
+    async def _failed(self, letter: Letter, error: WorldAgentError) -> bool:
+        match error:
+            case ThreadPaused():  # an earlier turn of the member waits, and so does this message, if that can end
+                return await self._is_stale(self._thread_of(letter.message.to_id, None, ()).scope)
+            case GraphChanged():
+                return await self._stuck(letter, error)
+            case HostError() if error.retryable:
+                _LOG.warning("the message %s is delivered again later: %s", letter.message.id, error.code)
+                return False
+            case _:
+                return await self._given_up(letter, error)
+
+    async def _stuck(self, letter: Letter, error: GraphChanged | None = None) -> bool:
+        """Give up a message whose turn waits, or was interrupted, if no process of this version can ever resume it."""
+        scope = self._thread_of(letter.message.to_id, None, ()).scope
+        found = await find_stale(inside(self._agent).parts, scope)
+        if found is None:
+            return False if error is None else await self._given_up(letter, error)
+        if not found.may_end:
+            return False
+        # Noted first: its message is given up once more after a kill in between, and what comes next ends the turn.
+        await self._note_stale(found)
+        return await self._given_up(letter, found.error)
+
+    async def _is_stale(self, scope: Scope) -> bool:
+        """Whether the turn of a thread can never resume. It is noted, so that the next turn of the thread ends it."""
+        found = await find_stale(inside(self._agent).parts, scope)
+        if found is not None and found.may_end:
+            await self._note_stale(found)
+        return found is not None and found.may_end
+
+    async def _note_stale(self, found: Stale) -> None:
+        if found.turn.stale is not None:
+            return
+        for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
+            reply = await self._society.mail.reply_to(wait.message_id) if wait.turn_id == found.turn.id else None
+            if reply is not None:  # taken for the turn before a kill
+                await self._society.mail.returned(reply.message.id)
+        await inside(self._agent).stores.turns.note_stale(found.turn.id)
+
+    async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:
+        if not await self._society.mail.receives(
+            letter.message.to_id
+        ):  # it was suspended meanwhile, so the message waits
+            return True
+        _LOG.warning("the turn of the message %s to %r failed: %s", letter.message.id, letter.message.to_id, error.code)
+        await self._society.mail.ended(letter.message.id, error)
+        return True
+
+    async def _turn(self, letter: Letter) -> Turn:
+        receiver, sender = letter.message.to_id, letter.message.from_id
+        if receiver != ROOT:
+            await self.enlist(receiver)
+        # What the turn is given is stored first: a start with the same key must be equal.
+        make = self._text if receiver == ROOT else self._request
+        given, marks = await self._society.mail.prepared(letter.message.id, partial(make, letter))
+        thread = self._thread_of(receiver, None if sender == USER else sender, marks)
+        await self._pass_on(letter, thread.scope)
+        if receiver == ROOT:
+            turn = await thread.converse(given, key=letter.message.id, unattended="pause")
+        else:
+            turn = await thread.task("subagent", {"worker": receiver, "request": given}, key=letter.message.id)
+        state = await thread.state() if turn.status == "paused" else None
+        if state is not None and state.answers:  # a person answered, and the process that took the answer was killed
+            with contextlib.suppress(NothingToResume):  # another process was faster
+                return await thread.resume({})
+        return turn
+
+    async def _pass_on(self, letter: Letter, receiver: Scope) -> None:
+        """Let a member or the owner read the files that a member's message names, as far as the member reaches them.
+
+        Others could ask a member for any hash, and it would name it. What the World Agent reaches depends on its turn,
+        which has passed it on.
+        """
+        message, account = letter.message, receiver.account
+        inside = account in (None, self._society.config.owner) or member_of(self._agent.workspace, account) is not None
+        if inside and message.from_id not in (ROOT, USER):
+            reached = self._agent.attachments.reached_by(scope_of(self._agent.workspace, message.from_id))
+            await reached.pass_on(f"{message.content}\n{message.payload}", receiver)
+
+    async def _text(self, letter: Letter) -> tuple[str, Iterable[str]]:
+        return await self._society.mail.text_of(letter), letter.marks
+
+    async def _request(self, letter: Letter) -> tuple[str, Iterable[str]]:
+        """What a member's turn is given, and the untrusted content in all that it is shown (C9)."""
+        society, receiver = self._society, letter.message.to_id
+        member = await society.members.member(self._agent.workspace, receiver)
+        earlier = await society.mail.earlier(letter, most=MAX_EARLIER)
+        task = None if letter.message.message_type == "task_assignment" else await society.mail.last_task(receiver)
+        brief = "" if task is None else await society.mail.brief_in(task)
+        message = await society.mail.text_of(letter)
+        first = (letter.message.from_id, member.spec.parent_role_id or ROOT, member.spec.reports_to or USER)
+        contacts, more = await society.contacts.nearest(receiver, f"{message}\n{brief}", first=first)
+        shown = list[EarlierMessage]()
+        for each in reversed(earlier):
+            text = await society.mail.text_for(receiver, each)
+            text = text if len(text) <= _MAX_EARLIER_TEXT else f"{text[:_MAX_EARLIER_TEXT]} [...]"
+            if sum(len(other.text) for other in shown) + len(text) <= _MAX_EARLIER_TEXTS:
+                shown.insert(0, EarlierMessage(id=each.message.id, text=text))
+        request = MemberRequest(
+            goals=goals_text(member.spec.goals, MAX_GOALS),
+            task=brief,
+            contacts=as_listed(contacts, more),
+            earlier=shown,
+            message_id=letter.message.id,
+            message=message,
+        )
+        marks = {*letter.marks, *(mark for each in contacts for mark in each.marks)}
+        for each in (*earlier, *(() if task is None else (task,))):
+            marks.update(each.marks_for(receiver))
+        return request.model_dump_json(), marks
+
+    def _thread_of(self, receiver: str, sender: str | None, marks: tuple[str, ...]) -> Thread:
+        # A member has an account of its own, and with it its memory, its usage and its stored role.
+        scope = scope_of(self._agent.workspace, receiver)
+        thread = self._agent.thread(thread_of(receiver), account=scope.account)
+        return (
+            thread if receiver == ROOT and sender is None else as_member(thread, receiver, sender=sender, marks=marks)
+        )
+
+    async def enlist(self, member_id: str) -> None:
+        """Give a member its worker, as it is defined now; a draft and one that is terminated lose it.
+
+        Args:
+            member_id: The member.
+
+        Raises:
+            UnknownMember: There is no such member.
+            NameTaken: The agent has a function or a worker of its own with this id.
+        """
+        await workers_of(self._agent).enlist(member_id)
+
+    @property
+    def _society(self) -> Society:
+        return self._agent.get(Members)
+
+
+def _reached_from(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
+    """All that edges lead to from one, with itself."""
+    found, left = set[str](), [start]
+    while left:
+        here = left.pop()
+        if here not in found:
+            found.add(here)
+            left += edges.get(here, ())
+    return found

@@ -1,0 +1,1 @@
+"""How members begin, remember, change and end."""

@@ -1,0 +1,164 @@
+"""The lives of members in the database: each step that one takes, and what its memory still needs after it (A7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from ...core import canonical_json
+from ...core.checks import to_json
+from ...storage import Row, Transaction
+from ..data.roles import MemoryPolicy, RoleLifecycle, RoleStatus
+from ..data.rows import Time, read, seconds
+from ..mail.letters import handled_by
+from .lifecycle import LifeStep, ends_at
+from .members import Member, members_of
+
+MemoryWork = Literal["inherit", MemoryPolicy]
+"""What is done with the memory of a member: it inherits once it is active, and ends by its memory policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDue:
+    """What is still to be done with the memory of a member. It is stored with the step that causes it.
+
+    Attributes:
+        number: Its number. Lower ones are done first, so a child is merged into its parent before that one is merged.
+        member: The member.
+        parent: The member that made it; empty for none.
+        work: What is done.
+        tags: What the member is about, for `inherit`: the params of its template.
+    """
+
+    number: int
+    member: str
+    parent: str
+    work: MemoryWork
+    tags: tuple[str, ...] = ()
+
+
+class _Step(Row):
+    workspace: str
+    number: int
+    member: str
+    status: RoleStatus
+    at: Time
+    reason: str
+
+
+_COLUMNS: Final = ", ".join(_Step.model_fields)
+_LAST: Final = "SELECT steps FROM wa_society WHERE workspace=?"
+_NUMBERED: Final = "UPDATE wa_society SET steps=? WHERE workspace=?"
+_ADD: Final = f"INSERT INTO wa_member_step({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?)"
+_OF: Final = f"SELECT {_COLUMNS} FROM wa_member_step WHERE workspace=? AND member=? ORDER BY number"
+_SINCE: Final = f"SELECT {_COLUMNS} FROM wa_member_step WHERE workspace=? AND number>? ORDER BY number LIMIT ?"
+_LIFE: Final = "UPDATE wa_member SET status=?, life=?, expires=? WHERE workspace=? AND id=?"
+_ENDED: Final = "UPDATE wa_society SET members=members - 1 WHERE workspace=?"
+_EXPIRES: Final = "UPDATE wa_member SET expires=? WHERE workspace=? AND id=? AND expires IS NULL"
+_EXPIRED: Final = "SELECT id FROM wa_member WHERE workspace=? AND expires <= ? ORDER BY place"
+_BELOW: Final = """WITH RECURSIVE below(id) AS (
+                     SELECT id FROM wa_member WHERE workspace=? AND parent=? AND status <> 'terminated' UNION
+                     SELECT m.id FROM wa_member AS m JOIN below AS b ON m.parent=b.id
+                     WHERE m.workspace=? AND m.status <> 'terminated')
+                   SELECT id, parent FROM wa_member WHERE workspace=? AND id IN (SELECT id FROM below) ORDER BY place"""
+_LEFT: Final = (
+    "DELETE FROM wa_recommendation WHERE workspace=? AND member=?",
+    "DELETE FROM wa_contact WHERE workspace=? AND owner=?",
+    "DELETE FROM wa_contact WHERE workspace=? AND id=?",
+    "DELETE FROM wa_look WHERE workspace=? AND id=?",
+)
+_DUE: Final = """SELECT number, member, parent, work, tags FROM wa_memory_due AS d WHERE workspace=? AND NOT EXISTS (
+                   SELECT 1 FROM wa_member AS w WHERE w.workspace=d.workspace AND w.id=d.member AND w.status='draft')
+                 ORDER BY number LIMIT ?"""
+_LAST_DUE: Final = "SELECT COALESCE(MAX(number), 0) FROM wa_memory_due WHERE workspace=?"
+_ADD_DUE: Final = "INSERT INTO wa_memory_due(workspace, number, member, parent, work, tags) VALUES(?, ?, ?, ?, ?, ?)"
+_NOT_DUE: Final = "DELETE FROM wa_memory_due WHERE workspace=? AND member=?"
+_DONE: Final = "DELETE FROM wa_memory_due WHERE workspace=? AND number=?"
+
+
+def write_lives(tx: Transaction, member: Member, lives: Sequence[RoleLifecycle], now: datetime) -> None:
+    """Store the steps that a member takes, in a transaction that holds the members of its workspace.
+
+    A member that is terminated by them is no longer counted, is no contact of any other, and its memory is due.
+
+    Args:
+        tx: The transaction.
+        member: The member as it was before.
+        lives: Its life after each step.
+        now: When.
+    """
+    workspace, id_, last = member.spec.workspace, member.id, lives[-1]
+    [(before,)] = tx.execute(_LAST, (workspace,))
+    for number, life in enumerate(lives, start=before + 1):
+        tx.execute(_ADD, (workspace, number, id_, life.status.value, now.timestamp(), life.termination_reason))
+    tx.execute(_NUMBERED, (before + len(lives), workspace))
+    expires = seconds(ends_at(member.spec.ttl, last))
+    tx.execute(_LIFE, (last.status.value, canonical_json(to_json(last)), expires, workspace, id_))
+    if last.status is RoleStatus.TERMINATED:
+        tx.execute(_ENDED, (workspace,))
+        for statement in _LEFT:
+            tx.execute(statement, (workspace, id_))
+        tx.execute(_NOT_DUE, (workspace, id_))  # what it was to inherit
+        add_memory_due(tx, member, last.memory_policy)
+
+
+def below(tx: Transaction, workspace: str, member: str) -> list[str]:
+    """The descendants of a member that are not terminated, each after its own descendants."""
+    rows = tx.execute(_BELOW, (workspace, member, workspace, workspace))
+    found, level = list[str](), {member}
+    while level := {id_ for id_, parent in rows if parent in level and id_ not in (member, *found)}:
+        found += [id_ for id_, _ in rows if id_ in level]
+    return found[::-1]
+
+
+def report_done(tx: Transaction, member: Member, now: datetime) -> None:
+    """Note that a member with the lifetime of its task has reported it done: its lifetime is over."""
+    tx.execute(_EXPIRES, (now.timestamp(), member.spec.workspace, member.id))
+
+
+def expired(tx: Transaction, workspace: str, now: datetime) -> list[Member]:
+    """The members whose lifetime is over. One that reported its task done first ends the turn that it is in."""
+    ids = [id_ for (id_,) in tx.execute(_EXPIRED, (workspace, now.timestamp()))]
+    found = members_of(tx, workspace, ids)
+    over = [found[each] for each in ids]
+    return [each for each in over if each.spec.ttl != "task" or handled_by(tx, workspace, each.id) is None]
+
+
+def steps_of(tx: Transaction, workspace: str, member: str) -> list[LifeStep]:
+    """The steps of a member since it was made."""
+    return [_step(row) for row in tx.execute(_OF, (workspace, member))]
+
+
+def steps_since(tx: Transaction, workspace: str, number: int, most: int) -> list[LifeStep]:
+    """The steps of all members after the one with a number."""
+    return [_step(row) for row in tx.execute(_SINCE, (workspace, number, most))]
+
+
+def add_memory_due(tx: Transaction, member: Member, work: MemoryWork, tags: Iterable[str] = ()) -> None:
+    """Note what is to be done with the memory of a member, in a transaction that holds the members of its workspace."""
+    workspace = member.spec.workspace
+    [(last,)] = tx.execute(_LAST_DUE, (workspace,))
+    tx.execute(
+        _ADD_DUE, (workspace, last + 1, member.id, member.spec.parent_role_id, work, canonical_json(sorted({*tags})))
+    )
+
+
+def memory_due(tx: Transaction, workspace: str, most: int) -> list[MemoryDue]:
+    """What is still to be done with the memory of members that are no drafts, in the order in which it is done."""
+    rows = tx.execute(_DUE, (workspace, most))
+    return [
+        MemoryDue(number=number, member=id_, parent=parent, work=work, tags=tuple(json.loads(tags)))
+        for number, id_, parent, work, tags in rows
+    ]
+
+
+def memory_done(tx: Transaction, workspace: str, number: int) -> None:
+    """Note that it was done."""
+    tx.execute(_DONE, (workspace, number))
+
+
+def _step(row: Sequence[Any]) -> LifeStep:
+    return LifeStep(**read(_Step, row, f"the step {row[1]!r} of {row[2]!r}").model_dump(exclude={"workspace"}))

@@ -1,0 +1,183 @@
+"""The worker of a member: its soul is its instructions, and its ceiling is what it may do (A13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..core import digest
+from ..harness import Function, Worker
+from ..harness.gate import Ceiling
+from .data.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
+from .data.workspace import RoleTemplate, WorkspaceConfig
+from .functions import AMBIENT, FUNCTIONS, SPAWN, prompts
+from .life.members import LIVE, Member
+from .society import Society
+
+MAX_NAME: Final = 64  # characters of the name of a worker
+
+
+class EarlierMessage(BaseModel):
+    """A message before the one that a member acts on."""
+
+    id: str
+    text: str
+
+
+class MemberRequest(BaseModel):
+    """What a member's worker is given for one message."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    task: str = Field(default="", description="your task brief")
+    goals: str = Field(default="", description="your goals, and how far they are reached")
+    contacts: list[dict[str, Any]] = Field(
+        default=[], description="whom you can write to, and how they want to be asked"
+    )
+    earlier: list[EarlierMessage] = Field(
+        default=[], description="messages that you received and sent before, the oldest first"
+    )
+    message_id: str = Field(default="", description="the id of the message to act on, for `answers`")
+    message: str = Field(description="the message to act on")
+
+
+def worker_of(member: Member, config: WorkspaceConfig, usable: Sequence[RoleTemplate]) -> Worker:
+    """The worker of a member: its soul is its instructions, and it reaches what its operators and authority allow.
+
+    Args:
+        member: The member.
+        config: Its workspace.
+        usable: The templates of which it can make members.
+    """
+    own = member.spec.language
+    told = prompts(own or config.language, usable)
+    listed: dict[str, Authority] = dict.fromkeys(FUNCTIONS, "autonomous")
+    for level in AUTHORITIES:
+        listed |= dict.fromkeys(getattr(member.spec.authority, level), level)
+    reached = (*FUNCTIONS, *member.spec.operator_ids)
+    return Worker(
+        member.id,
+        member.spec.soul,
+        f"The member {member.name}.",
+        tools=reached,
+        input=MemberRequest,
+        # A member in testing has no effect outside (A7).
+        ceiling=Ceiling(
+            functions=(*reached, *AMBIENT, responder_name(member.id)),  # the others are for `respond()`
+            authority=listed,
+            dry_run=member.life.status is RoleStatus.TESTING,
+        ),
+        descriptions=told if own not in (None, config.language) else {SPAWN: told[SPAWN]},
+        memory=True,
+        variant=digest(member.spec.soul),  # a turn that waits keeps the soul that it began with (A13)
+        offered=False,
+    )
+
+
+def responder_name(role_id: str) -> str:
+    """The name of the worker with which a member answers. The capital keeps it apart from the ids of members."""
+    name = f"{role_id}.Respond"
+    return name if len(name) <= MAX_NAME else f"Respond.{digest(role_id)}"
+
+
+class AddWorker(Protocol):
+    """Adds a worker to an agent, as `WorldAgent.add_worker` does."""
+
+    def __call__(self, worker: Worker, /, *, trust: Callable[[Function], float] | None = None) -> None:
+        """Add it."""
+        ...
+
+
+class MemberWorkers:
+    """The workers of an agent's members. Each is made from its member, as that is stored, when a turn needs it.
+
+    Args:
+        society: The members.
+        known: The workers of the agent by name, which `add` and `remove` change.
+        add: Adds a worker and how far its calls are trusted; `NameTaken` if the agent has something of its name.
+        remove: Removes a worker.
+
+    Attributes:
+        society: The members.
+    """
+
+    def __init__(
+        self, society: Society, known: Mapping[str, Worker], *, add: AddWorker, remove: Callable[[str], None]
+    ) -> None:
+        self.society = society
+        self._known = known
+        self._add = add
+        self._remove = remove
+        self._trusted: dict[str, TrustProfile] = {}
+        self._marks: dict[str, tuple[str, ...]] = {}
+
+    async def enlist(self, member_id: str) -> None:
+        """Give a member its worker, as it is defined now; a draft and one that is terminated lose it.
+
+        Args:
+            member_id: The member.
+
+        Raises:
+            UnknownMember: There is no such member.
+            NameTaken: The agent has a function or a worker of its own with this id.
+        """
+        await self.update(await self.society.members.member(self.society.config.id, member_id))
+
+    async def update(self, member: Member) -> None:
+        """Do as `enlist` does with a member that was just read.
+
+        A suspended member keeps its worker, so that it finishes what it is in the middle of.
+
+        Raises:
+            NameTaken: The agent has a function or a worker of its own with the id of the member.
+        """
+        self._marks[member.id] = member.spec.untrusted
+        self._trusted[member.id] = member.trust  # read at each call, so that what changes later counts in running turns
+        if member.life.status in (*LIVE, RoleStatus.SUSPENDED):
+            usable = await self.society.templates(member.id)
+            self.put(worker_of(member, self.society.config, usable), trust=partial(self._trust_of, member.id))
+            return
+        known = self._known.get(member.id)
+        if known is not None and known.variant:
+            self._remove(member.id)
+
+    def marks_of(self, member_id: str) -> tuple[str, ...]:
+        """The untrusted content that the definition of a member was made of, which each of its turns has read (M5).
+
+        A member that has no worker here has none.
+        """
+        return self._marks.get(member_id, ())
+
+    def put(self, worker: Worker, *, trust: Callable[[Function], float] | None = None) -> None:
+        """Give the agent a worker, in place of one of its name that is defined differently.
+
+        Args:
+            worker: The worker.
+            trust: Returns how far its calls of a function are trusted; None is not at all.
+
+        Raises:
+            NameTaken: The agent has a function or a worker of its own with this name.
+        """
+        known = self._known.get(worker.name)
+        if known == worker:
+            return
+        if known is not None and known.variant:  # that of the member before its definition changed
+            self._remove(worker.name)
+        self._add(worker, trust=trust)
+
+    def _trust_of(self, member_id: str, callee: Function) -> float:
+        return trust_in(self._trusted[member_id], callee)
+
+
+def trust_in(profile: TrustProfile, callee: Function) -> float:
+    """How far a member is trusted with a function: the least trust in its name and capabilities that have a record.
+
+    Args:
+        profile: The trust of the member.
+        callee: The function.
+    """
+    names = (callee.name, *callee.capabilities)
+    return min((profile.scores[each] for each in names if each in profile.scores), default=profile.default)
