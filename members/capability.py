@@ -15,10 +15,10 @@ from ..core.errors import InvalidArgument, UnknownMember
 from ..core.events import TurnEnded, TurnStarted
 from ..harness import Function, Worker
 from .data.accounts import reader_of
+from .data.store import Notice, Refusal, emit_notices
 from .data.workspace import Event, WorkspaceConfig
 from .functions import SocietyFunctions
 from .life.aging import prune_members
-from .mail.notices import Notice, Refusal, emit_notices
 from .mail.wakeups import wakeups_of
 from .society import Society
 from .workers import MemberWorkers

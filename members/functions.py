@@ -26,13 +26,14 @@ from ..memory.entries.words import words_of
 from .data.accounts import scope_of
 from .data.brief import Language, TaskBrief, interface_of
 from .data.roles import ROOT, Participant, goals_text
+from .data.store import emit_notices
 from .data.workspace import RoleTemplate, RoleTemplateDraft, WorkspaceConfig
 from .life.drafts import proposed
 from .life.members import MAX_PAGE, Member
 from .life.spawning import MAX_TEMPLATES, usable_by
 from .mail.contacts import MAX_SHOWN, OTHERS, as_listed, fitting
-from .mail.messages import MESSAGE_TYPE, MessageType
-from .mail.notices import emit_notices
+from .mail.letters import Letter
+from .mail.messages import MESSAGE_TYPE, Envelope, MessageType
 from .mail.rules import ACCOUNT_MARK
 from .society import Society
 
@@ -136,6 +137,15 @@ class SocietyFunctions:
         if is_id(to):
             await self._attachments().reached_by(ctx.scope).pass_on(str(given), scope_of(self.config.id, to))
 
+    async def _sent(
+        self, ctx: CallContext, to: str, content: str, payload: dict[str, Any], kind: Envelope, answers: str = ""
+    ) -> Letter:
+        """Send a message with the files that it names."""
+        await self._pass_on(ctx, to, content, payload)
+        given: dict[str, Any] = {"payload": payload, "kind": kind, "answers": answers, "message_id": _id_of(ctx)}
+        sending = self._opened(ctx).mail.send(ctx.on_behalf_of, to, content, marks=self._marks(ctx), **given)
+        return await _refused_as(MessageInvalid, sending)
+
     async def _send(
         self,
         ctx: CallContext,
@@ -159,17 +169,7 @@ class SocietyFunctions:
         given: dict[str, Any] = {name: value for name, value in (payload or {}).items() if name != MESSAGE_TYPE}
         given |= {MESSAGE_TYPE: message_type} if message_type is not None else {}
         given |= {"reason": reason} if reason else {}
-        await self._pass_on(ctx, to, content, given)
-        sending = self._opened(ctx).mail.send(
-            ctx.on_behalf_of,
-            to,
-            content,
-            payload=given,
-            answers=answers,
-            message_id=_id_of(ctx),
-            marks=self._marks(ctx),
-        )
-        letter = await _refused_as(MessageInvalid, sending)
+        letter = await self._sent(ctx, to, content, given, "notification", answers)
         if letter.state == "recorded":
             return _RECORDED.format(letter.message.to_id)
         return f"Sent to {letter.message.to_id} as {letter.message.id}."
@@ -185,17 +185,7 @@ class SocietyFunctions:
             reason: Why you write, in a first message.
             seconds: How long you wait for the reply.
         """
-        await self._pass_on(ctx, to, content)
-        sending = self._opened(ctx).mail.send(
-            ctx.on_behalf_of,
-            to,
-            content,
-            payload={"reason": reason} if reason else {},
-            kind="request",
-            message_id=_id_of(ctx),
-            marks=self._marks(ctx),
-        )
-        letter = await _refused_as(MessageInvalid, sending)
+        letter = await self._sent(ctx, to, content, {"reason": reason} if reason else {}, "request")
         if letter.state == "recorded":
             return _RECORDED.format(letter.message.to_id)
         try:

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ..agent.runtime.inside import inside
 from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
 from ..core import canonical_json, digest, new_id
-from ..core.errors import MessageInvalid, WorldAgentError
+from ..core.errors import WorldAgentError
 from ..core.scope import account_of
+from ..core.validation import ClosedModel
 from ..graphs import SUBAGENT
 from ..graphs.shape import OPERATOR
 from ..harness import Function, Worker
@@ -32,7 +33,7 @@ from .data.roles import AUTHORITIES, MAX_GOALS, active, goals_text
 from .functions import AMBIENT, AUTHORITY, GOALS, LOOK_UP
 from .life.members import LIVE, Member
 from .life.memory import AgentMemory
-from .life.outcomes import Outcome
+from .mail.rules import not_live
 from .workers import MemberWorkers, responder_name
 
 if TYPE_CHECKING:
@@ -44,10 +45,8 @@ RESPOND: Final = "respond"
 _MAX_QUOTED: Final = 1900  # characters of the message, and of the answer, in an episode
 
 
-class RespondRequest(BaseModel):
+class RespondRequest(ClosedModel):
     """What a member is given to answer."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     message: str = Field(description="the message to answer", min_length=1)
 
@@ -115,10 +114,7 @@ async def respond(
     society = agent.get(Members)
     member = await society.members.member(agent.workspace, role_id)
     if member.life.status not in LIVE:
-        raise MessageInvalid(
-            f"{role_id!r} is {member.life.status.value} and takes part in no conversation",
-            remedy="ask who made it, or the user",
-        )
+        raise not_live(member)
     recall = inside(agent).parts.engine.services.recall
     worker = responder_of(member, remembers=recall is not None, llm=llm)
     workers = workers_of(agent)
@@ -195,16 +191,7 @@ async def _record(
         text=f"Asked: {run.said[:_MAX_QUOTED]}{shown}",
         seconds=max(0.0, (now - begun).total_seconds()),
     )
-    await AgentMemory(agent, role_id).record_episode(episode, turn=turn)
-    outcome = Outcome(
-        episode_id=episode.id,
-        role_id=role_id,
-        capability=run.action,
-        succeeded=not code,
-        at=now,
-        turn_id=turn,
-    )
-    await agent.get(Members).outcomes.record(outcome)
+    await agent.get(Members).outcomes.record(await AgentMemory(agent, role_id).remember(episode, turn))
 
 
 @dataclass(frozen=True, slots=True)

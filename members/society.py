@@ -17,13 +17,28 @@ from ..storage import Database, Transaction
 from .data.brief import Collaborator, InterfaceSpec, TaskBrief
 from .data.identity import mistakable
 from .data.roles import RESERVED, ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
-from .data.store import WorkspaceStore
-from .data.workspace import RoleTemplate, WorkspaceConfig
+from .data.store import Notify, WorkspaceStore
+from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
 from .events.events import Events
-from .life.bootstrap import circle_of, redefine
 from .life.drafts import Drafts, check_no_draft, put_template, stored_template, stored_templates
-from .life.lifecycle import HUMAN_DECISION, LIFETIME_OVER, NOT_APPROVED, NOTICES, TASK_COMPLETE, LifeStep, moved
-from .life.lives import MemoryDue, add_memory_due, expired, memory_done, memory_due, steps_of, steps_since, write_lives
+from .life.lives import (
+    HUMAN_DECISION,
+    LIFETIME_OVER,
+    NOT_APPROVED,
+    NOTICES,
+    TASK_COMPLETE,
+    LifeStep,
+    MemoryDue,
+    add_memory_due,
+    expired,
+    memory_done,
+    memory_due,
+    moved,
+    redefine,
+    steps_of,
+    steps_since,
+    write_lives,
+)
 from .life.members import (
     LIVE,
     PENDING,
@@ -42,7 +57,6 @@ from .mail.contacts import BIRTH, Contact, ContactRegistry, add_contact, contact
 from .mail.letters import letter_of, waiting_for
 from .mail.mailroom import Mailroom
 from .mail.messages import MESSAGE_TYPE, RoleMessage
-from .mail.notices import Notify
 from .mail.rules import MESSAGE_MARK, MessageRules, told_by
 from .mail.wakeups import Wakeups
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ..core import digest
+from ..core.validation import ClosedModel
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
 from .data.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
@@ -27,10 +28,8 @@ class EarlierMessage(BaseModel):
     text: str
 
 
-class MemberRequest(BaseModel):
+class MemberRequest(ClosedModel):
     """What a member's worker is given for one message."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     task: str = Field(default="", description="your task brief")
     goals: str = Field(default="", description="your goals, and how far they are reached")

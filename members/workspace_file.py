@@ -22,8 +22,7 @@ from ..core.files import read_limited
 from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from .data.identity import looks_of, mistakable
 from .data.roles import AUTHORITIES, RESERVED, AuthorityConfig, ClearanceProfile, Participant, RoleSpec
-from .data.workspace import RoleTemplate, WorkspaceConfig
-from .life.bootstrap import circle_of
+from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
 from .life.spawning import makes
 from .role import read_soul
 

@@ -107,7 +107,9 @@ class TaskBrief:
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in REQUIRED}
-        _check_required([name for name, value in given.items() if value is None or _is_blank(value)])
+        _check_required(
+            [name for name, value in given.items() if isinstance(value, str | None) and not (value or "").strip()]
+        )
         problem = ""
         try:
             for name, value in given.items():
@@ -123,7 +125,7 @@ class TaskBrief:
             if not problem and len(getattr(self, name)) > most:
                 problem = f"`{name}` has more than {most} items"
         if problem:
-            raise BriefInvalid(f"the task brief is invalid: {problem}", remedy="correct this field and try again")
+            raise _invalid(problem)
 
     @classmethod
     def from_json(cls, given: object) -> TaskBrief:
@@ -151,7 +153,7 @@ class TaskBrief:
             problem = error.problem
         except TypeError:
             problem = "`collaborators` and `references` must be lists"
-        raise BriefInvalid(f"the task brief is invalid: {problem}", remedy="correct this field and try again")
+        raise _invalid(problem)
 
     def to_json(self) -> dict[str, Any]:
         """Its fields as JSON."""
@@ -199,27 +201,28 @@ def interface_of(given: object) -> InterfaceSpec | None:
     """
     if given is None or isinstance(given, InterfaceSpec):
         return given
-    names = [each.name for each in fields(InterfaceSpec)]
-    if not isinstance(given, Mapping) or not {*given} <= {*names} or not {*names[:3]} <= {*given}:
-        raise InvalidArgument(
-            f"an interface spec must be an object with {_listed(names[:3])}, and may have `examples`",
-            remedy="give it these fields, or omit the spec",
-        )
-    return InterfaceSpec(**given)
+    return InterfaceSpec(**_fields_of(InterfaceSpec, given, "an interface spec", remedy=", or omit the spec"))
 
 
 def _collaborator(given: object) -> Collaborator:
     if isinstance(given, Collaborator):
         return given
-    names = [each.name for each in fields(Collaborator)]
     given = _renamed(given) if isinstance(given, Mapping) else given
-    if not isinstance(given, Mapping) or not {*given} <= {*names} or not {*names[:3]} <= {*given}:
+    read = _fields_of(Collaborator, given, "each of `collaborators`")
+    return Collaborator(**{**read, "interface": interface_of(read.get("interface"))})
+
+
+def _fields_of(
+    kind: type[InterfaceSpec | Collaborator], given: object, what: str, remedy: str = ""
+) -> Mapping[str, Any]:
+    """The fields of an object in JSON: the first three are required, and the last one is not."""
+    *required, last = [each.name for each in fields(kind)]
+    if not isinstance(given, Mapping) or not {*required} <= {*given} <= {*required, last}:
         raise InvalidArgument(
-            f"each of `collaborators` must be an object with {_listed(names[:3])}, and may have `interface`",
-            remedy="give it these fields",
+            f"{what} must be an object with {_listed(required)}, and may have `{last}`",
+            remedy=f"give it these fields{remedy}",
         )
-    read: dict[str, Any] = {**given, "interface": interface_of(given.get("interface"))}
-    return Collaborator(**read)
+    return given
 
 
 _ALSO: Final[Mapping[str, str]] = {
@@ -248,8 +251,8 @@ def _text(value: Any) -> Any:
     return value
 
 
-def _is_blank(value: object) -> bool:
-    return isinstance(value, str) and not value.strip()
+def _invalid(problem: str) -> BriefInvalid:
+    return BriefInvalid(f"the task brief is invalid: {problem}", remedy="correct this field and try again")
 
 
 def _check_required(missing: list[str]) -> None:

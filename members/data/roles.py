@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -346,6 +346,16 @@ class RoleLifecycle:
         check_time("terminated_at", self.terminated_at, optional=True)
         check_text("termination_reason", self.termination_reason, most=200, empty=True)
         check_choice("memory_policy", self.memory_policy, get_args(MemoryPolicy))
+
+    def ends_at(self, ttl: str | None) -> datetime | None:
+        """When it is over: after the days of its lifetime, counted from when it first was active; None if that is open.
+
+        Args:
+            ttl: The lifetime of the member.
+        """
+        if ttl in (None, "task") or self.activated_at is None or self.status is RoleStatus.TERMINATED:
+            return None
+        return self.activated_at + timedelta(days=int(ttl[:-1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

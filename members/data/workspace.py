@@ -524,3 +524,16 @@ def decided(action: Action, reason: str, **given: Any) -> RoutingDecision:
 
 
 _UNDECIDED: Final[dict[str, Any]] = {each.name: None for each in fields(RoutingDecision)}
+
+
+def circle_of(roles: Iterable[RoleSpec]) -> tuple[RoleSpec, ...]:
+    """The members that report to each other in a circle, or to one that does.
+
+    Args:
+        roles: Members of a configuration.
+    """
+    left = {each.role_id: each for each in roles}
+    while free := [id_ for id_, each in left.items() if each.reports_to not in left]:
+        for id_ in free:
+            del left[id_]
+    return tuple(left.values())

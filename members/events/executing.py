@@ -255,16 +255,7 @@ class EventRunner:
             at=now,
             untrusted=posted.untrusted,
         )
-        turn_id = "" if turn is None else turn.id
-        await AgentMemory(self._agent, posted.member).record_episode(episode, turn=turn_id or None)
-        return Outcome(
-            episode_id=episode.id,
-            role_id=posted.member,
-            capability=episode.action,
-            succeeded=succeeded,
-            at=now,
-            turn_id=turn_id,
-        )
+        return await AgentMemory(self._agent, posted.member).remember(episode, "" if turn is None else turn.id)
 
     def thread(self, posted: PostedEvent) -> Thread:
         """The thread in which an event's operator runs."""

@@ -1,17 +1,22 @@
-"""Removes what is over of members for longer than an age, as a part of `agent.upkeep.prune_by_age` (C2)."""
+"""Removes what is over of members for longer than an age, some rows in each transaction (A12, C2).
+
+What something still needs stays: an event that is open, a message that waits, is answered later or has an answer that a
+turn waits for, and a member's last task. Of outcomes their sum stays, so that trust is what all of them made it (A8).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from ...agent.upkeep.by_age import ByAge
 from ...core import Scope
 from ...core.scope import member_of
 from ...memory import thread_key
-from ..events.events import part_of
+from ...storage import Transaction, portions
+from ..events.events import MESSAGES, part_of
 from .outcomes import fold_outcomes, members_with_old
-from .retention import FIRST, Place, count_old, drop_events, drop_mail, drop_steps, named_after, old_events
 
 _ALL: Final = 1_000_000  # pauses
 _ACCOUNTS: Final = "SELECT DISTINCT account FROM wa_turn WHERE thread=?"
@@ -90,3 +95,98 @@ class _Members:
                 done += gone
                 self._work.progress("outcomes", done, done)
         return done
+
+
+BATCH: Final = 500
+"""Rows that one transaction looks at."""
+
+_EVENTS: Final = "wa_occurrence WHERE workspace=? AND state='done' AND ended < ?"
+_FIND_EVENTS: Final = f"SELECT ended, id FROM {_EVENTS} AND (ended, id) > (?, ?) ORDER BY ended, id LIMIT {BATCH}"
+_DROP_EVENTS: Final = "DELETE FROM wa_occurrence WHERE workspace=? AND state='done' AND id IN ({}) RETURNING id"
+_TOLD: Final = "SELECT id FROM wa_mail WHERE workspace=? AND id IN ({})"
+_DID: Final = "SELECT episode FROM wa_outcome WHERE workspace=? AND episode IN ({})"
+_OVER: Final = "state IN ('handled', 'recorded')"
+_MAIL: Final = f"""wa_mail AS m WHERE m.workspace=? AND m.sent < ? AND m.{_OVER}
+                   AND NOT EXISTS (SELECT 1 FROM wa_mailbox AS b WHERE b.workspace=m.workspace AND b.member=m.receiver
+                                   AND b.task=m.id AND NOT EXISTS (
+                                     SELECT 1 FROM wa_member AS w WHERE w.workspace=b.workspace AND w.id=b.member
+                                     AND w.status='terminated'))
+                   AND NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
+                                   AND a.answers <> '')"""
+_FIND_MAIL: Final = f"SELECT sent, id FROM {_MAIL} AND (m.sent, m.id) > (?, ?) ORDER BY sent, id LIMIT {BATCH}"
+_DROP_MAIL: Final = f"DELETE FROM wa_mail WHERE workspace=? AND {_OVER} AND id IN ({{}}) RETURNING id"
+_STEPS: Final = f"SELECT number, at FROM wa_member_step WHERE workspace=? ORDER BY number LIMIT {BATCH}"
+_DROP_STEPS: Final = "DELETE FROM wa_member_step WHERE workspace=? AND number <= ? RETURNING number"
+_COUNTS: Final = {
+    "events": f"SELECT COUNT(*) FROM {_EVENTS}",
+    "messages": f"SELECT COUNT(*) FROM {_MAIL}",
+    "outcomes": "SELECT COUNT(*) FROM wa_outcome WHERE workspace=? AND at < ?",
+    "steps": "SELECT COUNT(*) FROM wa_member_step WHERE workspace=? AND at < ?",
+}
+
+Place = tuple[float, str]
+FIRST: Final[Place] = (0.0, "")
+"""The place before all others."""
+
+
+def count_old(tx: Transaction, workspace: str, before: float) -> dict[str, int]:
+    """How many events, messages, outcomes and steps are over and from before a time, in a transaction.
+
+    A message counts only once no answer to it is left, so a conversation goes from its end to its beginning.
+    """
+    return {name: int(tx.execute(query, (workspace, before))[0][0]) for name, query in _COUNTS.items()}
+
+
+def old_events(tx: Transaction, workspace: str, before: float, last: Place) -> list[tuple[float, str]]:
+    """When events ended that are over since before a time, and their ids, after a place; in a transaction."""
+    return [(float(ended), str(id_)) for ended, id_ in tx.execute(_FIND_EVENTS, (workspace, before, *last))]
+
+
+def named_after(tx: Transaction, workspace: str, ids: Collection[str]) -> set[str]:
+    """Those of some events whose id is still part of that of a message or an outcome, in a transaction.
+
+    An event that would be posted again with such an id would make them a second time.
+    """
+    messages = {f"event.{part_of(id_)}.{what}": id_ for id_ in ids for what in MESSAGES}
+    episodes = {f"event.{part_of(id_)}": id_ for id_ in ids}
+    found = set[str]()
+    for query, made in ((_TOLD, messages), (_DID, episodes)):
+        for marks, some in portions([*made]):
+            found |= {made[str(name)] for (name,) in tx.execute(query.format(marks), (workspace, *some))}
+    return found
+
+
+def drop_events(tx: Transaction, workspace: str, ids: Collection[str]) -> int:
+    """Delete events that are over, in a transaction; returns how many. Their ids are free again."""
+    return sum(len(tx.execute(_DROP_EVENTS.format(marks), (workspace, *some))) for marks, some in portions([*ids]))
+
+
+def drop_mail(
+    tx: Transaction, workspace: str, before: float, last: Place, waited: Collection[str]
+) -> tuple[int, Place | None]:
+    """Delete messages that are over and from before a time, in a transaction.
+
+    Args:
+        tx: The transaction.
+        workspace: The workspace.
+        before: The time.
+        last: The place after which they are looked for.
+        waited: The ids of messages to which a turn waits for the reply.
+
+    Returns:
+        How many are gone, and the place to go on from; None at the end.
+    """
+    found: list[tuple[Any, ...]] = tx.execute(_FIND_MAIL, (workspace, before, *last))
+    free = [str(id_) for _, id_ in found if id_ not in waited]
+    gone = sum(len(tx.execute(_DROP_MAIL.format(marks), (workspace, *some))) for marks, some in portions(free))
+    return gone, (float(found[-1][0]), str(found[-1][1])) if len(found) == BATCH else None
+
+
+def drop_steps(tx: Transaction, workspace: str, before: float) -> int:
+    """Delete the first steps of members' lives from before a time, in a transaction; returns how many."""
+    last = 0
+    for number, at in tx.execute(_STEPS, (workspace,)):
+        if at >= before:
+            break
+        last = number
+    return len(tx.execute(_DROP_STEPS, (workspace, last))) if last else 0

@@ -16,12 +16,12 @@ from ...core.errors import DraftRequired, InvalidArgument, UnknownDraft
 from ...core.validation import describe_failure
 from ...storage import Transaction
 from ..data.brief import InterfaceSpec
-from ..data.roles import USER, AuthorityConfig, ClearanceProfile
+from ..data.roles import USER, AuthorityConfig
 from ..data.rows import read_as
 from ..data.store import WorkspaceStore
 from ..data.workspace import DraftStatus, RoleTemplate, RoleTemplateDraft, WorkspaceConfig
 from .members import Member, hold_members, one_member
-from .spawning import id_of
+from .spawning import id_of, narrowed
 
 _TEMPLATE: Final = "SELECT body FROM wa_template WHERE workspace=? AND id=?"
 _TEMPLATES: Final = "SELECT body FROM wa_template WHERE workspace=? AND body LIKE ? ORDER BY id"
@@ -257,15 +257,7 @@ def within(template: RoleTemplate, author: Member | None) -> RoleTemplate:
         template: The template.
         author: The member that proposes it; the World Agent, and one that was removed, have no ceiling of their own.
     """
-    if author is None:
-        return template
-    spec = author.spec
-    return replace(
-        template,
-        authority=template.authority.within(spec.authority),
-        clearance=(template.clearance or ClearanceProfile()).within(spec.clearance or ClearanceProfile()),
-        operator_ids=tuple(each for each in template.operator_ids if each in spec.operator_ids),
-    )
+    return template if author is None else narrowed(template, author.spec)
 
 
 def proposed(

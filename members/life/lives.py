@@ -1,21 +1,121 @@
-"""The lives of members in the database: each step that one takes, and what its memory still needs after it (A7)."""
+"""The lives of members: which state follows which, each step that one takes, and what its memory needs then (A7)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
 from ...core import canonical_json
 from ...core.checks import to_json
+from ...core.errors import LifecycleError, RoleExists
 from ...storage import Row, Transaction
-from ..data.roles import MemoryPolicy, RoleLifecycle, RoleStatus
+from ..data.brief import Language
+from ..data.roles import MemoryPolicy, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile
 from ..data.rows import Time, read, seconds
+from ..data.workspace import WorkspacePolicy
 from ..mail.letters import handled_by
-from .lifecycle import LifeStep, ends_at
-from .members import Member, members_of
+from .members import Member, members_of, redefine_member
+from .outcomes import outcomes_of, replayed, sums_of
+from .spawning import narrowed
+
+NEXT: Final[Mapping[RoleStatus, tuple[RoleStatus, ...]]] = {
+    RoleStatus.DRAFT: (RoleStatus.TESTING,),
+    RoleStatus.TESTING: (RoleStatus.ACTIVE,),
+    RoleStatus.ACTIVE: (RoleStatus.SUSPENDED,),
+    RoleStatus.SUSPENDED: (RoleStatus.ACTIVE, RoleStatus.TERMINATED),
+    RoleStatus.TERMINATED: (),
+}
+"""The states that can follow each state."""
+
+_ORDER: Final = tuple(RoleStatus)
+
+NOTICES: Final[Mapping[Language, Mapping[str, str]]] = {
+    "en": {
+        "terminated": "From the system: {member} was terminated and does not answer.",
+        "approved": "From the system: the owner approved {member}, which begins with its task.",
+        "rejected": "From the system: the owner did not approve {member}. {reason}",
+    },
+    "zh": {
+        "terminated": "系统通知：{member} 已终止，不会回答。",
+        "approved": "系统通知：所有者已批准 {member}，它开始执行任务。",
+        "rejected": "系统通知：所有者未批准 {member}。{reason}",
+    },
+}
+"""What members are notified of about the life of another one."""
+
+PARENT_TERMINATED: Final = "parent_terminated"
+TASK_COMPLETE: Final = "task_complete"
+HUMAN_DECISION: Final = "human_decision"
+LIFETIME_OVER: Final = "lifetime_over"
+NOT_APPROVED: Final = "not_approved"
+"""Why a member was terminated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeStep:
+    """A state that a member reached.
+
+    Attributes:
+        number: Its number among the steps of all members of the workspace.
+        member: The member.
+        status: The state.
+        at: When.
+        reason: Why it was terminated; empty for other states.
+    """
+
+    number: int
+    member: str
+    status: RoleStatus
+    at: datetime
+    reason: str = ""
+
+
+def moved(member: str, life: RoleLifecycle, status: RoleStatus, now: datetime) -> RoleLifecycle:
+    """The life of a member after one step.
+
+    Args:
+        member: The member, for the error.
+        life: Its life before.
+        status: The state that it reaches.
+        now: When.
+
+    Raises:
+        LifecycleError: This state cannot follow the one before.
+    """
+    if status not in NEXT[life.status]:
+        following = ", ".join(each.value for each in NEXT[life.status])
+        raise LifecycleError(
+            f"{member!r} is {life.status.value} and cannot become {status.value}",
+            remedy=f"the states that can follow are: {following}" if following else "make a new member",
+        )
+    first = status is RoleStatus.ACTIVE and life.activated_at is None
+    return replace(life, status=status, activated_at=now if first else life.activated_at)
+
+
+def terminated(member: str, life: RoleLifecycle, reason: str, now: datetime) -> tuple[RoleLifecycle, ...]:
+    """The lives of a member at each step from its state to its end, the last of them terminated.
+
+    Every state but the last leads there: a draft passes testing, active and suspended. It is not counted as having been
+    active: `activated_at` stays as it was.
+
+    Args:
+        member: The member, for the error.
+        life: Its life before.
+        reason: Why it ends.
+        now: When.
+
+    Raises:
+        LifecycleError: It is terminated already.
+    """
+    if life.status is RoleStatus.TERMINATED:
+        raise LifecycleError(f"{member!r} is terminated already", remedy="make a new member")
+    *passed, last = _ORDER[_ORDER.index(life.status) + 1 :]
+    end = replace(life, status=last, terminated_at=now, termination_reason=reason)
+    return (*(replace(life, status=each) for each in passed), end)
+
 
 MemoryWork = Literal["inherit", MemoryPolicy]
 """What is done with the memory of a member: it inherits once it is active, and ends by its memory policy."""
@@ -95,7 +195,7 @@ def write_lives(tx: Transaction, member: Member, lives: Sequence[RoleLifecycle],
     for number, life in enumerate(lives, start=before + 1):
         tx.execute(_ADD, (workspace, number, id_, life.status.value, now.timestamp(), life.termination_reason))
     tx.execute(_NUMBERED, (before + len(lives), workspace))
-    expires = seconds(ends_at(member.spec.ttl, last))
+    expires = seconds(last.ends_at(member.spec.ttl))
     tx.execute(_LIFE, (last.status.value, canonical_json(to_json(last)), expires, workspace, id_))
     if last.status is RoleStatus.TERMINATED:
         tx.execute(_ENDED, (workspace,))
@@ -162,3 +262,40 @@ def memory_done(tx: Transaction, workspace: str, number: int) -> None:
 
 def _step(row: Sequence[Any]) -> LifeStep:
     return LifeStep(**read(_Step, row, f"the step {row[1]!r} of {row[2]!r}").model_dump(exclude={"workspace"}))
+
+
+def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspacePolicy) -> Member:
+    """Replace the definition of a member. Its state, memory, messages and contacts stay, and so does what it earned.
+
+    Its trust is computed again from its outcomes if the definition has another one. What it may not do, know or run any
+    more, its descendants may not either (A9). They get nothing that is new. Another soul has the next version (A13).
+
+    Args:
+        tx: A transaction.
+        before: The member as it is stored.
+        spec: Its new definition.
+        policy: The policy of the workspace.
+
+    Raises:
+        RoleExists: A template made the member, so no configuration defines it.
+    """
+    if before.spec.created_by or before.spec.parent_role_id:
+        raise RoleExists(
+            f"{spec.role_id!r} of the configuration is a member that {before.spec.created_by!r} made of a template",
+            remedy="use another role_id in the configuration",
+        )
+    life = replace(before.life, memory_policy=spec.memory_policy)
+    version = before.soul_version + (spec.soul != before.spec.soul)
+    after = replace(before, spec=spec, life=life, soul_version=version)
+    if spec.trust != before.spec.trust:
+        default = TrustProfile(default=policy.default_trust) if spec.trust is None else spec.trust
+        after = replace(after, trust=default)
+        after = replace(after, trust=replayed(after, outcomes_of(tx, after), sums_of(tx, after)))
+    redefine_member(tx, after)
+    lines = {after.id: after}
+    for id_ in reversed(below(tx, spec.workspace, after.id)):
+        child = members_of(tx, spec.workspace, [id_])[id_]
+        lines[id_] = replace(child, spec=narrowed(child.spec, lines[child.spec.parent_role_id].spec))
+        if lines[id_] != child:
+            redefine_member(tx, lines[id_])
+    return after

@@ -23,7 +23,6 @@ from ..data.rows import read, read_as, seconds
 from ..data.store import WorkspaceStore
 from ..data.workspace import WorkspacePolicy
 from ..mail.letters import keep_answers
-from .lifecycle import ends_at
 
 PENDING: Final = "pending:"
 """Stands before the id of a member that waits for the approval of the owner."""
@@ -561,7 +560,7 @@ def _insert(tx: Transaction, member: Member, place: int) -> None:
     interface = None if member.interface is None else canonical_json(member.interface.to_json())
     given = (workspace, spec.role_id, place, member.name, member.life.status.value, spec.parent_role_id)
     life, trust = (canonical_json(to_json(each)) for each in (member.life, member.trust))
-    expires = seconds(ends_at(spec.ttl, member.life))
+    expires = seconds(member.life.ends_at(spec.ttl))
     tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, member.soul_version, expires))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, place, spec.role_id))
@@ -576,7 +575,7 @@ def redefine_member(tx: Transaction, member: Member) -> None:
     """Replace all that a definition changes of a member in a transaction; its id and its place stay."""
     spec, key = member.spec, (member.spec.workspace, member.id)
     given = (canonical_json(to_json(each)) for each in (spec, member.life, member.trust))
-    tx.execute(_REDEFINE, (*given, member.soul_version, seconds(ends_at(spec.ttl, member.life)), *key))
+    tx.execute(_REDEFINE, (*given, member.soul_version, seconds(member.life.ends_at(spec.ttl)), *key))
     tx.execute(_NO_DOMAINS, key)
     [(place,)] = tx.execute(_PLACE, key)
     for domain in spec.domains:

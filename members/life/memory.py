@@ -29,6 +29,7 @@ from ...memory.entries.store import Change
 from ..capability import Members
 from ..data.accounts import reader_of
 from ..data.roles import ROOT
+from .outcomes import Outcome
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
@@ -102,6 +103,23 @@ class AgentMemory:
             episode, source = await self._read_in(turn, episode)
         [entry] = await self._source.add(self._workspace, [episode.draft(self._account, source)])
         return Episode.of(entry, self.role_id)
+
+    async def remember(self, episode: Episode, turn: str = "") -> Outcome:
+        """Keep what the member did, and return its outcome, from which its trust follows (A8).
+
+        Args:
+            episode: What it did.
+            turn: The turn in which it did it; empty for none.
+        """
+        await self.record_episode(episode, turn=turn or None)
+        return Outcome(
+            episode_id=episode.id,
+            role_id=self.role_id,
+            capability=episode.action,
+            succeeded=episode.succeeded,
+            at=episode.at,
+            turn_id=turn,
+        )
 
     async def episodes(
         self, *, action: str | None = None, domain: str | None = None, since: datetime | None = None, limit: int = 100

@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from ...core import digest
 from ...core.checks import check_text
@@ -15,6 +15,8 @@ from ..data.brief import TaskBrief
 from ..data.roles import ROOT, USER, ClearanceProfile, RoleSpec, TrustProfile
 from ..data.workspace import RoleTemplate, WorkspaceConfig
 from .members import Member
+
+S = TypeVar("S", RoleSpec, RoleTemplate)
 
 MAX_PARAM: Final = 500
 """Characters of a parameter of a template."""
@@ -97,13 +99,13 @@ def spec_of(
     return (spec if parent is None else narrowed(spec, parent.spec)), name
 
 
-def narrowed(spec: RoleSpec, parent: RoleSpec) -> RoleSpec:
-    """A definition with what its parent may do, know and run, too: the narrower of the two of each (A9)."""
+def narrowed(one: S, above: RoleSpec) -> S:
+    """A definition or template with what the one above may do, know and run, too: the narrower of each (A9, A10)."""
     return replace(
-        spec,
-        authority=spec.authority.within(parent.authority),
-        clearance=(spec.clearance or ClearanceProfile()).within(parent.clearance or ClearanceProfile()),
-        operator_ids=tuple(each for each in spec.operator_ids if each in parent.operator_ids),
+        one,
+        authority=one.authority.within(above.authority),
+        clearance=(one.clearance or ClearanceProfile()).within(above.clearance or ClearanceProfile()),
+        operator_ids=tuple(each for each in one.operator_ids if each in above.operator_ids),
     )
 
 

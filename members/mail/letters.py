@@ -15,9 +15,9 @@ from ...core.errors import MailboxFull
 from ...storage import Row, Transaction, portions
 from ..data.roles import ROOT, USER
 from ..data.rows import Time, read
+from ..data.store import note
 from .delivery import Introduction
 from .messages import Envelope, RoleMessage, envelope_of
-from .notices import note
 
 State = Literal["waiting", "handling", "handled", "recorded"]
 """A message waits, its receiver handles it in a turn or a person reads it, or that is over.

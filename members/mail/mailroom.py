@@ -29,9 +29,8 @@ from ...core.validation import check_integer
 from ...storage import Transaction
 from ..data.brief import Language, TaskBrief
 from ..data.roles import ROOT, USER, Participant
-from ..data.store import WorkspaceStore
-from ..life.lifecycle import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, terminated
-from ..life.lives import below, report_done, write_lives
+from ..data.store import Refusal, WorkspaceStore, note
+from ..life.lives import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, below, report_done, terminated, write_lives
 from ..life.members import Member, members_of, one_member
 from .contacts import FIRST_MESSAGE, add_contact, contact_of
 from .delivery import delivered, quoted
@@ -61,7 +60,6 @@ from .letters import (
     waiting_for,
 )
 from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
-from .notices import Refusal, note
 from .rules import ACCOUNT_MARK, MessageRules, Sending
 from .transport import REPLY_SECONDS, no_reply
 from .wakeups import POLL_SECONDS, Watch, first_of

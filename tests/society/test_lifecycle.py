@@ -27,7 +27,7 @@ from worldagent.members import (
     WorkspacePolicy,
 )
 from worldagent.members.data.roles import RoleLifecycle, RoleStatus
-from worldagent.members.life.lifecycle import ends_at, moved, terminated
+from worldagent.members.life.lives import moved, terminated
 from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database, PostgresAddress
 from worldagent.testing import VirtualClock
@@ -89,10 +89,10 @@ def test_every_state_but_the_last_leads_to_the_end_through_those_between(before:
 @given(st.integers(1, 36_500), st.sampled_from(STATES))
 def test_days_count_from_the_first_activation(days: int, status: str) -> None:
     life = replace(life_of(status), activated_at=START)
-    assert ends_at(None, life) is None
-    assert ends_at("task", life) is None
-    assert ends_at(f"{days}d", replace(life, activated_at=None)) is None
-    assert ends_at(f"{days}d", life) == (None if status == "terminated" else START + timedelta(days=days))
+    assert life.ends_at(None) is None
+    assert life.ends_at("task") is None
+    assert replace(life, activated_at=None).ends_at(f"{days}d") is None
+    assert life.ends_at(f"{days}d") == (None if status == "terminated" else START + timedelta(days=days))
 
 
 # --- members ----------------------------------------------------------------------------------------------------------
