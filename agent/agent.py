@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AsyncExitStack, nullcontext
 from datetime import datetime
 from os import PathLike
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
@@ -37,9 +38,10 @@ from ..role_resolution.role import check_role, refuses_texts
 from ..storage import Storage
 from ..tools import BuiltinTools
 from .assembly import Shorthands, open_agent, spec_of
+from .blocking import run_alone
 from .following import EventFollower
 from .queues import TurnQueue
-from .requests import Say, Skill, Task
+from .requests import Request, Say, Skill, Task
 from .roles import Roles, StoredRoles
 from .runtime import TurnRunner, call_without_turn
 from .runtime.inside import AgentRuntime
@@ -48,6 +50,7 @@ from .starts import Start
 from .submitting import Submission, submit
 from .thread import Thread
 from .threads import ThreadFilters, ThreadState, ThreadStatus
+from .turns import Turn, not_done
 from .unattended import Notifier
 from .upkeep import Upkeep
 
@@ -64,7 +67,7 @@ T = TypeVar("T")
 
 @refuses_texts
 class WorldAgent:
-    """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
+    """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`, or call `ask` where nothing awaits.
 
     Creating one opens nothing and loads neither dspy nor langgraph; `start` does both. An agent belongs to the event
     loop that started it.
@@ -72,7 +75,8 @@ class WorldAgent:
     Args:
         workspace: The workspace's id.
         identity: Who the agent is: static text of its Signatures, which no role changes.
-        lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Default: the setting `lm`.
+        lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Default: the setting `lm`, else the
+            embedded model, if its extra is installed.
         tools: What the conversation and the workers can call: Python functions with type hints and a docstring, results
         of `@tool` and `@flow`, `dspy.Tool`s, and tools of LangChain. A profile or the policy narrows it.
         workers: What it can dispatch to: workers, files and folders of workers, and functions that replace a worker
@@ -107,7 +111,7 @@ class WorldAgent:
 
     def __init__(
         self,
-        workspace: str,
+        workspace: str = "default",
         *,
         identity: str | None = None,
         lm: str | LM | None = None,
@@ -163,9 +167,53 @@ class WorldAgent:
         self._stack: AsyncExitStack | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._alone = Lock()  # held while the agent is open for one turn of `run_sync`
 
     def __repr__(self) -> str:
         return f"WorldAgent({self.workspace!r})"
+
+    def ask(self, text: str, *, role: Role | None = None, thread: Thread | str = "default") -> str:
+        """Send a message and return the answer, in a script or a notebook: `WorldAgent("shop").ask("What is new?")`.
+
+        Args:
+            text: The person's message.
+            role: The role for this one turn.
+            thread: The conversation, which the message continues.
+
+        Returns:
+            The answer.
+
+        Raises:
+            ThreadPaused: The turn waits for a person, or was stopped; the text says how it continues.
+            NothingToResume: The turn was cancelled.
+            AgentClosed, InvalidArgument, WorldAgentError: As for `run_sync`.
+        """
+        turn = self.run_sync(Say(text, role=role), thread=thread)
+        if turn.status == "done":
+            return turn.text
+        raise not_done(turn)
+
+    def run_sync(self, request: Request, *, thread: Thread | str = "default") -> Turn:
+        """Run a turn without `await`: open the agent, run the turn as `Thread.run` does, and close the agent.
+
+        This works where an event loop runs, too: the turn has a thread with a loop of its own, and the caller's loop
+        waits for it. Use `async with` and `await` to keep the agent open, or to run several turns at once. Ctrl-C stops
+        the turn as `drain` does, so that `Resume()` continues it.
+
+        Args:
+            request: What the turn begins or continues with, such as `Say(text)` or `Resume(answers)`.
+            thread: The thread, or its id.
+
+        Returns:
+            The turn, which can be `paused` for a person.
+
+        Raises:
+            AgentClosed: The agent is open in an event loop, which can be that of the caller, or for another thread's
+                call of this.
+            KeyboardInterrupt: The turn was stopped.
+            WorldAgentError: As for `start` and `Thread.run`.
+        """
+        return run_alone(self, self.thread(thread) if isinstance(thread, str) else thread, request)
 
     async def __aenter__(self) -> Self:
         return await self.start()

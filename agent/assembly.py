@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import entry_points
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ..core import STORED_TIERS, Clock, SystemClock, check_id
 from ..core.capability import Capability, InputField
@@ -78,6 +79,8 @@ if TYPE_CHECKING:
     from ..signatures.converse import ConverseClass
     from ..skills import SkillCatalogue
     from .memory import Memory
+
+_LOG: Final = logging.getLogger("worldagent.agent")
 
 
 class Shorthands(TypedDict, total=False):
@@ -232,13 +235,22 @@ def _check_others(identity: object, approver: object, notifier: object, queue: o
 
 def _model_of(lm: str | LM | None, settings: Settings) -> str | LM:
     found = lm if lm is not None else settings.lm
-    if found is None:
+    return _embedded_model() if found is None else found
+
+
+@cache
+def _embedded_model() -> str:
+    """Choose the embedded model, and say so once in a process."""
+    from ..signatures.engines.local import is_installed  # here, since an agent with a model does without
+
+    if not is_installed():
         raise ModelNotConfigured(
             "no model is configured",
             remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM, or set the environment "
             "variable WORLDAGENT_LM",
         )
-    return found
+    _LOG.warning("no model is configured, so agents use the embedded one, which is tiny; set WORLDAGENT_LM to another")
+    return "local"
 
 
 # --- capabilities -----------------------------------------------------------------------------------------------------

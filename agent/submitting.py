@@ -68,7 +68,7 @@ async def submit(
         check_integer("priority", priority, MAX_PRIORITY, remedy="1 is the most urgent, and None is before all numbers")
     _refuse_role(parts, thread, role)
     start = start_of(given)
-    asked = request_digest(thread.request_of(_request(thread, start, unattended)))
+    asked = request_digest(thread._request_of(_request(thread, start, unattended)))
     submission = Submission(runner, thread, new_id("submission") if key is None else check_id("key", key))
     if key is not None:
         found = await parts.recorder.log.find(thread_key(thread.scope), key)

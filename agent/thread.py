@@ -44,10 +44,10 @@ P = ParamSpec("P")
 def _run(kind: Callable[P, Request]) -> Callable[Concatenate[Thread, P], Coroutine[Any, Any, Turn]]:
     """Return the method that runs a request of this kind, and takes its fields as arguments."""
 
-    async def run(self: Thread, /, *given: P.args, **named: P.kwargs) -> Turn:
-        return await self.run(kind(*given, **named))
+    def run(self: Thread, /, *given: P.args, **named: P.kwargs) -> Coroutine[Any, Any, Turn]:
+        return self.run(kind(*given, **named))  # not awaited here, where a frame would keep the role until the end
 
-    return _described(run, kind, "Turn")
+    return _described(run, kind, "Coroutine[Any, Any, Turn]")
 
 
 def _stream(kind: Callable[P, Request]) -> Callable[Concatenate[Thread, P], TurnStream]:
@@ -369,14 +369,14 @@ class Thread:
                 edited = Edited(asked.at, asked.keep_as)
                 return runner.begin(self._edited(asked), asked.role, deltas=deltas, edited=edited)
             case StartOptions(role=role, key=key, detach=detach):
-                return runner.begin(self.request_of(asked), role, deltas=deltas, detach=detach, key=key)
+                return runner.begin(self._request_of(asked), role, deltas=deltas, detach=detach, key=key)
             case _:
                 raise InvalidArgument(
                     f"`request` must be a request, got a {type(asked).__name__}",
                     remedy="pass Say(text), or another class of worldagent.agent such as Task or Resume",
                 )
 
-    def request_of(self, asked: StartOptions) -> TurnRequest:
+    def _request_of(self, asked: StartOptions) -> TurnRequest:
         """Return what the graph gets of a start: its checked options, for whom it runs, and what it began with."""
         parts = self._runner.parts
         match asked:

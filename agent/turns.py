@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ..core import ModelUsage, Tier, canonical_json, check_id
-from ..core.errors import AgentClosed, InvalidArgument
+from ..core.errors import AgentClosed, InvalidArgument, NothingToResume, ThreadPaused, WorldAgentError
 from ..core.events import Event, RoleWithheld
 from ..core.pauses import Pause
 from .choices import read_output
@@ -197,17 +197,17 @@ class TurnStream:
     Args:
         turn_id: The turn's id. It is empty until the stream is entered if the turn is resumed or replayed. With a key
             it can change when the stream is entered, to the id of the turn that has this key.
-        enter: Starts the turn; or the turn, if it has been started.
+        enter: Starts the turn.
         detach: Whether the turn continues after the block is left.
         output: Reads the turn's result, if that is not a shape's.
     """
 
     def __init__(
-        self, turn_id: str, enter: Enter | RunningTurn, *, detach: bool = False, output: TypeAdapter[Any] | None = None
+        self, turn_id: str, enter: Enter, *, detach: bool = False, output: TypeAdapter[Any] | None = None
     ) -> None:
         self._output = output
         self.turn_id = turn_id
-        self._enter: Enter | RunningTurn | None = enter
+        self._enter: Enter | None = enter
         self._detach = detach
         self._running: RunningTurn | None = None
         self._ended = False
@@ -244,9 +244,9 @@ class TurnStream:
         enter, self._enter = self._enter, None
         if enter is None:
             raise AgentClosed("a stream can be entered once", remedy="start another turn")
-        entering = enter if isinstance(enter, RunningTurn) else enter()
+        entering = enter()
         del enter
-        self._running = entering if isinstance(entering, RunningTurn) else await entering
+        self._running = await entering
         self.turn_id = self._running.turn_id
         return self
 
@@ -314,6 +314,27 @@ class TurnStream:
                 return turn
             return replace(turn, result=read_output(self._output, turn.result))
         return Turn(id=self.turn_id, thread=self._entered().thread, status="cancelled")
+
+
+def not_done(turn: Turn) -> WorldAgentError:
+    """Return the error for a caller that wants the answer of a turn that has none."""
+    error: WorldAgentError
+    if turn.status == "paused":
+        waiting = ", ".join(f"{pause.id!r} ({pause.function or pause.kind})" for pause in turn.pauses)
+        answer = f"Resume({{{turn.pauses[0].id!r}: Approve()}})"  # a paused turn has one
+        error = ThreadPaused(
+            f"the turn {turn.id!r} of thread {turn.thread!r} waits for a person: {waiting}",
+            remedy=f"answer with agent.run_sync({answer}, thread={turn.thread!r}), or with Reject() or Answer(value)",
+        )
+    elif turn.status == "stopped":
+        error = ThreadPaused(
+            f"the turn {turn.id!r} of thread {turn.thread!r} was stopped",
+            remedy=f"continue it with agent.run_sync(Resume(), thread={turn.thread!r})",
+        )
+    else:
+        error = NothingToResume(f"the turn {turn.id!r} was {turn.status}", remedy="send a new message")
+    error.turn_id = turn.id
+    return error
 
 
 def cancel_once(task: asyncio.Task[Any]) -> None:

@@ -61,6 +61,11 @@ OnChunk = Callable[[Chunk], bool]
 # --- the weights ----------------------------------------------------------------------------------------------------
 
 
+def is_installed() -> bool:
+    """Whether the extra `local` is installed, with or without weights."""
+    return find_spec("xllamacpp") is not None
+
+
 def find_weights(path: str | None = None) -> Path:
     """Return the file with the embedded model's weights.
 
@@ -72,7 +77,7 @@ def find_weights(path: str | None = None) -> Path:
         MissingExtra: `xllamacpp`, which runs the weights, is not installed.
         ModelNotConfigured: The file does not exist, or it is not a GGUF file.
     """
-    if find_spec("xllamacpp") is None:
+    if not is_installed():
         raise MissingExtra(
             "the embedded model needs the package 'xllamacpp'", remedy="run `pip install 'worldagent[local]'`"
         )

@@ -69,6 +69,7 @@ def test_quickstart_leads_from_an_empty_folder_to_an_approved_call(
     script = "set -euo pipefail\n" + install + made + "".join(rest).replace("shop.py\n", "shop.py <<< y\n")
     said = [
         Said("Bonjour."),
+        Said("Felt and straw."),
         Said("Bowler, beret and boater."),
         Said("", (("price", {"item": "hat"}),)),
         Said("", (("buy", {"item": "hat"}),)),
@@ -90,10 +91,10 @@ def test_quickstart_leads_from_an_empty_folder_to_an_approved_call(
     assert done.returncode == 0, done.stdout + done.stderr
     [shown] = [block.code for block in blocks("text") if block.page == page]
     typed = shown.replace("[y/n] y\n", "[y/n] ")  # what a reader types is not printed to a pipe
-    for part in ("Bonjour.", "Bowler, beret and boater.\n", typed):
+    for part in ("Bonjour.", "Felt and straw.", "Bowler, beret and boater.\n", typed):
         assert part in done.stdout
     assert "order" in done.stdout.split(typed)[1]
-    assert stub.streamed[1:] == [True] * 4
+    assert stub.streamed[2:] == [True] * 4
     assert not stub.answers
     assert (tmp_path / "empty" / "shop" / ".venv" / "bin" / "worldagent").exists()
     assert minutes < 10

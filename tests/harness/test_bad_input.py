@@ -210,7 +210,6 @@ REFUSED: dict[type[Exception], list[Row]] = {
         (ATTACHMENT, {"sha256": None, "url": "file:///etc/passwd"}, "an address that is neither"),
     ],
     errors.ModelNotConfigured: [
-        (WorldAgent, {"workspace": "novel"}, r"no model is configured; pass lm='local'.*WORLDAGENT_LM"),
         (ROUTE, {"model": "mistrall/large"}, r"(?=.*`worldagent models`).*did you mean 'mistral/large'\?"),
         (ROUTE, {"model": "bedrock/m"}, "(?=.*`worldagent models`).*'bedrock-chat/MODEL'"),
         (ROUTE, {"model": "nosuch/m"}, "(?=.*`worldagent models`).*'openai/MODEL' with `api_base`"),
