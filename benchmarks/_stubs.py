@@ -12,7 +12,7 @@ from dspy.lm15 import Message as LmMessage
 from dspy.lm15 import Request, Response, StreamDeltaEvent, StreamEndEvent, StreamStartEvent, TextDelta, Usage
 
 from worldagent.core import Emitter, Scope, SystemClock, Tier
-from worldagent.core.events import Event
+from worldagent.core.events import TurnEvent
 from worldagent.graphs import TurnEngine, TurnOutcome, TurnRequest, TurnRun
 from worldagent.graphs.context import Services
 from worldagent.harness import Registry, Worker
@@ -138,7 +138,7 @@ class BareTurns:
     async def run(self, role: ResolvedRole = NO_ROLE, *, stream: bool = False, text: str = QUESTION) -> TurnOutcome:
         """Run one conversation turn, in which a person says `text`, on its own thread."""
         number = next(self._numbers)
-        events: list[Event] = []
+        events: list[TurnEvent] = []
         request = TurnRequest("message", Scope(workspace="bench", thread=str(number)), {"text": text})
         emit = Emitter(f"turn_{number}", _CLOCK, events.append)
         run = TurnRun(

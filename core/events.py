@@ -416,7 +416,7 @@ class TurnEnded(_Event):
     outputs: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda outputs: not outputs)
 
 
-Event = Annotated[
+TurnEvent = Annotated[
     TurnStarted
     | RoleTierSkipped
     | TextDelta
@@ -450,11 +450,14 @@ Event = Annotated[
     | TurnEnded,
     Field(discriminator="type"),
 ]
+"""An event of a turn. The events of a workspace are another thing: `worldagent.society.Event`."""
 
-_ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
+Event = TurnEvent  # the name in 0.1.0
+
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(TurnEvent)
 
 
-def parse_event(data: str | bytes) -> Event | None:
+def parse_event(data: str | bytes) -> TurnEvent | None:
     """Read one event from its JSON. Returns None for a kind that this version does not know.
 
     Raises:
@@ -463,7 +466,7 @@ def parse_event(data: str | bytes) -> Event | None:
     from pydantic import ValidationError
 
     try:
-        event: Event = _ADAPTER.validate_json(data)
+        event: TurnEvent = _ADAPTER.validate_json(data)
     except ValidationError as error:
         if any(item["type"] == "union_tag_invalid" for item in error.errors(include_input=False, include_url=False)):
             return None
@@ -471,7 +474,7 @@ def parse_event(data: str | bytes) -> Event | None:
     return event
 
 
-Sink = Callable[[Event], None]
+Sink = Callable[[TurnEvent], None]
 CaptureKind = Literal["inputs", "outputs", "prompts"]
 
 
@@ -520,7 +523,7 @@ class Emitter:
         other._seq, other._open_text = self._seq, self._open_text
         return other
 
-    def give(self, event: Event) -> None:
+    def give(self, event: TurnEvent) -> None:
         """Pass on an event that an emitter from `ahead` made."""
         self._seq = event.seq
         self._sink(event)

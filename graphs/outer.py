@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from ..core import ModelUsage, digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
-from ..core.events import Event, StepEnded, TextDelta, TextReplaced
+from ..core.events import StepEnded, TextDelta, TextReplaced, TurnEvent
 from .loop.graph import LoopGraph
 from .nesting import STREAM, view_of
 from .nesting import apart as apart
@@ -152,7 +152,7 @@ class AnswerPieces:
         else:
             await self._end()
 
-    async def take(self, event: Event) -> None:
+    async def take(self, event: TurnEvent) -> None:
         """Report one event of the turn."""
         match event:
             case TextDelta(text=text, step=step):

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from ..core import Clock, SystemClock
 from ..core.errors import StorageInvalid
-from ..core.events import Event, parse_event
+from ..core.events import TurnEvent, parse_event
 from ..storage import Database, Row, Schema, Transaction, read_row
 from .conversation import TurnStatus
 
@@ -151,7 +151,7 @@ class TurnLog:
         transaction.execute(_TOUCH, (turn.turn, turn.thread, turn.key, turn.asked, now))
 
     @staticmethod
-    def append(transaction: Transaction, turn: str, events: Sequence[Event], *, again: bool = False) -> None:
+    def append(transaction: Transaction, turn: str, events: Sequence[TurnEvent], *, again: bool = False) -> None:
         """Write events. The caller must have verified the lease of the turn's thread in the same transaction.
 
         Args:
@@ -278,7 +278,7 @@ class TurnLog:
         look, rows = await self._database.read(work)
         return self._page(turn, look, rows, after)
 
-    def event(self, turn: str, seq: int, line: str) -> Event | None:
+    def event(self, turn: str, seq: int, line: str) -> TurnEvent | None:
         """Parse a line. Returns None for a kind of event that this version does not know.
 
         Raises:

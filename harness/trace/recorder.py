@@ -67,7 +67,7 @@ class Recorder:
                 run.last = event.seq
                 yield from self._of_event(run, event)
 
-    def _run(self, scope: Scope, turn_id: str, at: datetime, event: ev.Event | None = None) -> _Run:
+    def _run(self, scope: Scope, turn_id: str, at: datetime, event: ev.TurnEvent | None = None) -> _Run:
         if isinstance(event, ev.TurnStarted) or turn_id not in self._runs:
             self._runs[turn_id] = _Run(_turn(scope, turn_id, at, event))
         return self._runs[turn_id]
@@ -84,7 +84,7 @@ class Recorder:
         else:
             run.held.setdefault(captured.call_id, {})[captured.what] = captured.value
 
-    def _of_event(self, run: _Run, event: ev.Event) -> Iterator[TraceRecord | _Fields]:
+    def _of_event(self, run: _Run, event: ev.TurnEvent) -> Iterator[TraceRecord | _Fields]:
         match event:
             case ev.CallStarted():
                 more = {"risk": event.risk, "gate": event.gate}
@@ -118,7 +118,7 @@ class Recorder:
         yield run.turn.model_copy(update=ended | run.totals)
 
 
-def _turn(scope: Scope, turn_id: str, at: datetime, event: ev.Event | None) -> TraceRecord:
+def _turn(scope: Scope, turn_id: str, at: datetime, event: ev.TurnEvent | None) -> TraceRecord:
     started = event if isinstance(event, ev.TurnStarted) else None
     return TraceRecord(
         kind="turn",
@@ -215,7 +215,7 @@ def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
         yield _moment(run, "model", path, event.seq, event.at, id=record_id, status="failed", prompt=prompt)
 
 
-def _of_call(run: _Run, event: ev.Event) -> TraceRecord | None:
+def _of_call(run: _Run, event: ev.TurnEvent) -> TraceRecord | None:
     """Return the record of an event about a call that is not its begin or end; None for other events."""
     kind: RecordKind
     about: _Fields
@@ -240,7 +240,7 @@ def _of_call(run: _Run, event: ev.Event) -> TraceRecord | None:
     return _moment(run, kind, path, event.seq, event.at, call=path, **about)
 
 
-def _of_message(run: _Run, event: ev.Event) -> TraceRecord | None:
+def _of_message(run: _Run, event: ev.TurnEvent) -> TraceRecord | None:
     """Return the record of a message to a member or a person; None for other events."""
     if not isinstance(event, ev.MessageSent | ev.MessageRefused):
         return None
@@ -264,7 +264,7 @@ def _kind_of(event: ev.MessageSent) -> tuple[RecordKind, str]:
             return "message", "sent"
 
 
-def _of_turn(run: _Run, event: ev.Event) -> TraceRecord | None:
+def _of_turn(run: _Run, event: ev.TurnEvent) -> TraceRecord | None:
     """Return the record of an event about the turn; None for an event that traces omit."""
     about = _TURN_ERRORS.get(type(event))
     if about is not None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...core import ROOT, CaptureKind, Scope, summed
 from ...core.errors import TraceInvalid
-from ...core.events import Event
+from ...core.events import TurnEvent
 
 FORMAT: Final = "trace/1"
 HEADER: Final = json.dumps({"format": FORMAT})
@@ -366,7 +366,7 @@ class Traced:
     """
 
     scope: Scope
-    what: Event | Captured | Dropped
+    what: TurnEvent | Captured | Dropped
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 from ...core import CaptureKind, Scope
 from ...core import events as ev
 from ...core.errors import InvalidArgument
-from ...core.events import Event, TurnEnded, TurnStarted
+from ...core.events import TurnEnded, TurnEvent, TurnStarted
 from .index import TraceIndex, Traces
 from .outputs import JsonLinesTrace
 from .records import Captured, Dropped, Traced, TraceSink
@@ -210,7 +210,7 @@ class Tap:
     def __init__(self, tracer: Tracer, scope: Scope) -> None:
         self._tracer, self._scope = tracer, scope
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: TurnEvent) -> None:
         """Trace one event without the texts that it has for readers."""
         kind = type(event)
         if kind in _TEXT_EVENTS or not self._tracer.on:

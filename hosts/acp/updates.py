@@ -65,7 +65,7 @@ class Updates:
         self._messages = 0
         self._shown = ""  # the text of the current message
 
-    async def event(self, event: ev.Event) -> None:
+    async def event(self, event: ev.TurnEvent) -> None:
         """Send what an event changes. Most kinds change nothing that the protocol can show."""
         match event:
             case ev.TurnStarted():
@@ -152,7 +152,7 @@ class Updates:
             )
         )
 
-    async def _call_event(self, event: ev.Event) -> None:
+    async def _call_event(self, event: ev.TurnEvent) -> None:
         match event:
             case ev.TaskStarted():
                 await self._started(event.task_id, event.label or event.shape, "other", event.arguments)

@@ -15,7 +15,7 @@ from mcp.types import CallToolRequestParams
 
 from ...agent import WorldAgent
 from ...core import utc_text
-from ...core.events import Event, UnnumberedEvent
+from ...core.events import TurnEvent, UnnumberedEvent
 from ..service.arguments import EventsArguments, WorkspaceArguments
 from ..service.call import Call, Refused
 from ..service.following import EventsRead, behind, reached_turn, read_answer
@@ -105,7 +105,7 @@ class Progress:
         last_seen = self._seq or self._last_seen
         return last_seen if self._wanted and not self._offset else None
 
-    async def send(self, event: Event) -> None:
+    async def send(self, event: TurnEvent) -> None:
         """Send one event, unless the client has it.
 
         Raises:
@@ -126,7 +126,7 @@ class Progress:
         payload = event.model_copy(update={"seq": self._seq}) if self._offset else event
         await self._send_message(self._seq, payload)
 
-    async def _send_message(self, number: float, event: Event | dict[str, Any]) -> None:
+    async def _send_message(self, number: float, event: TurnEvent | dict[str, Any]) -> None:
         late = False
         try:
             async with asyncio.timeout(self._stall):

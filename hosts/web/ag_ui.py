@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from ...core import events
 from ...core.errors import InvalidArgument, MissingExtra
-from ...core.events import Event
+from ...core.events import TurnEvent
 from ...core.pauses import call_id_of
 from ..bounds import CONVERSATION
 from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArguments
@@ -206,7 +206,7 @@ class _Translation:
 
         return _made(RunStartedEvent, "RUN_STARTED", thread_id=self._thread, run_id=self._run)
 
-    def of(self, event: Event) -> Iterator[BaseEvent]:
+    def of(self, event: TurnEvent) -> Iterator[BaseEvent]:
         """Return AG-UI's events for one of ours; none for those that AG-UI does not have.
 
         A client appends each text message to its conversation, also one of a subagent. So what a worker says is a
@@ -364,8 +364,8 @@ async def _sent(
     web: WebApp,
     call: TurnCall,
     given: RunAgentInput,
-    first: Event | TurnAnswer,
-    rest: AsyncGenerator[Event | TurnAnswer],
+    first: TurnEvent | TurnAnswer,
+    rest: AsyncGenerator[TurnEvent | TurnAnswer],
 ) -> AsyncIterator[ServerSentEvent]:
     made = _Translation(given)
     yield _line(made.begun())

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from ...agent import WorldAgent
 from ...core.bounds import Bounds
 from ...core.errors import AttachmentInvalid, ThreadPaused
-from ...core.events import Event, StepEnded, TextDelta, TextReplaced
+from ...core.events import StepEnded, TextDelta, TextReplaced, TurnEvent
 from ..bounds import CONVERSATION, MAX_TEXT
 from ..service.call import ANY, Caller, Grant, Refused, reaches
 from ..service.records import TurnAnswer, TurnUsageRecord
@@ -350,7 +350,7 @@ async def _complete(app: WebApp, request: Request, given: Mapping[str, Any]) -> 
     request.state.thread_headers = one.headers  # an error of the turn has them, too
     items = _followed(one)
     if not given.get("stream"):
-        answer: Event | TurnAnswer | None = None
+        answer: TurnEvent | TurnAnswer | None = None
         async with aclosing(items):
             async for item in items:
                 answer = item
@@ -360,7 +360,7 @@ async def _complete(app: WebApp, request: Request, given: Mapping[str, Any]) -> 
     return EventStream(_lines(one, first, items), call.parts.limits, one.headers)
 
 
-async def _followed(one: _Completion) -> AsyncGenerator[Event | TurnAnswer]:
+async def _followed(one: _Completion) -> AsyncGenerator[TurnEvent | TurnAnswer]:
     """Yield the events of the turn, and at last its answer if it is done.
 
     Raises:
@@ -445,7 +445,7 @@ class _Sent:
     def __init__(self) -> None:
         self.standing, self.any = "", False
 
-    def of(self, event: Event) -> str:
+    def of(self, event: TurnEvent) -> str:
         """Return what to send for an event."""
         if isinstance(event, TextDelta):
             return self.until(self.standing + event.text)
@@ -464,7 +464,7 @@ class _Sent:
 
 
 async def _chunks(
-    one: _Completion, first: Event | TurnAnswer, rest: AsyncGenerator[Event | TurnAnswer]
+    one: _Completion, first: TurnEvent | TurnAnswer, rest: AsyncGenerator[TurnEvent | TurnAnswer]
 ) -> AsyncGenerator[dict[str, Any]]:
     yield _chunk(one, {"role": "assistant", "content": ""})
     sent, item = _Sent(), first
@@ -482,7 +482,7 @@ async def _chunks(
 
 
 async def _lines(
-    one: _Completion, first: Event | TurnAnswer, rest: AsyncGenerator[Event | TurnAnswer]
+    one: _Completion, first: TurnEvent | TurnAnswer, rest: AsyncGenerator[TurnEvent | TurnAnswer]
 ) -> AsyncGenerator[ServerSentEvent]:
     """Yield the lines of a stream. After an error there is no `[DONE]`."""
     async with aclosing(rest):

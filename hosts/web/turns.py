@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...agent import WorldAgent
 from ...core.errors import MissingExtra, ModelNotConfigured, WorldAgentError
-from ...core.events import Event, UnnumberedEvent
+from ...core.events import TurnEvent, UnnumberedEvent
 from ...memory.attachments import Attachment
 from ..service import turns
 from ..service.arguments import (
@@ -131,7 +131,7 @@ async def failed(call: Call[Any], agent: WorldAgent, error: WorldAgentError) -> 
     return Failed(error, await advised(call, agent, error), status=400 if chosen else None)
 
 
-async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:
+async def run_turn(call: TurnCall) -> AsyncGenerator[TurnEvent | TurnAnswer]:
     """Begin or resume a turn, and yield its events and then the answer.
 
     Raises:
@@ -172,7 +172,7 @@ async def run_turn(call: TurnCall) -> AsyncGenerator[Event | TurnAnswer]:
         raise failure
 
 
-async def _with_earlier(call: TurnCall, following: Following) -> AsyncGenerator[Event]:
+async def _with_earlier(call: TurnCall, following: Following) -> AsyncGenerator[TurnEvent]:
     """Yield the events of a run, after those of earlier runs if the client says with `after` which of them it has."""
     earlier = partial(earlier_events, call.parts.agents, call.caller.workspace, after=call.given.after)
     wanted = "after" in call.given.model_fields_set
@@ -219,7 +219,7 @@ async def check_attachment(caller: Caller, agent: WorldAgent, sha256: str) -> No
     await agent.attachments.check_reached(sha256, workspace=caller.workspace, account=caller.reader, allows=allows)
 
 
-async def follow_turn(call: WebCall[EventsArguments]) -> AsyncGenerator[Event | TurnAnswer]:
+async def follow_turn(call: WebCall[EventsArguments]) -> AsyncGenerator[TurnEvent | TurnAnswer]:
     """Yield the events of a turn after a number, up to the end of its run, and then the turn.
 
     Raises:
@@ -270,7 +270,7 @@ async def read_events(call: WebCall[EventsArguments], agent: WorldAgent) -> Even
     return EventsAnswer(**dict(answer), events=[json.loads(event.model_dump_json()) for event in read.events])
 
 
-async def _events(call: WebCall[EventsArguments], agent: WorldAgent) -> AsyncGenerator[Event]:
+async def _events(call: WebCall[EventsArguments], agent: WorldAgent) -> AsyncGenerator[TurnEvent]:
     async for event in agent.events(call.given.turn_id, after=call.given.after):
         yield event
 
@@ -280,7 +280,9 @@ def wants_stream(request: Request) -> bool:
     return EVENT_STREAM in request.headers.get("accept", "")
 
 
-async def turn_response(request: Request, items: AsyncGenerator[Event | TurnAnswer], call: WebCall[Any]) -> Response:
+async def turn_response(
+    request: Request, items: AsyncGenerator[TurnEvent | TurnAnswer], call: WebCall[Any]
+) -> Response:
     """Return a turn as a response: a stream if the client accepts one, else JSON at its end.
 
     Args:
@@ -340,7 +342,7 @@ class EventStream(EventSourceResponse):
 
 
 async def _sent(
-    first: asyncio.Future[Event | TurnAnswer], rest: AsyncGenerator[Event | TurnAnswer]
+    first: asyncio.Future[TurnEvent | TurnAnswer], rest: AsyncGenerator[TurnEvent | TurnAnswer]
 ) -> AsyncIterator[ServerSentEvent]:
     async with aclosing(rest):
         try:
@@ -356,7 +358,7 @@ async def _sent(
             yield _error(error_content(internal(), {}))
 
 
-def _message(item: Event | TurnAnswer) -> ServerSentEvent:
+def _message(item: TurnEvent | TurnAnswer) -> ServerSentEvent:
     if isinstance(item, TurnAnswer):
         return _event({"type": "turn", **item.model_dump(mode="json")})
     number = None if isinstance(item, UnnumberedEvent) else str(item.seq)

@@ -23,7 +23,7 @@ from .runs import EvalAttempt, EvalError, EvalResult, EvalRun, new_run_id
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent
-    from ...core.events import Event
+    from ...core.events import TurnEvent
     from ...role_resolution.keys import RoleKey
 
 JOBS: Final = 4
@@ -214,7 +214,7 @@ class _Seen:
     models: dict[str, None] = field(default_factory=dict)
     usage: ModelUsage = field(default_factory=ModelUsage)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: TurnEvent) -> None:
         self.turn_id = self.turn_id or event.turn_id
         match event:
             case CallStarted():

@@ -5,7 +5,7 @@ from typing import assert_type
 
 from worldagent import Role, Storage, WorldAgent, tool
 from worldagent.agent import Thread, ThreadState, Turn, TurnStream
-from worldagent.core.events import Event
+from worldagent.core.events import TurnEvent
 from worldagent.core.pauses import Pause
 from worldagent.harness import Function
 from worldagent.memory import Message
@@ -33,7 +33,7 @@ async def test_a_host_gets_the_types_that_it_is_promised(tmp_path: Path) -> None
         assert_type(stream, TurnStream)
         async with stream as events:
             async for event in events:
-                assert_type(event, Event)
+                assert_type(event, TurnEvent)
         assert_type(await stream.wait(), Turn)
         assert_type(await thread.history(), tuple[Message, ...])
         assert_type(await agent.threads(), tuple[ThreadState, ...])

@@ -37,7 +37,7 @@ from support.web import STREAM, events_in
 from worldagent import Role, Settings, Storage, Tier, WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core.errors import RoleEchoed
-from worldagent.core.events import Event, TextDelta
+from worldagent.core.events import TextDelta, TurnEvent
 from worldagent.core.pauses import RunAgain
 from worldagent.harness import Worker
 from worldagent.hosts.serving import PATH
@@ -120,11 +120,11 @@ async def _asked(agent: WorldAgent, seen: Watch, case: Disclosed) -> None:
     assert isinstance(given, expected) if expected else MARK in str(_turns(given)[0].text), (case, given)
 
 
-async def _read_again(agent: WorldAgent, folder: Path, seen: Watch) -> list[Event]:
+async def _read_again(agent: WorldAgent, folder: Path, seen: Watch) -> list[TurnEvent]:
     """Export, copy and read all that is kept; gives the events of the turns that are recorded."""
     seen.kept.append(await agent.examples())
     await agent.upkeep.back_up(folder / "copy", home_only=agent.storage.url is not None)
-    replayed: list[Event] = []
+    replayed: list[TurnEvent] = []
     for state in await agent.threads():
         seen.kept.append(await agent.thread(state.thread, account="ana").history())
         await agent.upkeep.export(state.thread, folder / f"{state.thread}.jsonl")
@@ -140,7 +140,7 @@ def _turns(given: Any) -> list[Turn]:
 
 
 def _look(
-    folder: Path, cases: Sequence[Disclosed], seen: Watch, places: TracePlaces, replayed: Sequence[Event]
+    folder: Path, cases: Sequence[Disclosed], seen: Watch, places: TracePlaces, replayed: Sequence[TurnEvent]
 ) -> None:
     events = [event.model_dump(mode="json") for event in (*seen.events, *replayed)]
     kept = [*seen.objects().values(), *places.in_memory()]

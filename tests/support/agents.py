@@ -76,7 +76,7 @@ async def under_way(home: Path) -> AsyncGenerator[tuple[Thinking, WorldAgent, Tu
         yield model, agent, stream
 
 
-async def taken(events: AsyncIterator[ev.Event]) -> list[ev.Event]:
+async def taken(events: AsyncIterator[ev.TurnEvent]) -> list[ev.TurnEvent]:
     """All events up to the end."""
     async with asyncio.timeout(20):
         return [event async for event in events]

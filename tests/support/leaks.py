@@ -36,7 +36,7 @@ from support.processes import environment
 from worldagent import Role
 from worldagent.benchmarks._role_echo_set import labelled_roles
 from worldagent.core import ECHO_RUN, Clock, Emitter
-from worldagent.core.events import Event
+from worldagent.core.events import TurnEvent
 from worldagent.harness.trace import OpenTelemetryTrace, Trace, Traced
 from worldagent.role_resolution import ResolvedRole
 from worldagent.testing import Finding, scan_for_roles
@@ -293,7 +293,7 @@ class Watch:
     logs: CapturedLogs
     kept: list[object] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[TurnEvent] = field(default_factory=list)
     chain: ChainCallbacks = field(default_factory=ChainCallbacks)
     traced: _Sent = field(default_factory=_Sent)
     model: ModelCallbacks = field(default_factory=ModelCallbacks)
@@ -409,12 +409,12 @@ def watch(home: Path) -> Generator[Watch, None, None]:
 
 
 @contextlib.contextmanager
-def _tee(events: list[Event]) -> Generator[None, None, None]:
+def _tee(events: list[TurnEvent]) -> Generator[None, None, None]:
     """Keep the events of all turns; only one surface gives them to its caller."""
     original = Emitter.__init__
 
     def init(self: Emitter, turn_id: str, clock: Clock, sink: Any, capture: Any = None) -> None:
-        def teed(event: Event) -> None:
+        def teed(event: TurnEvent) -> None:
             events.append(event)
             sink(event)
 

@@ -216,7 +216,7 @@ def error_rows(family: type[errors.WorldAgentError]) -> list[str]:
 def event_rows() -> list[str]:
     """Give the rows of the table of events."""
     common = {"v", "turn_id", "seq", "at", "type"}
-    kinds: Sequence[Any] = get_args(get_args(events.Event)[0])
+    kinds: Sequence[Any] = get_args(get_args(events.TurnEvent)[0])
     found: list[str] = []
     for kind in kinds:
         own = ", ".join(f"`{name}`" for name in kind.model_fields if name not in common)

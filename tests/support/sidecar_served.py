@@ -26,7 +26,7 @@ from support.shop import Order, Receipt, ask, both, buy
 from support.sidecar_calls import LEGACY, check_answer
 from support.sidecar_clients import Piped
 from worldagent import Settings, Storage, WorldAgent
-from worldagent.core.events import Event, parse_event
+from worldagent.core.events import TurnEvent, parse_event
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Policy, tool
 from worldagent.harness.gate import Rule
@@ -76,7 +76,7 @@ class Caller:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.events: list[Event] = []
+        self.events: list[TurnEvent] = []
         self.progress: list[float] = []
         self.heartbeats: list[tuple[float, dict[str, Any]]] = []
         self.come = asyncio.Event()
@@ -173,7 +173,7 @@ def tokens(**grants: Grant) -> Tokens[Grant]:
     return Tokens([(name.replace("_", "-"), grant) for name, grant in grants.items()])
 
 
-def as_json(event: Event) -> dict[str, Any]:
+def as_json(event: TurnEvent) -> dict[str, Any]:
     """An event as it goes over the wire."""
     told: dict[str, Any] = json.loads(event.model_dump_json())
     return told

@@ -13,7 +13,7 @@ from support.agents import Thinking, answering, asking_shop, scripted_agent, tak
 from support.postgres import new_database
 from worldagent import Role
 from worldagent.core.errors import AgentClosed, StorageUnavailable
-from worldagent.core.events import Event, TurnEnded, TurnStarted
+from worldagent.core.events import TurnEnded, TurnEvent, TurnStarted
 from worldagent.graphs import TurnEngine
 from worldagent.memory import TurnRegister, turn_log
 from worldagent.storage import Transaction, postgres
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.requirement("T10")
 LIMIT = 20
 
 
-async def into(events: list[Event], found: AsyncIterator[Event]) -> None:
+async def into(events: list[TurnEvent], found: AsyncIterator[TurnEvent]) -> None:
     async for event in found:
         events.append(event)
 
@@ -118,7 +118,7 @@ async def test_unexpected_error_ends_the_run_as_failed(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(TurnEngine, "run", broken)
     async with scripted_agent(tmp_path, answering()) as agent:
-        thread, events = agent.thread("t"), list[Event]()
+        thread, events = agent.thread("t"), list[TurnEvent]()
         async with thread.stream("Hello", detach=True) as stream:
             with pytest.raises(RuntimeError, match="a mistake"):
                 await into(events, stream)

@@ -28,7 +28,7 @@ from worldagent.core.errors import (
     StorageInvalid,
     UnknownTurn,
 )
-from worldagent.core.events import Event
+from worldagent.core.events import TurnEvent
 from worldagent.testing import ScriptedLM, VirtualClock, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T10")
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.requirement("T10")
 LIMIT = 20
 
 
-def whole(events: Sequence[Event], *, after: int = 0) -> None:
+def whole(events: Sequence[TurnEvent], *, after: int = 0) -> None:
     """Check that events come once each, in order, and none is missing."""
     assert [event.seq for event in events] == list(range(after + 1, after + 1 + len(events)))
 
