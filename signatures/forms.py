@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from ..core import digest
 from ..core.errors import WorldAgentError
+from ..core.files import packaged_table
 from .adapter import PastStep, StepMade
 from .calling import ToolsOfStep
 from .engines.classification import ToolsRefused
@@ -149,9 +150,7 @@ class Forms:
         if self._schema is not None and (form.schema or self._without_schema()):
             self._connection.learned.found(self._schema, beside_tools=bool(self._offered), accepted=form.schema)
             if not form.schema:
-                self._warn(
-                    "refused to hold an answer to a schema", "without it", "set model_schemas to 'off' to settle it"
-                )
+                self._warn("no_schema")
         if self._offered:
             self._taken_tools(form.tools, calls=calls)
 
@@ -173,68 +172,42 @@ class Forms:
             self._name_left_out()
         if form != "words" and known.grammars and not self._grammars:
             known.grammars = False
-            _LOG.warning(
-                "the model %r refused the schemas of tools and took them without limits such as maxLength and pattern; "
-                "until this process ends it gets them so; nothing needs to be done, since calls are checked here",
-                self._connection.name,
-            )
+            self._warn("no_grammar")
         if none_fits:
             return
         if known.takes_tools is None:
             known.takes_tools = form != "words"
             if form == "words" and self.first is not None:
-                remedy = (
-                    "until this process ends it is offered tools in words; set model_tools to 'native' or 'json' to"
-                )
-                self._warn("refused tools", "in words", f"{remedy} settle it")
+                self._warn("no_tools")
         if known.then_user is None and form != "words" and self._user_follows:
             known.then_user = form == "native"
             if form == "steps_in_words":
-                self._warn(
-                    "refused a user's message after results of tools",
-                    "in words",
-                    "until this process ends it gets them so; nothing needs to be done",
-                )
+                self._warn("no_user_after_results")
 
-    def _warn(self, what: str, how: str, remedy: str) -> None:
+    def _warn(self, what: str, **more: object) -> None:
+        """Log what was learned of the service; the texts are in `failures.toml`."""
         status = getattr(self.first, "status", None)
         why = "unsupported" if status is None else f"HTTP {status}"
-        _LOG.warning(
-            "the model %r %s (%s) and took the same request %s; %s", self._connection.name, what, why, how, remedy
-        )
+        given = {"model": self._connection.name, "why": why, **more}
+        _LOG.warning(packaged_table(f"{__package__}.engines", "failures.toml")["learned"][what], given)
 
     def _remember_written(self, *, calls: bool) -> None:
         """Remember that the service does not read calls, if the model calls tools in words. It can have quoted one."""
-        known, name = self._connection.learned, self._connection.name
+        known = self._connection.learned
         if calls and known.takes_tools is not False and not known.reads:
             known.takes_tools = False
-            _LOG.warning(
-                "the model %r wrote a call into its text, which its service did not read, and called in words; until "
-                "this process ends it is offered tools in words; start the server with a parser of tool calls for this "
-                "model, or set model_tools to 'native' or 'json' to settle it",
-                name,
-            )
+            self._warn("call_in_text")
 
     def _name_left_out(self) -> None:
         """Warn of tools that are not offered, once of each."""
-        known, name = self._connection.learned, self._connection.name
+        known = self._connection.learned
         sent = {each["function"]["name"] for each in self._kept}
         left = {_key(each): each for each in self._offered if each["function"]["name"] not in sent}
         news = [each["function"]["name"] for key, each in left.items() if key not in known.named]
         known.named |= left.keys()
-        if news and known.most is not None and len(sent) == known.most:
-            _LOG.warning(
-                "the model %r takes %d tools at most; until this process ends it is offered that many, without %s; "
-                "offer fewer, or set find_tools_above below %d, so that it searches those of MCP servers",
-                *(name, known.most, _shown(news), known.most),
-            )
-        elif news:
-            _LOG.warning(
-                "the model %r refused the tools %s and took the same request without them; until this process ends "
-                "they are left out, and the others are offered natively; correct their schemas and descriptions, or do "
-                "not offer them",
-                *(name, _shown(news)),
-            )
+        if news:
+            too_many = known.most is not None and len(sent) == known.most
+            self._warn("too_many_tools" if too_many else "tools_left_out", most=known.most, tools=_shown(news))
 
     def _none_fits(self) -> bool:
         """Whether there are tools, and the service refuses them all."""

@@ -112,7 +112,8 @@ def _table(part: str) -> Mapping[str, Any]:
 
 
 @cache
-def _words(name: str, part: str = "words") -> re.Pattern[str]:
+def words(name: str, part: str = "words") -> re.Pattern[str]:
+    """The pattern of a name in a part of `failures.toml`."""
     return re.compile("|".join(_table(part)[name]), re.IGNORECASE)
 
 
@@ -235,10 +236,10 @@ def _is_overflow(error: BaseException) -> bool:
     status, text = _status(error), str(error)
     if status is not None and status // 100 not in (_CLIENT_ERROR, _SERVER_ERROR):
         return False
-    if status == _TOO_LARGE or _words("too_large").search(text):
+    if status == _TOO_LARGE or words("too_large").search(text):
         return True
     # Otherwise a limit of tokens in a time, which a shorter prompt can fit or not, is none of a prompt.
-    return bool(_words("overflow").search(text)) and not _words("per_time").search(text)
+    return bool(words("overflow").search(text)) and not words("per_time").search(text)
 
 
 def _said_of(error: BaseException) -> str | None:
@@ -248,7 +249,7 @@ def _said_of(error: BaseException) -> str | None:
     if not isinstance(error, dspy_errors.LMProviderError) or _status(error) == _RATE_LIMITED:
         return None
     said = f"{error} {getattr(error, 'provider_code', '')}"
-    return next((meaning for meaning in _table("said") if _words(meaning, "said").search(said)), None)
+    return next((meaning for meaning in _table("said") if words(meaning, "said").search(said)), None)
 
 
 _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
@@ -257,7 +258,7 @@ _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
 
 def status_said(code: str) -> int | None:
     """The status that the code or the type of an error means, for a service that sends no status."""
-    return next((int(status) for status in _table("statuses") if _words(status, "statuses").search(code)), None)
+    return next((int(status) for status in _table("statuses") if words(status, "statuses").search(code)), None)
 
 
 def refuses_form(error: BaseException) -> bool:
@@ -266,12 +267,12 @@ def refuses_form(error: BaseException) -> bool:
     Args:
         error: The exception of a model call.
     """
-    if _said_of(error) is not None or _words("otherwise").search(str(getattr(error, "provider_code", None))):
+    if _said_of(error) is not None or words("otherwise").search(str(getattr(error, "provider_code", None))):
         return False
     status = _status(error)
     if status is None:
         return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
-    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and bool(_words("form").search(str(error))))
+    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and bool(words("form").search(str(error))))
 
 
 def is_written_call(error: BaseException) -> bool:
@@ -308,18 +309,16 @@ def tools_refused(error: Exception, names: Sequence[str]) -> ToolsRefused | None
         names: The names of the tools, as they were sent.
     """
     text, status = str(error), _status(error)
-    grammar = bool(_words("grammar").search(text)) and status in _MAYBE_FORM | {_FAILED}
+    grammar = bool(words("grammar").search(text)) and status in _MAYBE_FORM | {_FAILED}
     if not names or _own(error) or _said_of(error) or not (grammar or status in _MAYBE_FORM):
         return None
-    if found := _words("too_many").search(text) if _words("of_tools").search(text) else None:
+    if found := words("too_many").search(text) if words("of_tools").search(text) else None:
         most = int(found[1])
         if 0 < most < len(names):
             return ToolsRefused(most=most)
-    placed = {int(each[1] or each[2]) - bool(each[3]) for each in _words("placed").finditer(text)}
+    placed = {int(each[1] or each[2]) - bool(each[3]) for each in words("placed").finditer(text)}
     # What names a tool because of a call of it does not refuse the tool.
-    named = (
-        set() if _words("of_a_call").search(text) else {each[1] or each[2] for each in _words("named").finditer(text)}
-    )
+    named = set() if words("of_a_call").search(text) else {each[1] or each[2] for each in words("named").finditer(text)}
     places = {place for place, name in enumerate(names) if place in placed or name in named}
     return ToolsRefused(places=frozenset(places), grammar=not places) if places or grammar else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from dspy import lm15
 from ....core.files import packaged_table
 from ...calling import MAX_CHARACTERS, MAX_SECTIONS, Unreadable, read_arguments
 from ...thinking import answer_in
-from ..classification import AnswerTooLong, Declined, Malformed, WrittenCall
+from ..classification import AnswerTooLong, Declined, Malformed, WrittenCall, words
 from ..services import Protocol, Served
 
 KEPT: Final = "worldagent"
@@ -28,20 +27,7 @@ _FINISH: Final[Mapping[str, _Finish]] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length", _FULL, _PAUSED), "length"),
     **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "tool_call"),
 }
-_DECLINED: Final = re.compile(
-    r"filter|refus|safety|sensitive|moderat|guardrail|armor|escalation|prohibited|blocklist|recitation|spii|language"
-)
-_WRITTEN: Final = re.compile(
-    r"\A\s*(<\|?(\w+:)?(tool_calls?|function_calls?|invoke|function|tools?)\b[^\n]*>|\[TOOL_CALLS\]"
-    r"|functools\[|<[|\uff5c\u2016]+DSML|<\|(python_(tag|start)|tool_calls?_(section_)?begin)"
-    r"|(<\|channel\|>)?commentary to=)"
-    r"|</?((\w+:)?tool_calls?|function_calls)>\s*\Z|<[|\uff5c\u2016]+DSML[^\n<]*\Z",
-    re.IGNORECASE,
-)
-"""A call that a model writes as it learned to: it begins or ends the text."""
 _ENDS: Final = 2000
-_MALFORMED: Final = re.compile(r"malformed|unexpected_tool_call|too_many_tool_calls|missing_thought_signature")
-_FAILED: Final = re.compile(r"error|insufficient_system_resource")
 _OBJECT_IN_WORDS: Final = '"n'  # the beginnings of a text with JSON in it, and of `null`
 _NO_OBJECT: Final = "no object: "
 
@@ -161,7 +147,7 @@ class Reader:
             raise Declined
         if self._tools and not self._calls:
             answer = answer_in("".join(self._texts))
-            if _WRITTEN.search(answer[:_ENDS] + answer[max(_ENDS, len(answer) - _ENDS) :]):
+            if words("written_call").search(answer[:_ENDS] + answer[max(_ENDS, len(answer) - _ENDS) :]):
                 raise WrittenCall
         if self._full and not self._texts and not self._calls:
             raise lm15.ContextLengthError("the prompt has filled the context of the model")
@@ -191,13 +177,13 @@ class Reader:
             Reported: The service failed.
         """
         said = [as_text(each).lower() for each in reasons]
-        if any(map(_MALFORMED.search, said)):
+        if any(map(words("malformed").search, said)):
             raise Malformed
-        if any(map(_FAILED.search, said)):
+        if any(map(words("failed").search, said)):
             self._failed({"code": said[0]})
         if said[0] and not said[0].endswith("unspecified"):
             self._finish = _FINISH.get(said[0], "stop")
-            self._declined = bool(_DECLINED.search(said[0]))
+            self._declined = bool(words("declined").search(said[0]))
             self._full = said[0] == _FULL
 
     @staticmethod
