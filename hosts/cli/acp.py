@@ -79,8 +79,7 @@ class AcpOptions:
     )
 
 
-@app.command(rich_help_panel="Servers")
-@command()
+@command(app, panel="Servers", json=False)
 def acp(options: AcpOptions, output: Output) -> Work:
     """Serve an agent to the editor that starts it, such as Zed, with the Agent Client Protocol.
 

@@ -39,9 +39,12 @@ def _approvals() -> None:
     """
 
 
-@app.command("list")
-@command(thread=option("ID", "List only the calls of this thread.", WHICH))
-async def list_approvals(options: ThreadsOptions, output: Output, thread: str | None) -> None:
+@command(app, "list")
+async def list_approvals(
+    options: ThreadsOptions,
+    output: Output,
+    thread: str | None = option("ID", "List only the calls of this thread.", WHICH),
+) -> None:
     """List the calls that wait for approval, in all threads of the workspace, the longest waiting first.
 
     No model is needed. For questions and interrupted calls, use [bold]threads show[/bold].
@@ -71,32 +74,24 @@ async def list_approvals(options: ThreadsOptions, output: Output, thread: str | 
     output.result({"approvals": [_object(*each) for each in found]}, _listed(found, options) if found else None)
 
 
-@app.command()
-@command(
-    ids=_IDS,
-    thread=_THREAD,
-    arguments=option(
+@command(app)
+def approve(
+    options: ResumingOptions,
+    output: Output,
+    ids: list[str] = _IDS,
+    thread: str | None = _THREAD,
+    arguments: str | None = option(
         "JSON|@FILE|-", "A JSON object with all arguments, which replace those of the call. For one call only.", ANSWERS
     ),
-    always=flag(
+    always: bool = flag(
         "--always",
         "Also approve later calls by the same caller with equal arguments in this turn, within the policy's limits.",
         ANSWERS,
     ),
-    always_any=flag("--always-any", "Like --always, for calls of this function with any arguments.", ANSWERS),
-    hash=option(
+    always_any: bool = flag("--always-any", "Like --always, for calls of this function with any arguments.", ANSWERS),
+    hash: str | None = option(
         "HASH", "The hash of the call that you saw, so that no other call is approved. For one call only.", ANSWERS
     ),
-)
-def approve(
-    options: ResumingOptions,
-    output: Output,
-    ids: list[str],
-    thread: str | None,
-    arguments: str | None,
-    always: bool,
-    always_any: bool,
-    hash: str | None,
 ) -> Work:
     """Approve waiting calls and resume their turn, as [bold]resume[/bold] does.
 
@@ -127,9 +122,14 @@ def approve(
     return _answer(options, output, ids, thread, call_role, say)
 
 
-@app.command()
-@command(ids=_IDS, thread=_THREAD, reason=option("TEXT", "The reason, which the caller receives.", ANSWERS, default=""))
-def reject(options: ResumingOptions, output: Output, ids: list[str], thread: str | None, reason: str) -> Work:
+@command(app)
+def reject(
+    options: ResumingOptions,
+    output: Output,
+    ids: list[str] = _IDS,
+    thread: str | None = _THREAD,
+    reason: str = option("TEXT", "The reason, which the caller receives.", ANSWERS, default=""),
+) -> Work:
     """Reject waiting calls and resume their turn, as [bold]resume[/bold] does.
 
     The caller receives the reason. The exit code is 3 if the turn still waits for answers.

@@ -20,6 +20,7 @@ import typer
 from typer.models import ParameterInfo
 
 from .exits import DONE, FAILED, INTERRUPTED, USAGE, exit_early
+from .options import JSON_RESULT
 from .output import Output
 
 if TYPE_CHECKING:
@@ -34,42 +35,51 @@ Work = Coroutine[Any, Any, int | None]
 """The work of a command. It returns the exit code; None is 0."""
 
 
-def command(**declared: ParameterInfo) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a function that typer takes as a command, with the same docstring.
+def command(
+    app: typer.Typer, name: str | None = None, *, panel: str | None = None, json: bool = True, cls: Any = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function a command of an app, with the same docstring.
 
-    A parameter whose type is an `option_group` becomes one option or argument for each field. The parameter `output` is
-    not an option: it prints as `--json`, `--events` and `--verbose` say.
+    The default of a parameter is its option or argument. A parameter whose type is an `option_group` becomes one option
+    or argument for each field. The parameter `output` is not an option: it prints as `--json`, `--events` and
+    `--verbose` say.
 
     The function is a coroutine function, or it checks its arguments and loads what it needs, which an interrupt ends at
     once, and returns the rest of the command as a coroutine. A function without `output` runs to its end and returns
     the exit code.
 
     Args:
-        declared: The options and arguments of the other parameters.
+        app: The app.
+        name: The command's name, if it is not that of the function.
+        panel: The heading in `--help` that it is listed under.
+        json: Whether a command with `output` takes `--json`.
+        cls: The class of the command.
     """
-    return lambda function: _command(function, declared)
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        app.command(name, rich_help_panel=panel, cls=cls)(_command(function, json=json))
+        return function
+
+    return add
 
 
-def _command(function: Callable[..., Any], declared: Mapping[str, ParameterInfo]) -> Callable[..., None]:
+def _command(function: Callable[..., Any], *, json: bool) -> Callable[..., None]:
     hints = get_type_hints(function)
     bags: dict[str, Any] = {}
-    parameters: list[inspect.Parameter] = []
-    for name in inspect.signature(function).parameters:
+    shown: dict[str, tuple[Any, ParameterInfo]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
         if is_dataclass(hints[name]):
             bags[name] = hints[name]
             types = get_type_hints(hints[name])
-            shown = {each.name: (types[each.name], each.metadata["declared"]) for each in fields(hints[name])}
+            shown |= {each.name: (types[each.name], each.metadata["declared"]) for each in fields(hints[name])}
         elif name != "output":
-            shown = {name: (hints[name], declared[name])}
-        else:
-            continue
-        parameters += [
-            inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=kind)
-            for each, (kind, info) in shown.items()
-        ]
+            shown[name] = hints[name], parameter.default
+    own = {*shown}
+    if json and "output" in hints:
+        shown.setdefault("json", (bool, JSON_RESULT))
 
     def call(**given: Any) -> None:
-        words = dict(given)
+        words = {name: value for name, value in given.items() if name in own}
         for name, bag in bags.items():
             words[name] = bag(**{field.name: words.pop(field.name) for field in fields(bag)})
         if "output" not in hints:
@@ -82,7 +92,12 @@ def _command(function: Callable[..., Any], declared: Mapping[str, ParameterInfo]
         raise typer.Exit(run(output, lambda: function(**words, output=output)))
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # inspect reads it
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=kind)
+            for name, (kind, info) in shown.items()
+        ]
+    )
     return call
 
 

@@ -70,8 +70,7 @@ class DoctorOptions(HostOptions):
     json: bool = flag("--json", "Print one JSON object: whether all points passed, and the points.", OUTPUT)
 
 
-@app.command(rich_help_panel="Configuration")
-@command()
+@command(app, panel="Configuration")
 def doctor(options: DoctorOptions) -> int:
     """Check this installation, or a role host in any language. Print what is wrong and what to do.
 

@@ -30,9 +30,10 @@ def _drafts() -> None:
     """
 
 
-@app.command("list")
-@command(every=flag("--all", "Also those that were approved or rejected."))
-async def list_drafts(options: ThreadsOptions, output: Output, every: bool) -> None:
+@command(app, "list")
+async def list_drafts(
+    options: ThreadsOptions, output: Output, every: bool = flag("--all", "Also those that were approved or rejected.")
+) -> None:
     """List the drafts that wait for you.
 
     [bold]Example[/bold]
@@ -48,9 +49,8 @@ async def list_drafts(options: ThreadsOptions, output: Output, every: bool) -> N
     output.result({"drafts": [_record(each) for each in found]}, table(_COLUMNS, rows) if rows else "no draft waits")
 
 
-@app.command("show")
-@command(id=_ID)
-async def show(options: ThreadsOptions, output: Output, id: str) -> None:
+@command(app, "show")
+async def show(options: ThreadsOptions, output: Output, id: str = _ID) -> None:
     """Show a draft: its template, why it was proposed, and who decided about it.
 
     To change it, write the template of `--json` into a file and give that to `drafts approve --template @FILE`.
@@ -67,14 +67,15 @@ async def show(options: ThreadsOptions, output: Output, id: str) -> None:
     output.result({"draft": _record(draft)}, "\n".join(lines))
 
 
-@app.command("approve")
-@command(
-    id=_ID,
-    spawner=option("ID", "A member that can make members of it. Repeatable. Without one, only you can."),
-    template=option("JSON|@FILE|-", "The template as you changed it, which replaces that of the draft."),
-)
+@command(app, "approve")
 async def approve(
-    options: ThreadsOptions, output: Output, id: str, spawner: list[str] | None, template: str | None
+    options: ThreadsOptions,
+    output: Output,
+    id: str = _ID,
+    spawner: list[str] | None = option(
+        "ID", "A member that can make members of it. Repeatable. Without one, only you can."
+    ),
+    template: str | None = option("JSON|@FILE|-", "The template as you changed it, which replaces that of the draft."),
 ) -> None:
     """Add the template of a draft to the workspace. It never allows more than the member that proposed it may.
 
@@ -92,9 +93,10 @@ async def approve(
     output.result({"approved": made.template_id}, f"{made.template_id} can be used by {who}")
 
 
-@app.command("reject")
-@command(id=_ID, reason=option("TEXT", "Why.", default=""))
-async def reject(options: ThreadsOptions, output: Output, id: str, reason: str) -> None:
+@command(app, "reject")
+async def reject(
+    options: ThreadsOptions, output: Output, id: str = _ID, reason: str = option("TEXT", "Why.", default="")
+) -> None:
     """Reject a draft. It is kept and can never be used.
 
     [bold]Example[/bold]

@@ -11,7 +11,7 @@ import typer
 
 from .command import command, storage_of
 from .evaluate import run_table, run_text
-from .options import HOME, JSON_RESULT, argument
+from .options import HOME, argument
 from .output import Output, time_text
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ def _evals() -> None:
     """
 
 
-@app.command("list")
-@command(home=HOME, json=JSON_RESULT)
-async def list_evals(output: Output, home: Path | None, json: bool) -> None:
+@command(app, "list")
+async def list_evals(output: Output, home: Path | None = HOME) -> None:
     """List the kept runs, the newest first.
 
     [bold]Example[/bold]
@@ -63,14 +62,13 @@ async def list_evals(output: Output, home: Path | None, json: bool) -> None:
     output.result({"runs": value}, output.table(_COLUMNS, rows, widths=()) if rows else "there are no runs")
 
 
-@app.command("show")
-@command(
-    run=argument("RUN", _RUN),
-    case=argument("[CASE]", "The id of a case, to see its answers.", default=None),
-    home=HOME,
-    json=JSON_RESULT,
-)
-async def show(output: Output, run: str, case: str | None, home: Path | None, json: bool) -> None:
+@command(app, "show")
+async def show(
+    output: Output,
+    run: str = argument("RUN", _RUN),
+    case: str | None = argument("[CASE]", "The id of a case, to see its answers.", default=None),
+    home: Path | None = HOME,
+) -> None:
     """Show a run as a table, or the answers to one of its cases.
 
     [bold]Examples[/bold]
@@ -93,14 +91,13 @@ async def show(output: Output, run: str, case: str | None, home: Path | None, js
     output.result({"result": results[0].model_dump(mode="json")}, "\n".join(_answers(results[0])))
 
 
-@app.command("compare")
-@command(
-    before=argument("BEFORE", _RUN),
-    after=argument("[AFTER]", f"{_RUN} Default: the newest run.", default=None),
-    home=HOME,
-    json=JSON_RESULT,
-)
-async def compare(output: Output, before: str, after: str | None, home: Path | None, json: bool) -> None:
+@command(app, "compare")
+async def compare(
+    output: Output,
+    before: str = argument("BEFORE", _RUN),
+    after: str | None = argument("[AFTER]", f"{_RUN} Default: the newest run.", default=None),
+    home: Path | None = HOME,
+) -> None:
     """Compare two runs case by case, with what got worse first.
 
     [bold]Examples[/bold]
@@ -139,9 +136,10 @@ async def compare(output: Output, before: str, after: str | None, home: Path | N
     output.result(value, f"{table}\n\n{_summary(old, new, changes)}")
 
 
-@app.command("rm")
-@command(run=argument("RUN", "The id of a run, as evals list shows it."), home=HOME, json=JSON_RESULT)
-async def remove(output: Output, run: str, home: Path | None, json: bool) -> None:
+@command(app, "rm")
+async def remove(
+    output: Output, run: str = argument("RUN", "The id of a run, as evals list shows it."), home: Path | None = HOME
+) -> None:
     """Remove a kept run.
 
     [bold]Example[/bold]

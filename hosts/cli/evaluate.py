@@ -66,8 +66,7 @@ class EvalOptions(AgentOptions):
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
 
 
-@app.command("eval", rich_help_panel="Configuration")
-@command()
+@command(app, "eval", panel="Configuration")
 def eval_cases(options: EvalOptions, output: Output) -> Work:
     """Run a file of cases against an agent, score the answers, and keep the run.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from .command import command
-from .options import JSON_RESULT, argument, option
+from .options import argument, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command("import", rich_help_panel="Configuration")
-@command(
-    files=argument("FILE...", "Files of CrewAI (agents.yaml, tasks.yaml) or roles of ouro."),
-    to=option("FOLDER", "Write to profiles and skills of this folder. Default: your configuration folder.", None),
-    prefix=option("TEXT", "Put before each name, such as ouro-.", None, default=""),
-    set=option("NAME=TEXT", "Put in for {NAME} in prompts. Repeatable.", None),
-    json=JSON_RESULT,
-)
+@command(app, "import", panel="Configuration")
 async def import_files(
-    output: Output, files: list[Path], to: Path | None, prefix: str, set: list[str] | None, json: bool
+    output: Output,
+    files: list[Path] = argument("FILE...", "Files of CrewAI (agents.yaml, tasks.yaml) or roles of ouro."),
+    to: Path | None = option(
+        "FOLDER", "Write to profiles and skills of this folder. Default: your configuration folder.", None
+    ),
+    prefix: str = option("TEXT", "Put before each name, such as ouro-.", None, default=""),
+    set: list[str] | None = option("NAME=TEXT", "Put in for {NAME} in prompts. Repeatable.", None),
 ) -> None:
     """Write profiles and skills from files of other programs.
 

@@ -52,8 +52,7 @@ class McpOptions:
     json: bool = JSON_RESULT
 
 
-@app.command("list")
-@command()
+@command(app, "list")
 async def list_servers(options: McpOptions, output: Output) -> None:
     """List the MCP servers that can be logged in to, and whether there is a login. Nothing is contacted.
 
@@ -74,13 +73,16 @@ async def list_servers(options: McpOptions, output: Output) -> None:
     output.result({"servers": found}, table(_HEAD, rows) if rows else "no MCP server can be logged in to")
 
 
-@app.command("login")
-@command(
-    name=argument("NAME", _NAME),
-    port=option("PORT", "The port of this machine that the browser returns to. Default: any that is free.", default=0),
-    no_browser=flag("--no-browser", "Print the address only, and open no browser."),
-)
-async def log_in(options: McpOptions, output: Output, name: str, port: int, no_browser: bool) -> None:
+@command(app, "login")
+async def log_in(
+    options: McpOptions,
+    output: Output,
+    name: str = argument("NAME", _NAME),
+    port: int = option(
+        "PORT", "The port of this machine that the browser returns to. Default: any that is free.", default=0
+    ),
+    no_browser: bool = flag("--no-browser", "Print the address only, and open no browser."),
+) -> None:
     """Log in to an MCP server, and keep the tokens for the workspace, or for an account.
 
     It prints the address at which you log in, and opens it in a browser if it runs at a terminal. Then the browser
@@ -122,9 +124,8 @@ async def log_in(options: McpOptions, output: Output, name: str, port: int, no_b
     output.result({"login": {"name": name, "state": state, "until": until}})
 
 
-@app.command("logout")
-@command(name=argument("NAME", _NAME))
-async def log_out(options: McpOptions, output: Output, name: str) -> int | None:
+@command(app, "logout")
+async def log_out(options: McpOptions, output: Output, name: str = argument("NAME", _NAME)) -> int | None:
     """Remove the login to an MCP server from this machine. The exit code is 1 if there was none.
 
     The authorization server is not told. To end the access itself, revoke it there.

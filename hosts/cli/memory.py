@@ -70,30 +70,20 @@ class ListedEntries(MemoryOptions):
     replaced: bool = flag("--replaced", "Also those that newer entries replaced.", WHICH)
 
 
-@app.command("add")
-@command(
-    text=argument("TEXT", "What to remember: one thing, in a sentence that stands alone."),
-    kind=option("KIND", "entry, fact, episode or insight.", _ENTRY, default="entry"),
-    tag=option("TAG", "A word to filter by. Repeatable.", _ENTRY),
-    classification=option(
-        "LEVEL", "How widely it may be known: public, internal, confidential or secret.", _ENTRY, default="internal"
-    ),
-    domain=option("AREA", "The area that the classification is of. Default: any.", _ENTRY, default=""),
-    confidence=option("NUMBER", "How certain it is, 0 to 1.", _ENTRY, default=1.0),
-    expires=option("TIME", "When it is deleted, such as 2030-01-01T09:00Z.", _ENTRY),
-    key=option("KEY", "Adding it again with the same key writes nothing.", _ENTRY),
-)
+@command(app, "add")
 async def add(
     options: MemoryOptions,
     output: Output,
-    text: str,
-    kind: str,
-    tag: list[str] | None,
-    classification: str,
-    domain: str,
-    confidence: float,
-    expires: str | None,
-    key: str | None,
+    text: str = argument("TEXT", "What to remember: one thing, in a sentence that stands alone."),
+    kind: str = option("KIND", "entry, fact, episode or insight.", _ENTRY, default="entry"),
+    tag: list[str] | None = option("TAG", "A word to filter by. Repeatable.", _ENTRY),
+    classification: str = option(
+        "LEVEL", "How widely it may be known: public, internal, confidential or secret.", _ENTRY, default="internal"
+    ),
+    domain: str = option("AREA", "The area that the classification is of. Default: any.", _ENTRY, default=""),
+    confidence: float = option("NUMBER", "How certain it is, 0 to 1.", _ENTRY, default=1.0),
+    expires: str | None = option("TIME", "When it is deleted, such as 2030-01-01T09:00Z.", _ENTRY),
+    key: str | None = option("KEY", "Adding it again with the same key writes nothing.", _ENTRY),
 ) -> None:
     """Write an entry.
 
@@ -110,8 +100,7 @@ async def add(
     output.result({"entry": entry.to_json()}, entry.id)
 
 
-@app.command("list")
-@command()
+@command(app, "list")
 async def list_entries(options: ListedEntries, output: Output) -> None:
     """List entries, the newest first. With --account those of the workspace are listed too.
 
@@ -130,9 +119,13 @@ async def list_entries(options: ListedEntries, output: Output) -> None:
     output.result({"entries": [entry.to_json() for entry in found]}, _table(found) if found else "there are no entries")
 
 
-@app.command("search")
-@command(text=argument("TEXT", "The question."), limit=option("N", "How many to show, 1 to 100.", WHICH, default=10))
-async def search(options: MemoryOptions, output: Output, text: str, limit: int) -> None:
+@command(app, "search")
+async def search(
+    options: MemoryOptions,
+    output: Output,
+    text: str = argument("TEXT", "The question."),
+    limit: int = option("N", "How many to show, 1 to 100.", WHICH, default=10),
+) -> None:
     """Show the entries that fit a text best, as a turn with this message would recall them.
 
     [bold]Example[/bold]
@@ -145,9 +138,8 @@ async def search(options: MemoryOptions, output: Output, text: str, limit: int) 
     output.result({"entries": value}, _table([entry for entry, _ in found]) if found else "nothing fits")
 
 
-@app.command("show")
-@command(id=_ID)
-async def show(options: MemoryOptions, output: Output, id: str) -> None:
+@command(app, "show")
+async def show(options: MemoryOptions, output: Output, id: str = _ID) -> None:
     """Show an entry with all its fields.
 
     [bold]Example[/bold]
@@ -165,24 +157,16 @@ async def show(options: MemoryOptions, output: Output, id: str) -> None:
     output.result({"entry": value}, "\n".join(lines))
 
 
-@app.command("edit")
-@command(
-    id=_ID,
-    text=option("TEXT", "The new text.", _ENTRY),
-    tag=option("TAG", "A new tag, in place of all its tags. Repeatable.", _ENTRY),
-    expires=option("TIME", "When it is deleted.", _ENTRY),
-    no_expires=flag("--no-expires", "It is kept until it is forgotten.", _ENTRY),
-    of_version=option("N", "Only if it still has this version.", WHICH),
-)
+@command(app, "edit")
 async def edit(
     options: MemoryOptions,
     output: Output,
-    id: str,
-    text: str | None,
-    tag: list[str] | None,
-    expires: str | None,
-    no_expires: bool,
-    of_version: int | None,
+    id: str = _ID,
+    text: str | None = option("TEXT", "The new text.", _ENTRY),
+    tag: list[str] | None = option("TAG", "A new tag, in place of all its tags. Repeatable.", _ENTRY),
+    expires: str | None = option("TIME", "When it is deleted.", _ENTRY),
+    no_expires: bool = flag("--no-expires", "It is kept until it is forgotten.", _ENTRY),
+    of_version: int | None = option("N", "Only if it still has this version.", WHICH),
 ) -> None:
     """Change an entry. What is not given stays as it is.
 
@@ -206,13 +190,16 @@ async def edit(
     output.result({"entry": entry.to_json()}, f"{entry.id}: version {entry.version}")
 
 
-@app.command("forget")
-@command(
-    ids=argument("ID...", "The ids of entries.", default=None),
-    everything=flag("--everything", "All entries of the account, or of the workspace without --account.", WHICH),
-    yes=flag("--yes", "Forget them without asking.", WHICH, "-y"),
-)
-def forget(options: MemoryOptions, output: Output, ids: list[str] | None, everything: bool, yes: bool) -> Work:
+@command(app, "forget")
+def forget(
+    options: MemoryOptions,
+    output: Output,
+    ids: list[str] | None = argument("ID...", "The ids of entries.", default=None),
+    everything: bool = flag(
+        "--everything", "All entries of the account, or of the workspace without --account.", WHICH
+    ),
+    yes: bool = flag("--yes", "Forget them without asking.", WHICH, "-y"),
+) -> Work:
     """Delete entries, so that no file holds any of them. The database file is rewritten.
 
     What a thread said or read stays in it until the thread is removed.
@@ -243,9 +230,12 @@ def forget(options: MemoryOptions, output: Output, ids: list[str] | None, everyt
     return work()
 
 
-@app.command("export")
-@command(file=option("FILE", "The file to write, or - for standard output.", WHICH, "--output", "-o", default=...))
-async def export(options: MemoryOptions, output: Output, file: Path) -> None:
+@command(app, "export")
+async def export(
+    options: MemoryOptions,
+    output: Output,
+    file: Path = option("FILE", "The file to write, or - for standard output.", WHICH, "--output", "-o", default=...),
+) -> None:
     """Write all entries of an account, or of the workspace, as lines of JSON.
 
     [bold]Example[/bold]
@@ -262,9 +252,12 @@ async def export(options: MemoryOptions, output: Output, file: Path) -> None:
         output.result({"exported": len(lines), "file": str(file)}, f"entries in {file}: {len(lines)}")
 
 
-@app.command("import")
-@command(file=argument("FILE", "Lines of JSON, as `memory export` writes them, or - for standard input."))
-async def import_entries(options: ImportOptions, output: Output, file: Path) -> None:
+@command(app, "import")
+async def import_entries(
+    options: ImportOptions,
+    output: Output,
+    file: Path = argument("FILE", "Lines of JSON, as `memory export` writes them, or - for standard input."),
+) -> None:
     """Write the entries of a file, each for the account that its line names.
 
     Importing a file again writes nothing new, and entries that are still there stay as they are. Entries that newer
@@ -291,8 +284,7 @@ class DistilOptions(AgentOptions):
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
 
 
-@app.command("distil")
-@command()
+@command(app, "distil")
 def distil(options: DistilOptions, output: Output) -> Work:
     """Let the model note what later conversations should know of a thread, or of all threads that are quiet.
 

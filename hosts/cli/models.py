@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from .command import command
-from .options import JSON_RESULT, argument
+from .options import argument
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -25,17 +25,16 @@ _UNKNOWN: Final = "? is not known offline. The first call of such a model finds 
 app = typer.Typer()
 
 
-@app.command(rich_help_panel="Configuration")
-@command(
-    which=argument(
+@command(app, panel="Configuration")
+async def models(
+    output: Output,
+    which: list[str] | None = argument(
         "[MODEL]...",
         "Model strings, or names from the setting models. Default: list the providers, their examples and the "
         "models of the settings.",
         default=None,
     ),
-    json=JSON_RESULT,
-)
-async def models(output: Output, which: list[str] | None, json: bool) -> None:
+) -> None:
     """List the providers of models that --lm and the setting lm can name, and what models can do.
 
     For each provider, it prints its prefix, the environment variable of its key, whether that is set, what else it

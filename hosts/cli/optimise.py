@@ -81,8 +81,7 @@ class OptimiseOptions(AgentOptions):
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
 
 
-@app.command(rich_help_panel="Configuration")
-@command()
+@command(app, panel="Configuration")
 def optimise(options: OptimiseOptions, output: Output) -> Work:
     """Optimise the program of a Signature on examples, and save it if it is better.
 

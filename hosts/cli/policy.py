@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .command import Work, command
-from .options import JSON_RESULT, AgentOptions, app_option, argument
+from .options import AgentOptions, app_option, argument
 from .output import Output, counted
 
 if TYPE_CHECKING:
@@ -33,15 +33,14 @@ def _policy() -> None:
     """
 
 
-@app.command()
-@command(
-    file=argument("FILE", "The policy, as YAML or JSON."),
-    app=app_option(
+@command(app)
+def check(
+    output: Output,
+    file: Path = argument("FILE", "The policy, as YAML or JSON."),
+    app: str | None = app_option(
         "An agent of your own. Each rule must match something that it can call. The agent is opened for this."
     ),
-    json=JSON_RESULT,
-)
-def check(output: Output, file: Path, app: str | None, json: bool) -> Work:
+) -> Work:
     """Check that a policy can be read and, with --app, that each rule matches something that can be called.
 
     For each rule that approves calls, it also names calls that the rule approves unexpectedly, with the predicate to

@@ -12,7 +12,7 @@ import typer
 
 from .command import command
 from .exits import USAGE
-from .options import JSON_RESULT, AgentOptions, app_option, argument
+from .options import AgentOptions, app_option, argument
 from .output import Output
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ def _profiles() -> None:
     """
 
 
-@app.command("list")
-@command(json=JSON_RESULT)
-async def list_profiles(output: Output, json: bool) -> None:
+@command(app, "list")
+async def list_profiles(output: Output) -> None:
     """List all profiles, with their purpose. For those that cannot be used, it prints what is wrong.
 
     [bold]Example[/bold]
@@ -60,9 +59,10 @@ async def list_profiles(output: Output, json: bool) -> None:
     output.result(value, "\n".join(lines))
 
 
-@app.command("show")
-@command(name=argument("NAME", "The name of the profile, as `profiles list` shows it."), json=JSON_RESULT)
-async def show_profile(output: Output, name: str, json: bool) -> None:
+@command(app, "show")
+async def show_profile(
+    output: Output, name: str = argument("NAME", "The name of the profile, as `profiles list` shows it.")
+) -> None:
     """Show every setting of a profile that takes effect, and which file and line it is from.
 
     A setting that no file gives is from [bold]default[/bold]. For an MCP server, only the program or address is shown.
@@ -84,13 +84,14 @@ async def show_profile(output: Output, name: str, json: bool) -> None:
     output.result({"profile": value}, "\n".join(lines))
 
 
-@app.command("check")
-@command(
-    which=argument("FILE|NAME...", "The profiles to check. Default: all profiles.", default=None),
-    app=app_option("An agent of your own: its functions, workers and shapes are known tools. It is opened for this."),
-    json=JSON_RESULT,
-)
-async def check_profiles(output: Output, which: list[str] | None, app: str | None, json: bool) -> int | None:
+@command(app, "check")
+async def check_profiles(
+    output: Output,
+    which: list[str] | None = argument("FILE|NAME...", "The profiles to check. Default: all profiles.", default=None),
+    app: str | None = app_option(
+        "An agent of your own: its functions, workers and shapes are known tools. It is opened for this."
+    ),
+) -> int | None:
     """Check profiles: whether their files can be read, what they extend, and whether the tools that they name exist.
 
     It prints all problems with file and line, and the exit code is then 2. Tools are checked once a profile and those
@@ -131,8 +132,7 @@ async def check_profiles(output: Output, which: list[str] | None, app: str | Non
     return USAGE if problems else None
 
 
-@app.command("schema")
-@command()
+@command(app, "schema", json=False)
 async def print_schema(output: Output) -> None:
     """Print the JSON Schema of a profile's file, for editors.
 

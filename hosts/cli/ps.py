@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .command import command, storage_of
-from .options import HOME, JSON_RESULT
+from .options import HOME
 from .output import Output, table, time_text
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ _LIMITS = [40] * 5  # terminal cells of columns whose texts a person chose
 app = typer.Typer()
 
 
-@app.command(rich_help_panel="Servers")
-@command(home=HOME, json=JSON_RESULT)
-async def ps(output: Output, home: Path | None, json: bool) -> None:
+@command(app, panel="Servers")
+async def ps(output: Output, home: Path | None = HOME) -> None:
     """List the running sidecars of this home, and the workers and the running and interrupted turns of all workspaces.
 
     A worker that has died is listed until another one takes over its turns.

@@ -51,8 +51,7 @@ class RolesOptions(HostOptions):
     json: bool = JSON_RESULT
 
 
-@app.command("list")
-@command()
+@command(app, "list")
 async def list_roles(options: RolesOptions, output: Output) -> None:
     """List the roles of the workspace, and of the account and channel that are named.
 
@@ -73,8 +72,7 @@ async def list_roles(options: RolesOptions, output: Output) -> None:
     output.result({"roles": [_record(*row) for row in rows]}, roles_table(rows) if rows else None)
 
 
-@app.command("get")
-@command()
+@command(app, "get")
 async def get_role(options: RolesOptions, output: Output) -> int | None:
     """Print the text of one role.
 
@@ -93,14 +91,15 @@ async def get_role(options: RolesOptions, output: Output) -> int | None:
     return None
 
 
-@app.command("put")
-@command(
-    text=argument(
+@command(app, "put")
+def put_role(
+    options: RolesOptions,
+    output: Output,
+    text: str = argument(
         "TEXT|@FILE|-", "The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @."
     ),
-    name=option("LABEL", "The name that people see. Default: its tier.", WHICH),
-)
-def put_role(options: RolesOptions, output: Output, text: str, name: str | None) -> Work:
+    name: str | None = option("LABEL", "The name that people see. Default: its tier.", WHICH),
+) -> Work:
     """Set or replace one role.
 
     Other users of the machine can see TEXT in its list of processes. Use @FILE or - to hide it.
@@ -127,8 +126,7 @@ def put_role(options: RolesOptions, output: Output, text: str, name: str | None)
     return work()
 
 
-@app.command("delete")
-@command()
+@command(app, "delete")
 async def delete_role(options: RolesOptions, output: Output) -> int | None:
     """Clear one role.
 

@@ -71,8 +71,7 @@ class NewSchedule(AgentOptions):
     )
 
 
-@app.command("add")
-@command()
+@command(app, "add")
 async def add(options: NewSchedule, output: Output) -> None:
     """Store a schedule. What it starts is checked first.
 
@@ -97,8 +96,7 @@ async def add(options: NewSchedule, output: Output) -> None:
     )
 
 
-@app.command("list")
-@command()
+@command(app, "list")
 async def list_schedules(options: AgentOptions, output: Output) -> None:
     """List the schedules of the workspace with their next slot.
 
@@ -116,9 +114,8 @@ async def list_schedules(options: AgentOptions, output: Output) -> None:
     output.result({"schedules": value}, table(_COLUMNS, rows) if rows else "there are no schedules")
 
 
-@app.command("show")
-@command(id=argument("ID", "The id of the schedule."))
-async def show(options: AgentOptions, output: Output, id: str) -> None:
+@command(app, "show")
+async def show(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
     """Show a schedule with all its fields.
 
     [bold]Example[/bold]
@@ -131,9 +128,13 @@ async def show(options: AgentOptions, output: Output, id: str) -> None:
     output.result({"schedule": value}, "\n".join(f"{name}: {_shown(each)}" for name, each in value.items()))
 
 
-@app.command("pause")
-@command(id=argument("ID", "The id of the schedule."), off=flag("--off", "Fire it again.", WHICH))
-async def pause(options: AgentOptions, output: Output, id: str, off: bool) -> None:
+@command(app, "pause")
+async def pause(
+    options: AgentOptions,
+    output: Output,
+    id: str = argument("ID", "The id of the schedule."),
+    off: bool = flag("--off", "Fire it again.", WHICH),
+) -> None:
     """Skip the slots of a schedule from now on, or with --off fire them again.
 
     [bold]Examples[/bold]
@@ -147,9 +148,8 @@ async def pause(options: AgentOptions, output: Output, id: str, off: bool) -> No
     output.result({"id": id, "paused": not off}, f"{id}: {'fires again' if off else 'paused'}")
 
 
-@app.command("run")
-@command(id=argument("ID", "The id of the schedule."))
-async def run(options: AgentOptions, output: Output, id: str) -> None:
+@command(app, "run")
+async def run(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
     """Fire a schedule once now, also if it is paused, and wait until its run ends or waits for a person.
 
     [bold]Example[/bold]
@@ -163,9 +163,8 @@ async def run(options: AgentOptions, output: Output, id: str) -> None:
     output.result({"run": _run(found)}, _line(found))
 
 
-@app.command("rm")
-@command(id=argument("ID", "The id of the schedule."))
-async def remove(options: AgentOptions, output: Output, id: str) -> None:
+@command(app, "rm")
+async def remove(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
     """Remove a schedule and its history. Turns that it started stay.
 
     [bold]Example[/bold]
@@ -177,12 +176,13 @@ async def remove(options: AgentOptions, output: Output, id: str) -> None:
     output.result({"removed": id}, f"{id}: removed")
 
 
-@app.command("history")
-@command(
-    id=argument("ID", "The id of the schedule."),
-    limit=option("NUMBER", "How many runs, up to 1000.", WHICH, default=20),
-)
-async def history(options: AgentOptions, output: Output, id: str, limit: int) -> None:
+@command(app, "history")
+async def history(
+    options: AgentOptions,
+    output: Output,
+    id: str = argument("ID", "The id of the schedule."),
+    limit: int = option("NUMBER", "How many runs, up to 1000.", WHICH, default=20),
+) -> None:
     """List the newest runs of a schedule, and why some were skipped or failed.
 
     [bold]Example[/bold]

@@ -146,8 +146,7 @@ class ServeOptions:
     )
 
 
-@app.command(rich_help_panel="Servers")
-@command()
+@command(app, panel="Servers")
 def serve(options: ServeOptions, output: Output) -> Work:
     """Serve agents to programs in any language, with the sidecar: an MCP server over its standard streams or HTTP.
 
@@ -313,8 +312,7 @@ class RoleHostOptions:
     store: Path | None = option("FILE", "Keep the roles in this file instead.", WHERE)
 
 
-@app.command("role-host", rich_help_panel="Servers")
-@command()
+@command(app, "role-host", panel="Servers", json=False)
 def role_host(options: RoleHostOptions, output: Output) -> Work:
     """Run a role host, which keeps roles for other programs. It speaks MCP over its standard streams or HTTP.
 

@@ -9,7 +9,7 @@ import typer
 
 from .command import Work, command
 from .exits import USAGE
-from .options import JSON_RESULT, TURN_MODEL, UNATTENDED, TurnOptions, argument, option
+from .options import TURN_MODEL, UNATTENDED, TurnOptions, argument, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ def _skills() -> None:
     """
 
 
-@app.command("list")
-@command(json=JSON_RESULT)
-async def list_skills(output: Output, json: bool) -> None:
+@command(app, "list")
+async def list_skills(output: Output) -> None:
     """List all skills with their descriptions, and what is wrong with those that cannot be used.
 
     `skills check` says what is not used as it is written.
@@ -53,9 +52,10 @@ async def list_skills(output: Output, json: bool) -> None:
     output.result({"skills": [_object(entry) for entry in entries]}, "\n".join(lines) or "there are no skills")
 
 
-@app.command("show")
-@command(name=argument("NAME", "The name of the skill, as `skills list` shows it."), json=JSON_RESULT)
-async def show_skill(output: Output, name: str, json: bool) -> None:
+@command(app, "show")
+async def show_skill(
+    output: Output, name: str = argument("NAME", "The name of the skill, as `skills list` shows it.")
+) -> None:
     """Show a skill: what it says of itself, its version, its files and its instructions.
 
     [bold]Example[/bold]
@@ -84,16 +84,15 @@ async def show_skill(output: Output, name: str, json: bool) -> None:
     )
 
 
-@app.command("check")
-@command(
-    folders=argument(
+@command(app, "check")
+async def check_skills(
+    output: Output,
+    folders: list[Path] | None = argument(
         "FOLDER...",
         "Packages, or folders with packages in them. Default: all skills that `skills list` finds.",
         default=None,
     ),
-    json=JSON_RESULT,
-)
-async def check_skills(output: Output, folders: list[Path] | None, json: bool) -> int | None:
+) -> int | None:
     """Check packages by the rules of the Agent Skills format.
 
     It prints all problems with file and line. If one keeps a package from being used, the exit code is 2; a warning is
@@ -121,22 +120,17 @@ async def check_skills(output: Output, folders: list[Path] | None, json: bool) -
     return USAGE if len(fine) < len(checked) else None
 
 
-@app.command("run")
-@command(
-    name=argument("NAME", "The name of the skill."),
-    request=argument("[REQUEST]", "What it should do. A skill that declares its input takes --params.", default=None),
-    params=option("JSON|@FILE|-", "The input that the skill declares, as a JSON object."),
-    turn_model=TURN_MODEL,
-    unattended=UNATTENDED,
-)
+@command(app, "run")
 def run_skill(
     options: TurnOptions,
     output: Output,
-    name: str,
-    request: str | None,
-    params: str | None,
-    turn_model: list[str] | None,
-    unattended: str | None,
+    name: str = argument("NAME", "The name of the skill."),
+    request: str | None = argument(
+        "[REQUEST]", "What it should do. A skill that declares its input takes --params.", default=None
+    ),
+    params: str | None = option("JSON|@FILE|-", "The input that the skill declares, as a JSON object."),
+    turn_model: list[str] | None = TURN_MODEL,
+    unattended: str | None = UNATTENDED,
 ) -> Work:
     """Run a skill and print its reply.
 

@@ -49,8 +49,7 @@ class PersonOptions(ThreadsOptions):
     limit: int = option("N", "How many to show, 1 to 1000, the oldest first.", WHICH, default=100)
 
 
-@app.command("members")
-@command()
+@command(app, "members")
 async def members(options: ThreadsOptions, output: Output) -> None:
     """List the members that are not terminated, in the order in which they joined.
 
@@ -66,9 +65,10 @@ async def members(options: ThreadsOptions, output: Output) -> None:
     output.result(fields_of(found), table(_MEMBERS, rows) if rows else "there are no members")
 
 
-@app.command("contacts")
-@command(id=argument("MEMBER", "The id of the member, or user or root."))
-async def contacts(options: ThreadsOptions, output: Output, id: str) -> None:
+@command(app, "contacts")
+async def contacts(
+    options: ThreadsOptions, output: Output, id: str = argument("MEMBER", "The id of the member, or user or root.")
+) -> None:
     """List whom a member can write to, and who introduced them.
 
     [bold]Example[/bold]
@@ -83,8 +83,7 @@ async def contacts(options: ThreadsOptions, output: Output, id: str) -> None:
     output.result(fields_of(found), table(_CONTACTS, rows) if rows else "there are no contacts")
 
 
-@app.command("graph")
-@command()
+@command(app, "graph")
 async def graph(options: ThreadsOptions, output: Output) -> None:
     """Draw who knows whom, and by whose introduction, as a Mermaid flowchart; with --json as data.
 
@@ -99,9 +98,10 @@ async def graph(options: ThreadsOptions, output: Output) -> None:
     output.result(fields_of(found), found.mermaid)
 
 
-@app.command("inbox")
-@command(read=flag("--read", "Mark the messages as read.", WHICH))
-async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
+@command(app, "inbox")
+async def inbox(
+    options: PersonOptions, output: Output, read: bool = flag("--read", "Mark the messages as read.", WHICH)
+) -> None:
     """Show the messages that members wrote to a person and that are not marked as read.
 
     [bold]Example[/bold]
@@ -118,12 +118,13 @@ async def inbox(options: PersonOptions, output: Output, read: bool) -> None:
     output.result(fields_of(inbox_answer(found)), "\n\n".join(shown) or "there are no messages")
 
 
-@app.command("send")
-@command(
-    to=argument("MEMBER", "The id of the member, or root for the World Agent."),
-    text=argument("TEXT", "What to write."),
-)
-async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> None:
+@command(app, "send")
+async def send(
+    options: ThreadsOptions,
+    output: Output,
+    to: str = argument("MEMBER", "The id of the member, or root for the World Agent."),
+    text: str = argument("TEXT", "What to write."),
+) -> None:
     """Write to a member as the owner of the workspace. Its turn starts where a gateway runs.
 
     The owner knows the World Agent, and members that wrote first.
@@ -139,12 +140,13 @@ async def send(options: ThreadsOptions, output: Output, to: str, text: str) -> N
     output.result(fields_of(send_answer(letter)), f"sent as {letter.message.id}")
 
 
-@app.command("withdraw")
-@command(
-    id=argument("MEMBER", "The id of the member, or user or root."),
-    contact=argument("CONTACT", "The id of the contact that it loses."),
-)
-async def withdraw(options: ThreadsOptions, output: Output, id: str, contact: str) -> None:
+@command(app, "withdraw")
+async def withdraw(
+    options: ThreadsOptions,
+    output: Output,
+    id: str = argument("MEMBER", "The id of the member, or user or root."),
+    contact: str = argument("CONTACT", "The id of the contact that it loses."),
+) -> None:
     """Take a contact away from a member: its next message to it is refused, unless it is a reply.
 
     The World Agent and the owner always know each other.
@@ -161,8 +163,7 @@ async def withdraw(options: ThreadsOptions, output: Output, id: str, contact: st
     output.result(fields_of(found), shown)
 
 
-@app.command("spawns")
-@command()
+@command(app, "spawns")
 async def spawns(options: ThreadsOptions, output: Output) -> None:
     """List the members that wait for your approval, with their tasks. A workspace's policy can require it.
 
@@ -178,9 +179,12 @@ async def spawns(options: ThreadsOptions, output: Output) -> None:
     output.result(fields_of(found), "\n\n".join(shown) or "no member waits for approval")
 
 
-@app.command("approve")
-@command(id=argument("MEMBER", "The id of the member, as `society spawns` shows it."))
-async def approve(options: ThreadsOptions, output: Output, id: str) -> None:
+@command(app, "approve")
+async def approve(
+    options: ThreadsOptions,
+    output: Output,
+    id: str = argument("MEMBER", "The id of the member, as `society spawns` shows it."),
+) -> None:
     """Approve a member that waits for it. It begins with its task where a gateway runs.
 
     [bold]Example[/bold]
@@ -192,12 +196,13 @@ async def approve(options: ThreadsOptions, output: Output, id: str) -> None:
     output.result({"approved": member}, f"{member} is active")
 
 
-@app.command("reject")
-@command(
-    id=argument("MEMBER", "The id of the member, as `society spawns` shows it."),
-    reason=option("TEXT", "Why, for the member that made it.", default=""),
-)
-async def reject(options: ThreadsOptions, output: Output, id: str, reason: str) -> None:
+@command(app, "reject")
+async def reject(
+    options: ThreadsOptions,
+    output: Output,
+    id: str = argument("MEMBER", "The id of the member, as `society spawns` shows it."),
+    reason: str = option("TEXT", "Why, for the member that made it.", default=""),
+) -> None:
     """Reject a member that waits for approval. Its id is free again.
 
     [bold]Example[/bold]
@@ -209,12 +214,13 @@ async def reject(options: ThreadsOptions, output: Output, id: str, reason: str) 
     output.result({"rejected": member}, f"{member} was rejected")
 
 
-@app.command("export")
-@command(
-    id=argument("MEMBER", "The id of the member."),
-    file=option("FILE", "The file to write; standard output by default.", WHICH, "--output", "-o"),
-)
-async def export(options: ThreadsOptions, output: Output, id: str, file: Path | None) -> None:
+@command(app, "export")
+async def export(
+    options: ThreadsOptions,
+    output: Output,
+    id: str = argument("MEMBER", "The id of the member."),
+    file: Path | None = option("FILE", "The file to write; standard output by default.", WHICH, "--output", "-o"),
+) -> None:
     """Write all that is stored of a member as JSON: its definition and life, contacts, messages and memory.
 
     [bold]Example[/bold]
@@ -237,12 +243,13 @@ async def export(options: ThreadsOptions, output: Output, id: str, file: Path | 
     output.result({"exported": id, "file": str(file)}, f"the member {id!r} is in {str(file)!r}")
 
 
-@app.command("state")
-@command(
-    id=argument("MEMBER", "The id of the member."),
-    state=argument("testing|active|suspended", "Its new state."),
-)
-async def state(options: ThreadsOptions, output: Output, id: str, state: str) -> None:
+@command(app, "state")
+async def state(
+    options: ThreadsOptions,
+    output: Output,
+    id: str = argument("MEMBER", "The id of the member."),
+    state: str = argument("testing|active|suspended", "Its new state."),
+) -> None:
     """Change the state of a member: a draft is tested, a tested one works, an active one is suspended or resumed.
 
     In testing it receives messages and events, and what it does has no effect. While it is suspended it receives
@@ -264,13 +271,14 @@ async def state(options: ThreadsOptions, output: Output, id: str, state: str) ->
     output.result({"member": id, "status": state}, f"{id} is {state}")
 
 
-@app.command("terminate")
-@command(
-    id=argument("MEMBER", "The id of the member."),
-    reason=option("TEXT", "Why.", WHICH, default="human_decision"),
-    yes=flag("--yes", "Terminate it without asking.", WHICH, "-y"),
-)
-def terminate(options: ThreadsOptions, output: Output, id: str, reason: str, yes: bool) -> Work:
+@command(app, "terminate")
+def terminate(
+    options: ThreadsOptions,
+    output: Output,
+    id: str = argument("MEMBER", "The id of the member."),
+    reason: str = option("TEXT", "Why.", WHICH, default="human_decision"),
+    yes: bool = flag("--yes", "Terminate it without asking.", WHICH, "-y"),
+) -> Work:
     """End a member and all members below it. What it did and wrote is kept; `society rm` removes that.
 
     A gateway then does with its memory what its `memory_policy` says.
@@ -292,13 +300,14 @@ def terminate(options: ThreadsOptions, output: Output, id: str, reason: str, yes
     return work()
 
 
-@app.command("rm")
-@command(
-    id=argument("MEMBER", "The id of the member."),
-    yes=flag("--yes", "Remove it without asking.", WHICH, "-y"),
-    cancel=flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
-)
-def remove(options: ThreadsOptions, output: Output, id: str, yes: bool, cancel: bool) -> Work:
+@command(app, "rm")
+def remove(
+    options: ThreadsOptions,
+    output: Output,
+    id: str = argument("MEMBER", "The id of the member."),
+    yes: bool = flag("--yes", "Remove it without asking.", WHICH, "-y"),
+    cancel: bool = flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
+) -> Work:
     """Remove a member: its definition, contacts, messages, threads, memory and stored role.
 
     One that lives is terminated, and the members below it with it. If a role host keeps the roles, remove its role with

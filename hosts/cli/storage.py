@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from .command import Work, bad_usage, command, storage_of
-from .options import JSON_RESULT, argument, option
+from .options import argument, option
 from .output import Output, table
 from .progress import shown_progress
 
@@ -32,13 +32,12 @@ def _storage() -> None:
     """
 
 
-@app.command("copy")
-@command(
-    source=option("PLACE", "What to copy. Default: the home.", _PLACES, "--from"),
-    target=option("PLACE", "Where to. Default: the setting database_url.", _PLACES, "--to"),
-    json=JSON_RESULT,
-)
-def copy(output: Output, source: str | None, target: str | None, json: bool) -> Work:
+@command(app, "copy")
+def copy(
+    output: Output,
+    source: str | None = option("PLACE", "What to copy. Default: the home.", _PLACES, "--from"),
+    target: str | None = option("PLACE", "Where to. Default: the setting database_url.", _PLACES, "--to"),
+) -> Work:
     """Copy all data of agents from one place to another, such as from a home to a Postgres database, or back.
 
     Stop the agents of both places first. Until the copy is complete, nothing else can open the target. If a copy is
@@ -61,9 +60,8 @@ def copy(output: Output, source: str | None, target: str | None, json: bool) -> 
     return _copy(home if source is None else _named(source), _target(target), output)
 
 
-@app.command("drop")
-@command(place=argument("PLACE", "The target of the copy."), json=JSON_RESULT)
-async def drop(output: Output, place: str, json: bool) -> None:
+@command(app, "drop")
+async def drop(output: Output, place: str = argument("PLACE", "The target of the copy.")) -> None:
     """Remove the data of an interrupted copy. A complete copy is refused.
 
     [bold]Example[/bold]

@@ -78,8 +78,7 @@ class ThreadsListOptions(ThreadsOptions):
     limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
 
 
-@app.command("list")
-@command()
+@command(app, "list")
 async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     """List the threads of a workspace by their newest turns, the newest first.
 
@@ -105,15 +104,16 @@ async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     output.result({"threads": [_state_object(state) for state in found]}, _table(found, output) if found else None)
 
 
-@app.command("show")
-@command(
-    app=app_option(
+@command(app, "show")
+def show_thread(
+    options: ThreadOptions,
+    output: Output,
+    app: str | None = app_option(
         "Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
         "that is shown names it."
     ),
-    messages=option("N", "How many of the last messages to show, 1 to 1000.", WHICH, default=6),
-)
-def show_thread(options: ThreadOptions, output: Output, app: str | None, messages: int) -> Work:
+    messages: int = option("N", "How many of the last messages to show, 1 to 1000.", WHICH, default=6),
+) -> Work:
     """Show the status of a thread, what it waits for, and its last messages.
 
     Pauses are shown with the command that answers them. Add the --app or other options that the turn began with.
@@ -151,9 +151,12 @@ def show_thread(options: ThreadOptions, output: Output, app: str | None, message
     return work()
 
 
-@app.command("rename")
-@command(title=argument("TITLE", "1 to 120 characters. An empty title restores the first words of the thread."))
-async def rename_thread(options: ThreadOptions, output: Output, title: str) -> None:
+@command(app, "rename")
+async def rename_thread(
+    options: ThreadOptions,
+    output: Output,
+    title: str = argument("TITLE", "1 to 120 characters. An empty title restores the first words of the thread."),
+) -> None:
     """Set the title that lists show for a thread.
 
     A thread without a title is listed with the first words of its first message. An empty TITLE restores them.
@@ -168,9 +171,10 @@ async def rename_thread(options: ThreadOptions, output: Output, title: str) -> N
     output.result({"renamed": {"thread": options.thread, "title": now}})
 
 
-@app.command("archive")
-@command(undo=flag("--undo", "Show the thread in lists again."))
-async def archive_thread(options: ThreadOptions, output: Output, undo: bool) -> None:
+@command(app, "archive")
+async def archive_thread(
+    options: ThreadOptions, output: Output, undo: bool = flag("--undo", "Show the thread in lists again.")
+) -> None:
     """Hide a thread in lists until its next message. Nothing is removed.
 
     An agent that distils quiet threads distils it soon.
@@ -187,8 +191,7 @@ async def archive_thread(options: ThreadOptions, output: Output, undo: bool) -> 
     output.result({"archived": {"thread": options.thread, "archived": not undo}})
 
 
-@app.command("cancel")
-@command()
+@command(app, "cancel")
 async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
     """Cancel a thread's turn, also if it waits or runs in another process.
 
@@ -211,12 +214,13 @@ async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
     return None
 
 
-@app.command("fork")
-@command(
-    at=option("ID", "The message that the new thread continues from. Default: the newest.", _NEW),
-    to=option("NAME", "The new thread. Default: a name from THREAD and a number.", _NEW),
-)
-async def fork_thread(options: ThreadOptions, output: Output, at: str | None, to: str | None) -> None:
+@command(app, "fork")
+async def fork_thread(
+    options: ThreadOptions,
+    output: Output,
+    at: str | None = option("ID", "The message that the new thread continues from. Default: the newest.", _NEW),
+    to: str | None = option("NAME", "The new thread. Default: a name from THREAD and a number.", _NEW),
+) -> None:
     """Make a thread that continues from a message of another one, and print its name.
 
     Both threads share the earlier messages, so a fork costs only one row. [bold]threads show --messages 100

@@ -40,12 +40,13 @@ def _trace() -> None:
     """
 
 
-@app.command("list")
-@command(
-    thread=option("ID", "List only traces of this thread.", WHICH),
-    limit=option("N", "How many to list, 1 to 1000.", WHICH, default=50),
-)
-async def list_traces(options: ThreadsOptions, output: Output, thread: str | None, limit: int) -> None:
+@command(app, "list")
+async def list_traces(
+    options: ThreadsOptions,
+    output: Output,
+    thread: str | None = option("ID", "List only traces of this thread.", WHICH),
+    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=50),
+) -> None:
     """List the newest turns and calls of a workspace, the newest first.
 
     TOKENS is the sum of the tokens that were sent to models and received from them.
@@ -75,19 +76,20 @@ async def list_traces(options: ThreadsOptions, output: Output, thread: str | Non
     output.result({"traces": [_object(trace) for trace in found]}, shown)
 
 
-@app.command("show")
-@command(
-    turn=argument("[TURN]", "The turn, or a call without a turn. Default: the newest turn.", default=None),
-    file=option("FILE", "Read traces from JSON Lines, not from the home.", WHERE, "--file"),
-    html=option(
+@command(app, "show")
+async def show_trace(
+    options: ThreadsOptions,
+    output: Output,
+    turn: str | None = argument(
+        "[TURN]", "The turn, or a call without a turn. Default: the newest turn.", default=None
+    ),
+    file: Path | None = option("FILE", "Read traces from JSON Lines, not from the home.", WHERE, "--file"),
+    html: Path | None = option(
         "FILE",
         "Write it as one self-contained page. An existing file is replaced only if it is such a page.",
         OUTPUT,
         "--html",
     ),
-)
-async def show_trace(
-    options: ThreadsOptions, output: Output, turn: str | None, file: Path | None, html: Path | None
 ) -> None:
     """Draw what a turn did as a tree, with times, decisions, tokens and costs.
 
@@ -123,14 +125,15 @@ async def show_trace(
     output.result(value | {"file": str(html)})
 
 
-@app.command("export")
-@command(
-    turn=argument("TURN", "The turn, or a call without a turn."),
-    file=option(
+@command(app, "export")
+async def export_trace(
+    options: ThreadsOptions,
+    output: Output,
+    turn: str = argument("TURN", "The turn, or a call without a turn."),
+    file: Path | None = option(
         "FILE", "The file to write. An existing file is replaced only if it is a trace.", OUTPUT, "--output", "-o"
     ),
-)
-async def export_trace(options: ThreadsOptions, output: Output, turn: str, file: Path | None) -> None:
+) -> None:
     """Write a turn's trace as JSON Lines (trace/1), to standard output or a file.
 
     [bold]Example[/bold]

@@ -12,7 +12,7 @@ import typer
 
 from .command import command, confirmed
 from .exits import FAILED
-from .options import JSON_RESULT, WHICH, argument, flag
+from .options import WHICH, argument, flag
 from .output import Output
 
 if TYPE_CHECKING:
@@ -39,13 +39,12 @@ def _trust() -> None:
     """
 
 
-@app.command("add")
-@command(
-    folder=argument("DIR", _DIR, default=None),
-    yes=flag("--yes", "Trust it without asking.", WHICH, "-y"),
-    json=JSON_RESULT,
-)
-async def add(output: Output, folder: Path | None, yes: bool, json: bool) -> int | None:
+@command(app, "add")
+async def add(
+    output: Output,
+    folder: Path | None = argument("DIR", _DIR, default=None),
+    yes: bool = flag("--yes", "Trust it without asking.", WHICH, "-y"),
+) -> int | None:
     """Trust the profiles and skills of a project as they are now.
 
     It shows them first and asks, unless --yes is given. The project is the nearest folder at or above DIR that has a
@@ -85,9 +84,8 @@ async def add(output: Output, folder: Path | None, yes: bool, json: bool) -> int
     return None
 
 
-@app.command("list")
-@command(json=JSON_RESULT)
-async def list_trusted(output: Output, json: bool) -> None:
+@command(app, "list")
+async def list_trusted(output: Output) -> None:
     """List the projects that you have trusted, and whether their profiles or skills have changed since.
 
     [bold]Example[/bold]
@@ -105,9 +103,8 @@ async def list_trusted(output: Output, json: bool) -> None:
     )
 
 
-@app.command("remove")
-@command(folder=argument("DIR", _DIR, default=None), json=JSON_RESULT)
-async def remove(output: Output, folder: Path | None, json: bool) -> int | None:
+@command(app, "remove")
+async def remove(output: Output, folder: Path | None = argument("DIR", _DIR, default=None)) -> int | None:
     """Stop trusting a project. The exit code is 1 if it was not trusted.
 
     [bold]Example[/bold]

@@ -33,29 +33,21 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command(rich_help_panel="Turns")
-@command(
-    thread=option("ID", "The conversation to continue. Default: a new one for each call.", WHERE),
-    text=argument(
+@command(app, panel="Turns")
+def ask(
+    options: SpeakerOptions,
+    output: Output,
+    thread: str | None = option("ID", "The conversation to continue. Default: a new one for each call.", WHERE),
+    text: str | None = argument(
         "[TEXT]",
         "The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
         "-, the command reads the message from standard input.",
         default=None,
     ),
-    attach=option("FILE|URL", "An image or a file to send with the message. Repeatable."),
-    turn_model=TURN_MODEL,
-    unattended=UNATTENDED,
-    events=EVENTS,
-)
-def ask(
-    options: SpeakerOptions,
-    output: Output,
-    thread: str | None,
-    text: str | None,
-    attach: list[str] | None,
-    turn_model: list[str] | None,
-    unattended: str | None,
-    events: bool,
+    attach: list[str] | None = option("FILE|URL", "An image or a file to send with the message. Repeatable."),
+    turn_model: list[str] | None = TURN_MODEL,
+    unattended: str | None = UNATTENDED,
+    events: bool = EVENTS,
 ) -> Work:
     """Send a message to the agent and print its answer.
 
@@ -89,8 +81,7 @@ def ask(
     return one_turn(agent, options, output, thread_id, lambda: conversation.stream(said, role=call_role, **how))
 
 
-@app.command(rich_help_panel="Turns")
-@command()
+@command(app, panel="Turns")
 def chat(options: ChatOptions) -> int:
     """Talk with the agent, message by message.
 
@@ -111,22 +102,17 @@ def chat(options: ChatOptions) -> int:
     return run_chat(options)
 
 
-@app.command(rich_help_panel="Turns")
-@command(
-    shape=argument("SHAPE", "The kind of work, such as subagent."),
-    param=option("KEY=VALUE", "One param, as text. Overrides --params. Repeatable.", None, "--param", "-p"),
-    params=option("JSON|@FILE|-", "The params as a JSON object."),
-    turn_model=TURN_MODEL,
-    unattended=UNATTENDED,
-)
+@command(app, panel="Turns")
 def task(
     options: TurnOptions,
     output: Output,
-    shape: str,
-    param: list[str] | None,
-    params: str | None,
-    turn_model: list[str] | None,
-    unattended: str | None,
+    shape: str = argument("SHAPE", "The kind of work, such as subagent."),
+    param: list[str] | None = option(
+        "KEY=VALUE", "One param, as text. Overrides --params. Repeatable.", None, "--param", "-p"
+    ),
+    params: str | None = option("JSON|@FILE|-", "The params as a JSON object."),
+    turn_model: list[str] | None = TURN_MODEL,
+    unattended: str | None = UNATTENDED,
 ) -> Work:
     """Dispatch one task to a shape and print its result.
 
@@ -185,8 +171,7 @@ class BareValues(TyperCommand):
         return super().parse_args(ctx, given)
 
 
-@app.command(cls=BareValues, rich_help_panel="Turns")
-@command()
+@command(app, cls=BareValues, panel="Turns")
 def resume(options: ResumeOptions, output: Output) -> Work:
     """Resume a turn that waits for a person, was stopped, failed temporarily, or was interrupted with its process.
 

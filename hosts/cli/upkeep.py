@@ -13,7 +13,7 @@ import typer
 
 from .command import Work, bad_usage, command, confirmed, storage_of
 from .exits import FAILED, TERMINATED
-from .options import HOME, JSON_RESULT, WHERE, WHICH, ThreadOptions, ThreadsOptions, argument, flag, option
+from .options import HOME, WHERE, WHICH, ThreadOptions, ThreadsOptions, argument, flag, option
 from .output import Output, counted
 from .progress import shown_progress
 from .threads import app as threads_app
@@ -40,13 +40,14 @@ def _accounts() -> None:
     """
 
 
-@accounts_app.command("rm")
-@command(
-    account=argument("ACCOUNT", "The account."),
-    yes=flag("--yes", "Remove it without asking.", WHICH, "-y"),
-    cancel=flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
-)
-def remove_account(options: ThreadsOptions, output: Output, account: str, yes: bool, cancel: bool) -> Work:
+@command(accounts_app, "rm")
+def remove_account(
+    options: ThreadsOptions,
+    output: Output,
+    account: str = argument("ACCOUNT", "The account."),
+    yes: bool = flag("--yes", "Remove it without asking.", WHICH, "-y"),
+    cancel: bool = flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
+) -> Work:
     """Remove an account from a workspace: its schedules, its threads and its memory entries.
 
     A thread on which another account has a turn is kept and named; [bold]threads rm[/bold] removes it. Numbers of usage
@@ -75,12 +76,13 @@ def remove_account(options: ThreadsOptions, output: Output, account: str, yes: b
     return work()
 
 
-@threads_app.command("rm")
-@command(
-    yes=flag("--yes", "Remove it without asking.", WHICH, "-y"),
-    cancel=flag("--cancel", "Cancel its turn, if one runs or can be resumed.", WHICH),
-)
-def remove_thread(options: ThreadOptions, output: Output, yes: bool, cancel: bool) -> Work:
+@command(threads_app, "rm")
+def remove_thread(
+    options: ThreadOptions,
+    output: Output,
+    yes: bool = flag("--yes", "Remove it without asking.", WHICH, "-y"),
+    cancel: bool = flag("--cancel", "Cancel its turn, if one runs or can be resumed.", WHICH),
+) -> Work:
     """Remove a thread with all its messages and turns, so that no file holds any of them.
 
     Messages that a fork shares stay with the fork. A thread whose turn runs or can be resumed is removed only with
@@ -111,18 +113,19 @@ def remove_thread(options: ThreadOptions, output: Output, yes: bool, cancel: boo
     return work()
 
 
-@threads_app.command("export")
-@command(
-    file=option(
+@command(threads_app, "export")
+async def export_thread(
+    options: ThreadOptions,
+    output: Output,
+    file: Path = option(
         "FILE",
         "The file to write, or - for standard output. An existing file is replaced only if it is an export.",
         WHERE,
         "--output",
         "-o",
         default=...,
-    )
-)
-async def export_thread(options: ThreadOptions, output: Output, file: Path) -> None:
+    ),
+) -> None:
     """Write a thread's conversation to a file of JSON Lines: its messages and attachments, but no role.
 
     The file holds neither the calls of turns nor a turn that waits.
@@ -151,12 +154,13 @@ async def export_thread(options: ThreadOptions, output: Output, file: Path) -> N
     output.result({"exported": {"thread": options.thread, **asdict(found), "file": str(found.file)}})
 
 
-@threads_app.command("import")
-@command(
-    file=argument("FILE", "A file that `threads export` wrote, or - for standard input."),
-    to=option("THREAD", "The name of the new thread. Default: the name it had.", WHERE, "--as"),
-)
-def import_thread(options: ThreadsOptions, output: Output, file: Path, to: str | None) -> Work:
+@command(threads_app, "import")
+def import_thread(
+    options: ThreadsOptions,
+    output: Output,
+    file: Path = argument("FILE", "A file that `threads export` wrote, or - for standard input."),
+    to: str | None = option("THREAD", "The name of the new thread. Default: the name it had.", WHERE, "--as"),
+) -> Work:
     """Read an exported conversation into a thread: all of it, or nothing if the file was changed.
 
     A thread that already has the conversation is not changed.
@@ -186,18 +190,19 @@ def import_thread(options: ThreadsOptions, output: Output, file: Path, to: str |
     return work()
 
 
-@threads_app.command("prune")
-@command(
-    keep=option(
+@command(threads_app, "prune")
+async def prune_threads(
+    options: ThreadsOptions,
+    output: Output,
+    keep: int | None = option(
         "N",
         "How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting checkpoint_keep.",
         WHICH,
     ),
-    age=option(
+    age: float | None = option(
         "SECONDS", "The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.", WHICH
     ),
-)
-async def prune_threads(options: ThreadsOptions, output: Output, keep: int | None, age: float | None) -> None:
+) -> None:
     """Remove old checkpoints that no turn resumes from, and free their space.
 
     Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. The recorded
@@ -225,30 +230,26 @@ async def prune_threads(options: ThreadsOptions, output: Output, keep: int | Non
     output.result({"pruned": asdict(found)})
 
 
-@app.command("prune", rich_help_panel="Data")
-@command(
-    runs=option("SECONDS", "Remove runs of schedules that are over and began longer ago. Default: none.", WHICH),
-    calls=option("SECONDS", "Remove the calls of turns that ended longer ago. Messages stay. Default: none.", WHICH),
-    traces=option("SECONDS", "Remove traces of turns that began longer ago. Default: none.", WHICH),
-    threads=option(
+@command(app, "prune", panel="Data")
+async def prune(
+    options: ThreadsOptions,
+    output: Output,
+    runs: float | None = option(
+        "SECONDS", "Remove runs of schedules that are over and began longer ago. Default: none.", WHICH
+    ),
+    calls: float | None = option(
+        "SECONDS", "Remove the calls of turns that ended longer ago. Messages stay. Default: none.", WHICH
+    ),
+    traces: float | None = option("SECONDS", "Remove traces of turns that began longer ago. Default: none.", WHICH),
+    threads: float | None = option(
         "SECONDS", "Remove threads whose newest turn ended longer ago, with all messages. Default: none.", WHICH
     ),
-    society=option(
+    society: float | None = option(
         "SECONDS",
         "Remove what is over of members for longer: events with their turns, messages, outcomes, steps. Default: none.",
         WHICH,
     ),
-    dry_run=flag("--dry-run", "Only count what would be removed.", WHICH),
-)
-async def prune(
-    options: ThreadsOptions,
-    output: Output,
-    runs: float | None,
-    calls: float | None,
-    traces: float | None,
-    threads: float | None,
-    society: float | None,
-    dry_run: bool,
+    dry_run: bool = flag("--dry-run", "Only count what would be removed.", WHICH),
 ) -> None:
     """Remove what is older than an age, in small steps, while agents use the database.
 
@@ -284,19 +285,18 @@ async def prune(
     output.result({"pruned": value})
 
 
-@app.command(rich_help_panel="Data")
-@command(
-    folder=argument("FOLDER", "The folder to create."),
-    home=HOME,
-    without_roles=flag("--without-roles", "Omit the stored roles and the key of role digests.", WHICH),
-    home_only=flag(
+@command(app, panel="Data")
+def backup(
+    output: Output,
+    folder: Path = argument("FOLDER", "The folder to create."),
+    home: Path | None = HOME,
+    without_roles: bool = flag("--without-roles", "Omit the stored roles and the key of role digests.", WHICH),
+    home_only: bool = flag(
         "--home-only",
         "Copy only the home, if its database is on a Postgres server. Copy the database with pg_dump.",
         WHICH,
     ),
-    json=JSON_RESULT,
-)
-def backup(output: Output, folder: Path, home: Path | None, without_roles: bool, home_only: bool, json: bool) -> Work:
+) -> Work:
     """Copy a home while agents use it. The copy is a home too: use it with --home FOLDER.
 
     It holds the stored roles and the key of role digests, unless you give --without-roles.

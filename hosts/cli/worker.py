@@ -44,9 +44,8 @@ class WorkerOptions(AgentOptions):
     no_schedules: bool = flag("--no-schedules", "Fire no schedules.", _RUNS)
 
 
-@app.command(rich_help_panel="Servers")
-@command(home_roles=HOME_ROLES)
-async def worker(options: WorkerOptions, output: Output, home_roles: bool) -> int | None:
+@command(app, panel="Servers")
+async def worker(options: WorkerOptions, output: Output, home_roles: bool = HOME_ROLES) -> int | None:
     """Run the submitted turns of the workspace, and fire its schedules, until it is stopped.
 
     It also delivers the messages and handles the events of members, if the agent has a society.

@@ -9,7 +9,7 @@ import typer
 
 from .command import command
 from .exits import USAGE
-from .options import JSON_RESULT, ThreadsOptions, argument
+from .options import ThreadsOptions, argument
 from .output import Output, table
 from .society import fields_of, open_society
 
@@ -36,9 +36,8 @@ def _workspace() -> None:
     """
 
 
-@app.command("check")
-@command(files=argument("FILE...", "The files of workspaces."), json=JSON_RESULT)
-async def check(output: Output, files: list[Path], json: bool) -> int | None:
+@command(app, "check")
+async def check(output: Output, files: list[Path] = argument("FILE...", "The files of workspaces.")) -> int | None:
     """Check files of workspaces.
 
     It prints the problems with file and line, and the exit code is then 2. Wrong keys and values come first: correct
@@ -69,9 +68,8 @@ async def check(output: Output, files: list[Path], json: bool) -> int | None:
     return USAGE if len(fine) < len(files) else None
 
 
-@app.command("show")
-@command(file=argument("FILE", "The file of a workspace."), json=JSON_RESULT)
-async def show(output: Output, file: Path, json: bool) -> None:
+@command(app, "show")
+async def show(output: Output, file: Path = argument("FILE", "The file of a workspace.")) -> None:
     """Show the members of a workspace's file: who reports to whom, their domains, and what they may do.
 
     What is not listed needs approval. Of a template it shows what a member may do that a spawner makes: the narrower
@@ -98,9 +96,10 @@ async def show(output: Output, file: Path, json: bool) -> None:
     output.result({"workspace": value}, "\n".join(_text(config)))
 
 
-@app.command("outcomes")
-@command(member=argument("MEMBER", "The id of the member."))
-async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None:
+@command(app, "outcomes")
+async def outcomes(
+    options: ThreadsOptions, output: Output, member: str = argument("MEMBER", "The id of the member.")
+) -> None:
     """List what a member did, the oldest first, and how far it is trusted with each capability since.
 
     [bold]Example[/bold]
@@ -119,12 +118,13 @@ async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None
     output.result(fields_of(answer), f"{shown}\n\n{_trust(answer.trust)}")
 
 
-@app.command("feedback")
-@command(
-    episode=argument("EPISODE", "The id of what a member did, as `workspace outcomes` lists it."),
-    feedback=argument("good|bad|none", "What you think of it; none takes it back."),
-)
-async def feedback(options: ThreadsOptions, output: Output, episode: str, feedback: str) -> None:
+@command(app, "feedback")
+async def feedback(
+    options: ThreadsOptions,
+    output: Output,
+    episode: str = argument("EPISODE", "The id of what a member did, as `workspace outcomes` lists it."),
+    feedback: str = argument("good|bad|none", "What you think of it; none takes it back."),
+) -> None:
     """Rate what a member did. It counts in place of the outcome, and of earlier feedback.
 
     Good adds 0.05 to the trust in the capability, and bad takes 0.15.

@@ -47,8 +47,7 @@ class NewEvent(ThreadsOptions):
     verified: bool = flag("--verified", f"{_VERIFIED} An event of user always is.", _EVENT)
 
 
-@app.command("emit")
-@command()
+@command(app, "emit")
 async def emit(options: NewEvent, output: Output) -> None:
     """Post an event, or the events of a file. A gateway, such as that of [bold]worker[/bold], handles them.
 
@@ -70,12 +69,13 @@ async def emit(options: NewEvent, output: Output) -> None:
     output.result({"events": [each.to_json() for each in posted]}, _text(posted))
 
 
-@app.command("events")
-@command(
-    state=option("waiting|decided|paused|done", "Only events with this state.", WHICH),
-    limit=option("N", "How many to show, 1 to 10,000, the last ones.", WHICH, default=100),
-)
-async def events(options: ThreadsOptions, output: Output, state: str | None, limit: int) -> None:
+@command(app, "events")
+async def events(
+    options: ThreadsOptions,
+    output: Output,
+    state: str | None = option("waiting|decided|paused|done", "Only events with this state.", WHICH),
+    limit: int = option("N", "How many to show, 1 to 10,000, the last ones.", WHICH, default=100),
+) -> None:
     """List the last events with what was decided about them, and what came of it.
 
     [bold]Example[/bold]
@@ -97,8 +97,7 @@ class RunOptions(AgentOptions):
     verified: bool = flag("--verified", _VERIFIED, _EVENT)
 
 
-@app.command("run")
-@command()
+@command(app, "run")
 async def run(options: RunOptions, output: Output) -> int:
     """Handle the events and messages of a workspace until nothing is left to do, and print each decision.
 
