@@ -92,6 +92,7 @@ def _worldagent(
 # In the order of `--help`. Typer adds the commands of an app without a name directly to this one.
 app.add_typer(turns.app)
 app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")
+app.add_typer(turns.turns_app, name="turns", rich_help_panel="Conversations")
 app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(memory.app, name="memory", rich_help_panel="Conversations")

@@ -74,7 +74,7 @@ async def list_approvals(
     output.result({"approvals": [_object(*each) for each in found]}, _listed(found, options) if found else None)
 
 
-@command(app)
+@command(app, asks=("resume",))
 def approve(
     options: ResumingOptions,
     output: Output,
@@ -122,7 +122,7 @@ def approve(
     return _answer(options, output, ids, thread, call_role, say)
 
 
-@command(app)
+@command(app, asks=("resume",))
 def reject(
     options: ResumingOptions,
     output: Output,

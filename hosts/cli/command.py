@@ -11,7 +11,7 @@ import inspect
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
@@ -36,7 +36,14 @@ Work = Coroutine[Any, Any, int | None]
 
 
 def command(
-    app: typer.Typer, name: str | None = None, *, panel: str | None = None, json: bool = True, cls: Any = None
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    panel: str | None = None,
+    json: bool = True,
+    cls: Any = None,
+    work: Callable[..., Work] | None = None,
+    asks: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function a command of an app, with the same docstring.
 
@@ -54,16 +61,20 @@ def command(
         panel: The heading in `--help` that it is listed under.
         json: Whether a command with `output` takes `--json`.
         cls: The class of the command.
+        work: Called in place of the function, which then only declares the options and says what they do.
+        asks: The operations that it is the command of.
     """
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        app.command(name, rich_help_panel=panel, cls=cls)(_command(function, json=json))
+        made = _command(function, work or function, json=json)
+        made.asks, made.derived = asks, work is not None  # type: ignore[attr-defined]  # tests compare them with the table
+        app.command(name, rich_help_panel=panel, cls=cls)(made)
         return function
 
     return add
 
 
-def _command(function: Callable[..., Any], *, json: bool) -> Callable[..., None]:
+def _command(function: Callable[..., Any], work: Callable[..., Any], *, json: bool) -> Callable[..., None]:
     hints = get_type_hints(function)
     bags: dict[str, Any] = {}
     shown: dict[str, tuple[Any, ParameterInfo]] = {}
@@ -83,13 +94,13 @@ def _command(function: Callable[..., Any], *, json: bool) -> Callable[..., None]
         for name, bag in bags.items():
             words[name] = bag(**{field.name: words.pop(field.name) for field in fields(bag)})
         if "output" not in hints:
-            raise typer.Exit(function(**words))
+            raise typer.Exit(work(**words))
         output = Output(
             json=given.get("json", False) and not given.get("stdio", False),  # then stdout is the client's
             events=given.get("events", False),
             verbose=given.get("verbose", False),
         )
-        raise typer.Exit(run(output, lambda: function(**words, output=output)))
+        raise typer.Exit(run(output, lambda: work(**words, output=output)))
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # inspect reads it
@@ -148,29 +159,41 @@ def storage_of(home: Path | None) -> Storage:
     return Settings().storage(Storage(home=home))
 
 
-def confirmed(
-    output: Output, question: str, *, problem: str, remedy: str = "give --yes", notes: Sequence[str] = ()
-) -> bool:
-    """Ask the person at the terminal to confirm, and return whether they did.
+def confirm(
+    output: Output,
+    yes: bool,
+    question: str,
+    *,
+    problem: str,
+    remedy: str = "give --yes",
+    notes: Sequence[str] = (),
+    kept: str = "nothing was removed",
+) -> None:
+    """Ask the person at the terminal to confirm, unless `--yes` does. If they do not, the command ends with code 1.
 
     Args:
         output: The output of the command. With JSON output, no question is asked.
+        yes: Whether `--yes` is given.
         question: The question.
         problem: The problem of the error if no person can be asked.
         remedy: The remedy of that error.
         notes: Notes to show before the question.
+        kept: What is said if they do not.
 
     Raises:
         InvalidArgument: No person can be asked.
     """
+    if yes:
+        return
     if output.form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise bad_usage(problem, remedy=remedy)
     for note in notes:
         output.note(note)
-    try:
-        return typer.confirm(question, err=True)
-    except typer.Abort:
-        return False
+    with suppress(typer.Abort):
+        if typer.confirm(question, err=True):
+            return
+    output.note(kept)
+    raise typer.Exit(FAILED)
 
 
 async def _with_interrupts(work: Work) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from .command import Work, bad_usage, command, confirmed, run
+from .command import Work, bad_usage, command, confirm, run
 from .exits import FAILED
 from .options import OUTPUT, HostOptions, flag, home_option, option, option_group
 from .output import Output, table
@@ -217,9 +217,8 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
     from ..doctor.keys import recorded_with_other_key
 
     state = look_at_key(InstallationOptions(home=options.home))
-    if not (options.yes or not state.there or _confirm_replacing(state, output)):
-        output.note("nothing was changed")
-        raise typer.Exit(FAILED)
+    if state.there and not options.yes:
+        _confirm_replacing(state, output)
 
     async def work() -> None:
         made = make_key(state, replace=state.there)
@@ -239,7 +238,7 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
     return work()
 
 
-def _confirm_replacing(state: KeyState, output: Output) -> bool:
+def _confirm_replacing(state: KeyState, output: Output) -> None:
     """Ask whether to replace the existing key.
 
     Raises:
@@ -257,7 +256,8 @@ def _confirm_replacing(state: KeyState, output: Output) -> bool:
         remedy = "keep it and resume the turns with another key by --on-role-change refresh, or give --yes"
     if state.key is None:
         remedy = "restore it from a copy, or give --yes"
-    return confirmed(output, "Replace it?", problem="; ".join(shown), remedy=remedy, notes=shown)
+    problem = "; ".join(shown)
+    confirm(output, False, "Replace it?", problem=problem, remedy=remedy, notes=shown, kept="nothing was changed")
 
 
 def _report(state: KeyState, made: str) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import typer
 
-from .command import command
+from .operating import json_read, operation
 from .options import ThreadsOptions, argument, flag, option
-from .output import Output, table
-from .society import open_society
-
-if TYPE_CHECKING:
-    from ...members.data.workspace import RoleTemplateDraft
+from .output import Output, lines_of, table
 
 _COLUMNS: Final = ("ID", "TEMPLATE", "NAME", "PROPOSED BY", "STATUS")
 _ID: Final = argument("DRAFT", "The id of the draft, as `drafts list` shows it.")
@@ -30,9 +27,11 @@ def _drafts() -> None:
     """
 
 
-@command(app, "list")
-async def list_drafts(
-    options: ThreadsOptions, output: Output, every: bool = flag("--all", "Also those that were approved or rejected.")
+@operation(app, "list", "draft_list", show=lambda found: _table(found.drafts))
+def list_drafts(
+    options: ThreadsOptions,
+    output: Output,
+    every: bool = flag("--all", "Also those that were approved or rejected."),
 ) -> None:
     """List the drafts that wait for you.
 
@@ -40,17 +39,12 @@ async def list_drafts(
 
       worldagent drafts list --all
     """
-    async with open_society(options) as society:
-        found = await society.drafts.list(status=None if every else "pending_review")
-    rows = [
-        (each.id, each.template.template_id, each.template.name_pattern, each.proposed_by, each.status)
-        for each in found
-    ]
-    output.result({"drafts": [_record(each) for each in found]}, table(_COLUMNS, rows) if rows else "no draft waits")
 
 
-@command(app, "show")
-async def show(options: ThreadsOptions, output: Output, id: str = _ID) -> None:
+@operation(
+    app, "show", "draft_show", show=lambda found: lines_of({**found.draft, **found.draft["template"]}, "template")
+)
+def show(options: ThreadsOptions, output: Output, draft: str = _ID) -> None:
     """Show a draft: its template, why it was proposed, and who decided about it.
 
     To change it, write the template of `--json` into a file and give that to `drafts approve --template @FILE`.
@@ -59,21 +53,22 @@ async def show(options: ThreadsOptions, output: Output, id: str = _ID) -> None:
 
       worldagent drafts show draft_123
     """
-    async with open_society(options) as society:
-        draft = await society.drafts.get(id)
-    record = _record(draft)
-    template = record.pop("template")
-    lines = [f"{name}: {value}" for name, value in {**record, **template}.items() if value not in ("", None, [], {})]
-    output.result({"draft": _record(draft)}, "\n".join(lines))
 
 
-@command(app, "approve")
-async def approve(
+@operation(
+    app,
+    "approve",
+    "draft_approve",
+    show=lambda found: f"{found.approved} can be used by {', '.join(found.spawners) or 'you'}",
+    value=lambda found: {"approved": found.approved},
+    read=lambda given: json_read(given, "template"),
+)
+def approve(
     options: ThreadsOptions,
     output: Output,
-    id: str = _ID,
-    spawner: list[str] | None = option(
-        "ID", "A member that can make members of it. Repeatable. Without one, only you can."
+    draft: str = _ID,
+    spawners: list[str] | None = option(
+        "ID", "A member that can make members of it. Repeatable. Without one, only you can.", None, "--spawner"
     ),
     template: str | None = option("JSON|@FILE|-", "The template as you changed it, which replaces that of the draft."),
 ) -> None:
@@ -83,19 +78,11 @@ async def approve(
 
       worldagent drafts approve draft_123 --spawner cro
     """
-    from ...members.life.drafts import template_of
-    from .sources import json_object, text
-
-    given = None if template is None else template_of(json_object("--template", text("--template", template)))
-    async with open_society(options) as society:
-        made = await society.drafts.approve(id, template=given, allowed_spawners=spawner or None)
-    who = ", ".join(made.allowed_spawners) or "you"
-    output.result({"approved": made.template_id}, f"{made.template_id} can be used by {who}")
 
 
-@command(app, "reject")
-async def reject(
-    options: ThreadsOptions, output: Output, id: str = _ID, reason: str = option("TEXT", "Why.", default="")
+@operation(app, "reject", "draft_reject", show=lambda found: f"{found.rejected} was rejected")
+def reject(
+    options: ThreadsOptions, output: Output, draft: str = _ID, reason: str = option("TEXT", "Why.", default="")
 ) -> None:
     """Reject a draft. It is kept and can never be used.
 
@@ -103,13 +90,17 @@ async def reject(
 
       worldagent drafts reject draft_123 --reason 'The BDR does this already.'
     """
-    async with open_society(options) as society:
-        await society.drafts.reject(id, reason=reason)
-    output.result({"rejected": id}, f"{id} was rejected")
 
 
-def _record(draft: RoleTemplateDraft) -> dict[str, Any]:
-    from ...core.checks import to_json
-
-    record: dict[str, Any] = to_json(draft)
-    return record
+def _table(drafts: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            each["id"],
+            each["template"]["template_id"],
+            each["template"]["name_pattern"],
+            each["proposed_by"],
+            each["status"],
+        )
+        for each in drafts
+    ]
+    return table(_COLUMNS, rows) if rows else "no draft waits"

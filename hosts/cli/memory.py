@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from .command import Work, bad_usage, command, confirmed, storage_of
+from .command import Work, bad_usage, command, confirm
 from .exits import DONE, FAILED
+from .operating import ask, ask_in, opened, operation
 from .options import JSON_RESULT, WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
-from .output import Output, table
+from .output import Output, lines_of, table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import Iterator, Sequence
 
     from ...agent import WorldAgent
-    from ...agent.memory import WorkspaceMemory
-    from ...memory.entries import Entry
+    from ..service.memory import EntryRecord
 
 _COLUMNS: Final = ("ID", "OF", "CHANGED", "TEXT")
 MAX_TEXT_CELLS: Final = 60
@@ -60,23 +59,56 @@ class ImportOptions(ThreadsOptions):
     account: str | None = option("ID", "The account that gets all entries. Default: that of each line.", WHICH)
 
 
-@option_group
-class ListedEntries(MemoryOptions):
-    """The options of `memory list`."""
-
-    kind: str | None = option("KIND", "Only entries of this kind: entry, fact, episode or insight.", WHICH)
-    tag: list[str] | None = option("TAG", "Only entries with this tag. Repeatable.", WHICH)
-    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
-    replaced: bool = flag("--replaced", "Also those that newer entries replaced.", WHICH)
+def _value(found: Any) -> dict[str, Any]:
+    """The answer of an operation for a program, with the data of entries, which is not shown to others."""
+    shown = found.entries if hasattr(found, "entries") else None
+    return {"entry": _record(found.entry)} if shown is None else {"entries": [_record(each) for each in shown]}
 
 
-@command(app, "add")
-async def add(
+def _record(entry: EntryRecord) -> dict[str, Any]:
+    return entry.model_dump(mode="json") | ({"data": entry.data} if entry.data else {})
+
+
+def _table(found: Sequence[EntryRecord]) -> str:
+    rows = [
+        (entry.id, entry.account or "workspace", entry.changed[:16].replace("T", " "), _short(entry.text))
+        for entry in found
+    ]
+    return table(_COLUMNS, rows) if rows else ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TEXT_CELLS else f"{line[: MAX_TEXT_CELLS - 3]}..."
+
+
+def _times(given: dict[str, Any]) -> dict[str, Any]:
+    """Check the time that an option gives."""
+    if given["expires"] is None:
+        return given
+    try:
+        found = datetime.fromisoformat(given["expires"])
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise bad_usage("--expires is not a time with a zone", remedy="write it as 2030-01-01T09:00Z")
+    return given
+
+
+@operation(
+    app,
+    "add",
+    "memory_add",
+    show=lambda found: found.entry.id,
+    value=_value,
+    read=_times,
+)
+def add(
     options: MemoryOptions,
     output: Output,
     text: str = argument("TEXT", "What to remember: one thing, in a sentence that stands alone."),
     kind: str = option("KIND", "entry, fact, episode or insight.", _ENTRY, default="entry"),
-    tag: list[str] | None = option("TAG", "A word to filter by. Repeatable.", _ENTRY),
+    tags: list[str] | None = option("TAG", "A word to filter by. Repeatable.", _ENTRY, "--tag"),
     classification: str = option(
         "LEVEL", "How widely it may be known: public, internal, confidential or secret.", _ENTRY, default="internal"
     ),
@@ -93,34 +125,39 @@ async def add(
 
       worldagent memory add 'The harbour opens at six.' --kind fact --confidence 0.8
     """
-    given: dict[str, Any] = {"kind": kind, "tags": tag or (), "expires": _time(expires), "key": key}
-    given |= {"classification": classification, "domain": domain, "confidence": confidence}
-    async with _open(options) as memory:
-        entry = await memory.add(text, account=options.account, **given)
-    output.result({"entry": entry.to_json()}, entry.id)
 
 
-@command(app, "list")
-async def list_entries(options: ListedEntries, output: Output) -> None:
+@operation(
+    app,
+    "list",
+    "memory_list",
+    show=lambda found: _table(found.entries) or "there are no entries",
+    value=_value,
+)
+def list_entries(
+    options: MemoryOptions,
+    output: Output,
+    kind: str | None = option("KIND", "Only entries of this kind: entry, fact, episode or insight.", WHICH),
+    tags: list[str] | None = option("TAG", "Only entries with this tag. Repeatable.", WHICH, "--tag"),
+    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100),
+    replaced: bool = flag("--replaced", "Also those that newer entries replaced.", WHICH),
+) -> None:
     """List entries, the newest first. With --account those of the workspace are listed too.
 
     [bold]Example[/bold]
 
       worldagent memory list --account ana
     """
-    async with _open(options) as memory:
-        found = await memory.list(
-            account=options.account,
-            kind=options.kind,  # type: ignore[arg-type]  # another word is refused there
-            tags=options.tag or (),
-            limit=options.limit,
-            replaced=options.replaced,
-        )
-    output.result({"entries": [entry.to_json() for entry in found]}, _table(found) if found else "there are no entries")
 
 
-@command(app, "search")
-async def search(
+@operation(
+    app,
+    "search",
+    "memory_search",
+    show=lambda found: _table(found.entries) or "nothing fits",
+    value=_value,
+)
+def search(
     options: MemoryOptions,
     output: Output,
     text: str = argument("TEXT", "The question."),
@@ -132,32 +169,19 @@ async def search(
 
       worldagent memory search 'May I eat nuts?' --account ana
     """
-    async with _open(options) as memory:
-        found = await memory.search(text, account=options.account, limit=limit)
-    value = [{**entry.to_json(), "score": round(score, 6)} for entry, score in found]
-    output.result({"entries": value}, _table([entry for entry, _ in found]) if found else "nothing fits")
 
 
-@command(app, "show")
-async def show(options: MemoryOptions, output: Output, id: str = _ID) -> None:
+@operation(app, "show", "memory_show", show=lambda found: lines_of(_record(found.entry)), value=_value)
+def show(options: MemoryOptions, output: Output, entry: str = _ID) -> None:
     """Show an entry with all its fields.
 
     [bold]Example[/bold]
 
       worldagent memory show mem_01f2a3b4c5d6e7f8 --account ana
     """
-    from ...memory.entries.store import unknown_entry
-
-    async with _open(options) as memory:
-        entry = await memory.get(id, account=options.account)
-    if entry is None:
-        raise unknown_entry(id)
-    value = entry.to_json()
-    lines = [f"{name}: {each}" for name, each in value.items() if each not in (None, [], "")]
-    output.result({"entry": value}, "\n".join(lines))
 
 
-@command(app, "edit")
+@command(app, "edit", asks=("memory_edit",))
 async def edit(
     options: MemoryOptions,
     output: Output,
@@ -178,19 +202,13 @@ async def edit(
         raise bad_usage("nothing is changed", remedy="give --text, --tag, --expires or --no-expires")
     if expires is not None and no_expires:
         raise bad_usage("--expires and --no-expires contradict each other", remedy="give one of them")
-    async with _open(options) as memory:
-        entry = await memory.edit(
-            id,
-            text,
-            tags=tag,
-            expires="never" if no_expires else _time(expires),
-            version=of_version,
-            account=options.account,
-        )
-    output.result({"entry": entry.to_json()}, f"{entry.id}: version {entry.version}")
+    named = _times({"text": text, "tags": tag, "expires": expires, "version": of_version})
+    given = {name: each for name, each in named.items() if each is not None or (name == "expires" and no_expires)}
+    found = await ask(options, "memory_edit", entry=id, **given)
+    output.result(_value(found), f"{found.entry.id}: version {found.entry.version}")
 
 
-@command(app, "forget")
+@command(app, "forget", asks=("memory_forget",))
 def forget(
     options: MemoryOptions,
     output: Output,
@@ -214,16 +232,15 @@ def forget(
         raise bad_usage("it is not clear what to forget", remedy="give ids, or --everything")
     whose = "the workspace" if options.account is None else f"the account {options.account!r}"
     what = f"all entries of {whose}" if everything else f"{len(ids or ())} entries"
-    if not (yes or confirmed(output, f"Forget {what} for good?", problem=f"forgetting {what} must be confirmed")):
-        output.note("nothing was forgotten")
-        raise typer.Exit(FAILED)
+    problem = f"forgetting {what} must be confirmed"
+    confirm(output, yes, f"Forget {what} for good?", problem=problem, kept="nothing was forgotten")
 
     async def work() -> None:
-        async with _open(options) as memory:
+        async with opened(options) as workspace:
             count = (
-                await memory.forget_all(account=options.account)
+                await workspace.memory.forget_all(account=options.account)
                 if everything
-                else await memory.forget(*(ids or ()), account=options.account)
+                else await workspace.memory.forget(*(ids or ()), account=options.account)
             )
         output.result({"forgotten": count}, f"forgotten: {count}")
 
@@ -242,8 +259,10 @@ async def export(
 
       worldagent memory export --account ana -o ana.jsonl
     """
-    async with _open(options) as memory:
-        lines = [json.dumps(each, ensure_ascii=False) async for each in memory.export(account=options.account)]
+    async with opened(options) as workspace:
+        lines = [
+            json.dumps(each, ensure_ascii=False) async for each in workspace.memory.export(account=options.account)
+        ]
     text = "".join(f"{line}\n" for line in lines)
     if file == _STREAM:
         sys.stdout.write(text)
@@ -268,8 +287,8 @@ async def import_entries(
       worldagent memory import ana.jsonl
     """
     text = _read(file)
-    async with _open(options) as memory:
-        count = await memory.import_lines([*_objects(text)], account=options.account)
+    async with opened(options) as workspace:
+        count = await workspace.memory.import_lines([*_objects(text)], account=options.account)
     output.result({"imported": count}, f"entries of the file in memory: {count}")
 
 
@@ -284,7 +303,7 @@ class DistilOptions(AgentOptions):
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
 
 
-@command(app, "distil")
+@command(app, "distil", asks=("memory_distil",))
 def distil(options: DistilOptions, output: Output) -> Work:
     """Let the model note what later conversations should know of a thread, or of all threads that are quiet.
 
@@ -310,63 +329,25 @@ async def _distil(agent: WorldAgent, options: DistilOptions, output: Output) -> 
     from ...core.errors import WorldAgentError
     from .progress import shown_progress
 
-    made: list[Entry] = []
+    made: list[EntryRecord] = []
     failed: list[dict[str, Any]] = []
     async with agent:
         if options.thread is not None:
-            made += await agent.memory.distil(options.thread)
+            made += (await ask_in(agent, options, "memory_distil", thread=options.thread)).entries
         else:
             threads = await agent.memory.undistilled(quiet=options.quiet or 0)
             with shown_progress(output) as report:
                 for count, thread in enumerate(threads, start=1):
                     try:
-                        made += await agent.memory.distil(thread)
+                        made += (await ask_in(agent, options, "memory_distil", thread=thread)).entries
                     except WorldAgentError as error:
                         output.note(f"thread {thread!r}: {error}")
                         what = {"code": error.code, "message": error.problem, "remedy": error.remedy}
                         failed.append({"thread": thread, "error": what})
                     report("threads", count, len(threads))
-    shown = _table(made) if made else "there is nothing new to remember"
-    output.result({"entries": [entry.to_json() for entry in made], "failed": failed}, shown)
+    entries = [_record(each) for each in made]
+    output.result({"entries": entries, "failed": failed}, _table(made) or "there is nothing new to remember")
     return FAILED if failed else DONE
-
-
-@asynccontextmanager
-async def _open(options: ThreadsOptions) -> AsyncGenerator[WorkspaceMemory]:
-    from contextlib import aclosing
-
-    from ...agent.memory import WorkspaceMemory
-    from ...agent.stores import Stores
-    from ...core import check_id
-
-    check_id("workspace", options.workspace)
-    async with aclosing(await Stores.open(storage_of(options.home))) as stores:
-        yield WorkspaceMemory(stores.entries, options.workspace)
-
-
-def _table(found: list[Entry] | tuple[Entry, ...]) -> str:
-    rows = [
-        (entry.id, entry.account or "workspace", entry.changed.strftime("%Y-%m-%d %H:%M"), _short(entry.text))
-        for entry in found
-    ]
-    return table(_COLUMNS, rows)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_TEXT_CELLS else f"{line[: MAX_TEXT_CELLS - 3]}..."
-
-
-def _time(given: str | None) -> datetime | None:
-    if given is None:
-        return None
-    try:
-        found = datetime.fromisoformat(given)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise bad_usage("--expires is not a time with a zone", remedy="write it as 2030-01-01T09:00Z")
-    return found
 
 
 def _write(file: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import typer
 
-from .command import DEBUG, Work, bad_usage, command, confirmed, print_raised
+from .command import DEBUG, Work, bad_usage, command, confirm, print_raised
 from .exits import DONE, FAILED
 from .options import JSON_RESULT, AgentOptions, argument, flag, option, option_group
 from .output import Output, tokens_text
@@ -105,19 +105,16 @@ def optimise(options: OptimiseOptions, output: Output) -> Work:
 
     training = _training(options)
     file = check_target((options.out or Path(f"{options.signature}.json")).expanduser())
-    if file.exists() and not (options.yes or _confirm_overwriting(file, output)):
-        output.note("nothing was changed")
-        raise typer.Exit(FAILED)
+    if file.exists():
+        confirm(
+            output,
+            options.yes,
+            f"If the program is better, overwrite {str(file)!r}?",
+            problem=f"the file {str(file)!r} exists",
+            remedy="give another file with --out, or --yes to overwrite it",
+            kept="nothing was changed",
+        )
     return _optimise(open_agent(options, output), options.signature, training, file, output)
-
-
-def _confirm_overwriting(file: Path, output: Output) -> bool:
-    return confirmed(
-        output,
-        f"If the program is better, overwrite {str(file)!r}?",
-        problem=f"the file {str(file)!r} exists",
-        remedy="give another file with --out, or --yes to overwrite it",
-    )
 
 
 def _training(options: OptimiseOptions) -> Training:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, repeat
 from pathlib import Path
@@ -178,6 +178,32 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequenc
     limits = chain(widths, repeat(sys.maxsize))
     wide = [min(limit, max(map(cell_len, column))) for limit, *column in zip(limits, *lines, strict=False)]
     return "\n".join("  ".join(map(_cell, line, wide)).rstrip() for line in lines)
+
+
+def lines_of(record: Mapping[str, Any], *hidden: str) -> str:
+    """The fields of a record, one a line, without those that are empty or hidden."""
+    shown = {name: each for name, each in record.items() if name not in hidden and each not in (None, "", [], {})}
+    return "\n".join(f"{name}: {each}" for name, each in shown.items())
+
+
+def records_table(
+    columns: Mapping[str, str | Callable[[Any], object]], records: Sequence[Any], empty: str | None = None
+) -> str | None:
+    """Lay out records as a table.
+
+    Args:
+        columns: The heads, each with the name of a field, or a function of a record.
+        records: The records.
+        empty: The text if there are none.
+    """
+    rows = [
+        [
+            "" if (cell := getattr(each, of) if isinstance(of, str) else of(each)) is None else str(cell)
+            for of in columns.values()
+        ]
+        for each in records
+    ]
+    return table([*columns], rows) if rows else empty
 
 
 def note_text(event: Event) -> str:

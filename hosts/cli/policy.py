@@ -6,17 +6,26 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from .command import Work, command
+from .operating import operation
 from .options import AgentOptions, app_option, argument
-from .output import Output, counted
+from .output import Output, counted, records_table
 
 if TYPE_CHECKING:
     from ...harness import Function, Policy
     from ...harness.gate import Rule
+
+_FUNCTIONS: Final = {
+    "NAME": "name",
+    "KIND": "kind",
+    "RISK": lambda each: ", ".join(each.risk),
+    "POLICY": "decision",
+    "WHAT IT DOES": lambda each: each.title or each.description.partition("\n")[0],
+}
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -59,6 +68,16 @@ def check(
     read = policy(file)
     assert read is not None, "a file is named"
     return _check(output, read, file, app)
+
+
+@operation(app, "functions", "function_list", show=lambda found: records_table(_FUNCTIONS, found.functions))
+def functions(options: AgentOptions, output: Output) -> None:
+    """List what the agent can call, with its risk and what the policy decides about it.
+
+    [bold]Example[/bold]
+
+      worldagent policy functions --app shop:agent
+    """
 
 
 async def _check(output: Output, read: Policy, file: Path, app: str | None) -> None:

@@ -11,13 +11,26 @@ import typer
 
 from .command import Work, bad_usage, command
 from .exits import FAILED
-from .options import JSON_RESULT, STORED, WHICH, WORKSPACE, HostOptions, argument, home_option, option, option_group
-from .output import Output, table
+from .operating import operation
+from .options import (
+    JSON_RESULT,
+    STORED,
+    WHICH,
+    WORKSPACE,
+    HostOptions,
+    SpeakerOptions,
+    argument,
+    home_option,
+    option,
+    option_group,
+)
+from .output import Output, records_table, table
 
 if TYPE_CHECKING:
     from ...core import Tier
     from ...role_resolution import Role, RoleStore
 
+_TIERS = {"TIER": "tier", "STATE": "state", "NAME": "name", "CHARACTERS": "length"}
 _WIDTHS = (9, 24, 32)  # of tier, scope and name; with the length the table fits 80 columns
 
 app = typer.Typer(no_args_is_help=True)
@@ -51,7 +64,7 @@ class RolesOptions(HostOptions):
     json: bool = JSON_RESULT
 
 
-@command(app, "list")
+@command(app, "list", asks=("stored_role_list",))
 async def list_roles(options: RolesOptions, output: Output) -> None:
     """List the roles of the workspace, and of the account and channel that are named.
 
@@ -91,7 +104,7 @@ async def get_role(options: RolesOptions, output: Output) -> int | None:
     return None
 
 
-@command(app, "put")
+@command(app, "put", asks=("stored_role_set",))
 def put_role(
     options: RolesOptions,
     output: Output,
@@ -126,7 +139,7 @@ def put_role(
     return work()
 
 
-@command(app, "delete")
+@command(app, "delete", asks=("stored_role_clear",))
 async def delete_role(options: RolesOptions, output: Output) -> int | None:
     """Clear one role.
 
@@ -144,6 +157,16 @@ async def delete_role(options: RolesOptions, output: Output) -> int | None:
     output.note(f"cleared the role of {tier} {scope_id!r}")
     output.result({"deleted": {"tier": tier.value, "scope_id": scope_id}})
     return None
+
+
+@operation(app, "explain", "explain_role", show=lambda found: records_table(_TIERS, found.tiers))
+def explain(options: SpeakerOptions, output: Output, thread: str = argument("THREAD", "The conversation.")) -> None:
+    """Show which roles would be active on a thread now, in what order and how long. No content is shown.
+
+    [bold]Example[/bold]
+
+      worldagent roles explain t1 --account ana
+    """
 
 
 @asynccontextmanager

@@ -71,7 +71,7 @@ class NewSchedule(AgentOptions):
     )
 
 
-@command(app, "add")
+@command(app, "add", asks=("schedule_add",))
 async def add(options: NewSchedule, output: Output) -> None:
     """Store a schedule. What it starts is checked first.
 
@@ -96,7 +96,7 @@ async def add(options: NewSchedule, output: Output) -> None:
     )
 
 
-@command(app, "list")
+@command(app, "list", asks=("schedule_list",))
 async def list_schedules(options: AgentOptions, output: Output) -> None:
     """List the schedules of the workspace with their next slot.
 
@@ -114,7 +114,7 @@ async def list_schedules(options: AgentOptions, output: Output) -> None:
     output.result({"schedules": value}, table(_COLUMNS, rows) if rows else "there are no schedules")
 
 
-@command(app, "show")
+@command(app, "show", asks=("schedule_show",))
 async def show(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
     """Show a schedule with all its fields.
 
@@ -128,7 +128,7 @@ async def show(options: AgentOptions, output: Output, id: str = argument("ID", "
     output.result({"schedule": value}, "\n".join(f"{name}: {_shown(each)}" for name, each in value.items()))
 
 
-@command(app, "pause")
+@command(app, "pause", asks=("schedule_pause",))
 async def pause(
     options: AgentOptions,
     output: Output,
@@ -148,7 +148,7 @@ async def pause(
     output.result({"id": id, "paused": not off}, f"{id}: {'fires again' if off else 'paused'}")
 
 
-@command(app, "run")
+@command(app, "run", asks=("schedule_run",))
 async def run(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
     """Fire a schedule once now, also if it is paused, and wait until its run ends or waits for a person.
 
@@ -163,7 +163,7 @@ async def run(options: AgentOptions, output: Output, id: str = argument("ID", "T
     output.result({"run": _run(found)}, _line(found))
 
 
-@command(app, "rm")
+@command(app, "rm", asks=("schedule_remove",))
 async def remove(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
     """Remove a schedule and its history. Turns that it started stay.
 
@@ -176,7 +176,7 @@ async def remove(options: AgentOptions, output: Output, id: str = argument("ID",
     output.result({"removed": id}, f"{id}: removed")
 
 
-@command(app, "history")
+@command(app, "history", asks=("schedule_history",))
 async def history(
     options: AgentOptions,
     output: Output,

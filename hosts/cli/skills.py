@@ -35,7 +35,7 @@ def _skills() -> None:
     """
 
 
-@command(app, "list")
+@command(app, "list", asks=("skill_list",))
 async def list_skills(output: Output) -> None:
     """List all skills with their descriptions, and what is wrong with those that cannot be used.
 
@@ -52,7 +52,7 @@ async def list_skills(output: Output) -> None:
     output.result({"skills": [_object(entry) for entry in entries]}, "\n".join(lines) or "there are no skills")
 
 
-@command(app, "show")
+@command(app, "show", asks=("skill_show",))
 async def show_skill(
     output: Output, name: str = argument("NAME", "The name of the skill, as `skills list` shows it.")
 ) -> None:
@@ -120,7 +120,7 @@ async def check_skills(
     return USAGE if len(fine) < len(checked) else None
 
 
-@command(app, "run")
+@command(app, "run", asks=("run_skill",))
 def run_skill(
     options: TurnOptions,
     output: Output,

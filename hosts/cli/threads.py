@@ -78,7 +78,7 @@ class ThreadsListOptions(ThreadsOptions):
     limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
 
 
-@command(app, "list")
+@command(app, "list", asks=("threads",))
 async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     """List the threads of a workspace by their newest turns, the newest first.
 
@@ -104,7 +104,14 @@ async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     output.result({"threads": [_state_object(state) for state in found]}, _table(found, output) if found else None)
 
 
-@command(app, "show")
+@command(
+    app,
+    "show",
+    asks=(
+        "pauses",
+        "history",
+    ),
+)
 def show_thread(
     options: ThreadOptions,
     output: Output,
@@ -151,7 +158,7 @@ def show_thread(
     return work()
 
 
-@command(app, "rename")
+@command(app, "rename", asks=("thread_rename",))
 async def rename_thread(
     options: ThreadOptions,
     output: Output,
@@ -171,7 +178,7 @@ async def rename_thread(
     output.result({"renamed": {"thread": options.thread, "title": now}})
 
 
-@command(app, "archive")
+@command(app, "archive", asks=("thread_archive",))
 async def archive_thread(
     options: ThreadOptions, output: Output, undo: bool = flag("--undo", "Show the thread in lists again.")
 ) -> None:
@@ -191,7 +198,7 @@ async def archive_thread(
     output.result({"archived": {"thread": options.thread, "archived": not undo}})
 
 
-@command(app, "cancel")
+@command(app, "cancel", asks=("cancel",))
 async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
     """Cancel a thread's turn, also if it waits or runs in another process.
 
@@ -214,7 +221,7 @@ async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
     return None
 
 
-@command(app, "fork")
+@command(app, "fork", asks=("fork",))
 async def fork_thread(
     options: ThreadOptions,
     output: Output,

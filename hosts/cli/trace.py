@@ -76,7 +76,7 @@ async def list_traces(
     output.result({"traces": [_object(trace) for trace in found]}, shown)
 
 
-@command(app, "show")
+@command(app, "show", asks=("turn_trace",))
 async def show_trace(
     options: ThreadsOptions,
     output: Output,

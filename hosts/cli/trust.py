@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from .command import command, confirmed
+from .command import command, confirm
 from .exits import FAILED
 from .options import WHICH, argument, flag
 from .output import Output
@@ -74,9 +74,8 @@ async def add(
         for skill in skills:
             output.note(_skill(skill.name, skill.folder, skill.header))
         question = f"Trust the profiles and skills of {str(project)!r}?"
-        if not (yes or confirmed(output, question, problem=f"trusting the project {str(project)!r} must be confirmed")):
-            output.note("nothing was changed")
-            return FAILED
+        problem = f"trusting the project {str(project)!r} must be confirmed"
+        confirm(output, yes, question, problem=problem, kept="nothing was changed")
     digest = store.trust(project, digest=digest)  # trusts what was shown, not a later change
     names, skilled = [entry.name for entry in entries], [skill.name for skill in skills]
     output.note(_joined([f"trusted as they are now: {', '.join(map(_quoted, [*names, *skilled]))}"]))

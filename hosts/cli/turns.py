@@ -1,4 +1,4 @@
-"""The commands that run turns: `ask`, `chat`, `task` and `resume`. They differ in how the turn begins."""
+"""The commands that run turns: `ask`, `chat`, `task` and `resume`, and `turns rate`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from .command import Work, command
+from .operating import operation
 from .options import (
     ANSWERS,
     EVENTS,
@@ -18,6 +19,7 @@ from .options import (
     ChatOptions,
     ResumingOptions,
     SpeakerOptions,
+    ThreadsOptions,
     TurnOptions,
     argument,
     flag,
@@ -31,9 +33,38 @@ if TYPE_CHECKING:
     from ...role_resolution import Role
 
 app = typer.Typer()
+turns_app = typer.Typer(no_args_is_help=True)
 
 
-@command(app, panel="Turns")
+@turns_app.callback()
+def _turns() -> None:
+    """Turns that have run: say what you think of them.
+
+    [bold]Example[/bold]
+
+      worldagent turns rate turn_01a2 good
+    """
+
+
+@operation(turns_app, "rate", "turn_feedback", show=lambda found: "rated")
+def rate(
+    options: ThreadsOptions,
+    output: Output,
+    turn_id: str = argument("TURN", "The turn, as `threads show` and `trace list` show it."),
+    feedback: str = argument("good|bad", "What you think of it."),
+    note: str | None = option("TEXT", "Why."),
+) -> None:
+    """Rate a turn, in place of what was said before. Examples for `optimise` carry it.
+
+    What members did in the turn counts as good or bad, too, and their trust changes.
+
+    [bold]Example[/bold]
+
+      worldagent turns rate turn_01a2 bad --note 'It named the wrong city.'
+    """
+
+
+@command(app, panel="Turns", asks=("converse",))
 def ask(
     options: SpeakerOptions,
     output: Output,
@@ -102,7 +133,7 @@ def chat(options: ChatOptions) -> int:
     return run_chat(options)
 
 
-@command(app, panel="Turns")
+@command(app, panel="Turns", asks=("task",))
 def task(
     options: TurnOptions,
     output: Output,
@@ -171,7 +202,7 @@ class BareValues(TyperCommand):
         return super().parse_args(ctx, given)
 
 
-@command(app, cls=BareValues, panel="Turns")
+@command(app, cls=BareValues, panel="Turns", asks=("resume",))
 def resume(options: ResumeOptions, output: Output) -> Work:
     """Resume a turn that waits for a person, was stopped, failed temporarily, or was interrupted with its process.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, aclosing, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 import typer
 
-from .command import Work, bad_usage, command, confirmed, storage_of
-from .exits import FAILED, TERMINATED
+from .command import Work, bad_usage, command, confirm, storage_of, until_sigterm
+from .exits import TERMINATED
+from .operating import open_upkeep
 from .options import HOME, WHERE, WHICH, ThreadOptions, ThreadsOptions, argument, flag, option
 from .output import Output, counted
 from .progress import shown_progress
@@ -20,7 +21,6 @@ from .threads import app as threads_app
 from .threads import check_ids, missing
 
 if TYPE_CHECKING:
-    from ...agent import Settings
     from ...agent.upkeep import Upkeep
 
 _STREAM: Final = "-"  # standard output or input instead of a file
@@ -59,12 +59,10 @@ def remove_account(
     """
     check_ids(options)
     asked = f"Remove the account {account!r} from the workspace {options.workspace!r} for good?"
-    if not (yes or confirmed(output, asked, problem=f"removing the account {account!r} must be confirmed")):
-        output.note("nothing was removed")
-        raise typer.Exit(FAILED)
+    confirm(output, yes, asked, problem=f"removing the account {account!r} must be confirmed")
 
     async def work() -> None:
-        async with _upkeep(options, output) as (upkeep, _):
+        async with _upkeep(options, output) as upkeep:
             value = asdict(await upkeep.remove_account(account, cancel=cancel))
         shared = value.pop("shared")
         parts = [f"{count:,} {'memory entries' if key == 'entries' else key}" for key, count in value.items()]
@@ -95,12 +93,10 @@ def remove_thread(
     """
     check_ids(options)
     asked = f"Remove the thread {options.thread!r} for good?"
-    if not (yes or confirmed(output, asked, problem=f"removing the thread {options.thread!r} must be confirmed")):
-        output.note("nothing was removed")
-        raise typer.Exit(FAILED)
+    confirm(output, yes, asked, problem=f"removing the thread {options.thread!r} must be confirmed")
 
     async def work() -> int | None:
-        async with _upkeep(options, output) as (upkeep, _):
+        async with _upkeep(options, output) as upkeep:
             removed = await upkeep.remove(options.thread, cancel=cancel)
         if removed is None:
             return missing(options, output)
@@ -142,7 +138,7 @@ async def export_thread(
         what = "--json writes to standard output too" if options.json else "standard output is a terminal"
         raise bad_usage(what, remedy="give --output a file, or redirect standard output and omit --json")
 
-    async with _upkeep(options, output) as (upkeep, _):
+    async with _upkeep(options, output) as upkeep:
         found = await upkeep.export(options.thread, stream or file)
     place = "on standard output" if found.file is None else f"in {str(found.file)!r}"
     shown = f"{counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
@@ -180,8 +176,9 @@ def import_thread(
     source = opened.enter_context(readable(given))
 
     async def work() -> None:
-        async with _upkeep(options, output, make=opened) as (upkeep, _):
-            found = await upkeep.import_thread(source, to=to)
+        with opened:
+            async with open_upkeep(options) as upkeep:
+                found = await upkeep.import_thread(source, to=to)
         messages = counted(found.messages, "message")
         shown = f"made the thread {found.thread!r} with {messages}"
         output.note(shown if found.made else f"the thread {found.thread!r} has the {messages} already")
@@ -215,8 +212,10 @@ async def prune_threads(
       worldagent threads prune --keep 10
     """
     check_ids(options)
-    given = keep is not None or age is not None
-    async with _upkeep(options, output) as (upkeep, settings):
+    from ...agent import Settings
+
+    given, settings = keep is not None or age is not None, Settings()
+    async with _upkeep(options, output) as upkeep:
         found = await upkeep.prune(
             keep=keep if given else settings.checkpoint_keep or None, age=age if given else settings.checkpoint_age
         )
@@ -263,7 +262,7 @@ async def prune(
       worldagent prune --threads 31536000 --dry-run --json
     """
     check_ids(options)
-    async with _upkeep(options, output) as (upkeep, _):
+    async with _upkeep(options, output) as upkeep:
         with shown_progress(output) as progress:
             found = await upkeep.prune_by_age(
                 runs=runs,
@@ -306,7 +305,6 @@ def backup(
       worldagent backup /backups/monday
     """
     from ...agent.upkeep import back_up
-    from .command import until_sigterm
 
     async def work() -> int | None:
         found = await until_sigterm(back_up(storage_of(home), folder, roles=not without_roles, home_only=home_only))
@@ -329,21 +327,9 @@ def backup(
 
 
 @asynccontextmanager
-async def _upkeep(
-    options: ThreadsOptions, output: Output, *, make: ExitStack | None = None
-) -> AsyncGenerator[tuple[Upkeep, Settings]]:
-    """Open the database of a home. With `make`, a missing database is created, and `make` is closed."""
-    from ...agent import Settings
-    from ...agent.stores import Stores
-    from ...agent.upkeep import Upkeep
-    from ...members.life.aging import prune_members
-    from ...storage import Storage
-
-    with make or ExitStack():
-        settings = Settings()
-        storage = settings.storage(Storage(home=options.home))
-        if make is None and not storage.begun():
-            raise typer.Exit(missing(options, output))
-        async with aclosing(await Stores.open(storage, wait=settings.thread_wait)) as stores:
-            aged, old = {"society": prune_members}, settings.society_age
-            yield Upkeep(stores, options.workspace, aged=aged, society_age=old), settings
+async def _upkeep(options: ThreadsOptions, output: Output) -> AsyncGenerator[Upkeep]:
+    """The upkeep of a home that has a database."""
+    if not storage_of(options.home).begun():
+        raise typer.Exit(missing(options, output))
+    async with open_upkeep(options) as upkeep:
+        yield upkeep

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from .command import command
 from .exits import USAGE
+from .operating import ask, fields_of
 from .options import ThreadsOptions, argument
-from .output import Output, table
-from .society import fields_of, open_society
+from .output import Output, records_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from ...members.data.workspace import RoleTemplate, WorkspaceConfig
     from ..service.society import TrustRecord
 
-_OUTCOMES: Final = ("EPISODE", "CAPABILITY", "OUTCOME", "FEEDBACK")
+_OUTCOMES: Final = {
+    "EPISODE": "episode_id",
+    "CAPABILITY": "capability",
+    "OUTCOME": lambda each: "succeeded" if each.succeeded else "failed",
+    "FEEDBACK": "feedback",
+}
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -96,7 +101,7 @@ async def show(output: Output, file: Path = argument("FILE", "The file of a work
     output.result({"workspace": value}, "\n".join(_text(config)))
 
 
-@command(app, "outcomes")
+@command(app, "outcomes", asks=("society_outcomes",))
 async def outcomes(
     options: ThreadsOptions, output: Output, member: str = argument("MEMBER", "The id of the member.")
 ) -> None:
@@ -106,19 +111,12 @@ async def outcomes(
 
       worldagent workspace outcomes cro
     """
-    from ..service.society import outcomes_answer
-
-    async with open_society(options) as society:
-        answer = await outcomes_answer(society, member)
-    rows = [
-        (each.episode_id, each.capability, "succeeded" if each.succeeded else "failed", each.feedback or "")
-        for each in answer.outcomes
-    ]
-    shown = table(_OUTCOMES, rows) if rows else f"{member} has done nothing yet"
-    output.result(fields_of(answer), f"{shown}\n\n{_trust(answer.trust)}")
+    found = await ask(options, "society_outcomes", member=member)
+    shown = records_table(_OUTCOMES, found.outcomes, f"{member} has done nothing yet")
+    output.result(fields_of(found), f"{shown}\n\n{_trust(found.trust)}")
 
 
-@command(app, "feedback")
+@command(app, "feedback", asks=("society_feedback",))
 async def feedback(
     options: ThreadsOptions,
     output: Output,
@@ -133,14 +131,8 @@ async def feedback(
 
       worldagent workspace feedback event.lead-7 good
     """
-    from ...core.checks import check_choice
-    from ..service.society import feedback_answer
-
-    check_choice("feedback", feedback, ("good", "bad", "none"))
-    given: Literal["good", "bad"] | None = "good" if feedback == "good" else "bad" if feedback == "bad" else None
-    async with open_society(options) as society:
-        answer = await feedback_answer(society, episode, given)
-    output.result(fields_of(answer), _trust(answer.trust))
+    found = await ask(options, "society_feedback", episode=episode, feedback=None if feedback == "none" else feedback)
+    output.result(fields_of(found), _trust(found.trust))
 
 
 def _trust(trust: TrustRecord) -> str:

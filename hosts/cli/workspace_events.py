@@ -13,9 +13,9 @@ import typer
 from ...agent.runtime.inside import inside
 from .command import bad_usage, command
 from .exits import DONE, PAUSED
+from .operating import opened
 from .options import WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
 from .output import Output, table
-from .society import open_society
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -47,7 +47,7 @@ class NewEvent(ThreadsOptions):
     verified: bool = flag("--verified", f"{_VERIFIED} An event of user always is.", _EVENT)
 
 
-@command(app, "emit")
+@command(app, "emit", asks=("event_post",))
 async def emit(options: NewEvent, output: Output) -> None:
     """Post an event, or the events of a file. A gateway, such as that of [bold]worker[/bold], handles them.
 
@@ -59,17 +59,20 @@ async def emit(options: NewEvent, output: Output) -> None:
     """
     from ...core import SystemClock
 
-    async with open_society(options) as society:
+    async with opened(options) as workspace:
         now = SystemClock().now()
         if options.lines is None:
-            posted = [await society.events.post(_event(options, now), to=options.to)]
+            posted = [await workspace.society.events.post(_event(options, now), to=options.to)]
         else:
             _only_lines(options)
-            posted = [await society.events.post(each) for each in _read(options.lines, now, verified=options.verified)]
+            posted = [
+                await workspace.society.events.post(each)
+                for each in _read(options.lines, now, verified=options.verified)
+            ]
     output.result({"events": [each.to_json() for each in posted]}, _text(posted))
 
 
-@command(app, "events")
+@command(app, "events", asks=("event_list",))
 async def events(
     options: ThreadsOptions,
     output: Output,
@@ -82,8 +85,8 @@ async def events(
 
       worldagent workspace events --state paused
     """
-    async with open_society(options) as society:
-        found = await society.events.list(state=state, limit=limit)
+    async with opened(options) as workspace:
+        found = await workspace.society.events.list(state=state, limit=limit)
     none = f"there are no events in the workspace {options.workspace!r}"
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else none)
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ...agent import WorldAgent
-from ...agent.runtime.inside import inside
 from ...core.checks import to_json
 from ...members.data.roles import USER
 from ...members.data.workspace import Event
 from ...members.events.events import EventResult, EventState
 from .arguments import JsonObject, WorkspaceArguments
 from .call import Call
+from .home import clock_of
+from .operation import is_owner, operation
 from .records import Answer
-from .society import check_owner, is_owner
 from .validation import Label, Wire
 
 if TYPE_CHECKING:
     from ...members.events.events import PostedEvent
+    from .home import Workspace
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
@@ -98,16 +98,23 @@ class EventListAnswer(Answer):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-async def event_post(call: Call[EventPostArguments], agent: WorldAgent) -> EventPostAnswer:
+@operation(
+    "Post an event",
+    "Post something that happened, for the owner and operators. The first live member of its domain decides what "
+    "to do with it, while the sidecar, or a worker, has the agent open.",
+    who="owner",
+    effect="changes",
+    idempotent=False,
+    open_world=True,
+)
+async def event_post(call: Call[EventPostArguments], workspace: Workspace) -> EventPostAnswer:
     """Post an event.
 
     Raises:
-        Refused: The person of the call is not the owner, and the caller is not an operator.
         KeyReused, MailboxFull, UnknownMember: As for `Events.post`.
-        InvalidArgument: The agent has no society, or an argument is invalid.
+        InvalidArgument: The workspace has no society, or an argument is invalid.
     """
-    society, given = agent.society, call.given
-    check_owner(call, society)
+    society, given = workspace.society, call.given
     verified = given.source is None and is_owner(call, society)
     event = Event(
         id=given.event,
@@ -116,21 +123,24 @@ async def event_post(call: Call[EventPostArguments], agent: WorldAgent) -> Event
         domain=given.domain,
         payload=given.payload,
         metadata=given.metadata,
-        timestamp=inside(agent).clock.now(),
+        timestamp=clock_of(workspace).now(),
         source_verified=verified,
     )
     return EventPostAnswer(event=_record(await society.events.post(event, to=given.to)))
 
 
-async def event_list(call: Call[EventListArguments], agent: WorldAgent) -> EventListAnswer:
+@operation(
+    "List events",
+    "The last events of the workspace, the decisions about them, and their results, for the owner and operators.",
+    who="owner",
+)
+async def event_list(call: Call[EventListArguments], workspace: Workspace) -> EventListAnswer:
     """Return the last events.
 
     Raises:
-        Refused: As for `event_post`.
-        InvalidArgument: The agent has no society.
+        InvalidArgument: The workspace has no society.
     """
-    society, given = agent.society, call.given
-    check_owner(call, society)
+    society, given = workspace.society, call.given
     found = await society.events.list(state=given.state, limit=given.limit)
     return EventListAnswer(events=[_record(each) for each in found])
 
@@ -140,6 +150,3 @@ def _record(posted: PostedEvent) -> EventRecord:
     event = {name: value for name, value in fields.pop("event").items() if name != "source_verified"}
     kept = {name: fields.get(name) for name in EventRecord.model_fields if name not in event}
     return EventRecord.model_validate({**event, **kept, "timestamp": to_json(posted.event.timestamp)})
-
-
-__all__ = ["EventListArguments", "EventPostArguments", "event_list", "event_post"]

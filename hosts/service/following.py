@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ...agent import Thread, Turn, TurnStream, Withheld, WorldAgent
 from ...agent.threads import ThreadState
@@ -24,9 +24,13 @@ from .answers import pause_record
 from .arguments import EventsArguments, ResumeArguments, SurfaceArguments, TurnFeedbackArguments
 from .call import Call, Refused, check_turn
 from .next_steps import to_call
+from .operation import operation
 from .pauses import unanswered
 from .pool import Agents
 from .records import TurnAnswer, TurnFeedbackAnswer, TurnRecord
+
+if TYPE_CHECKING:
+    from .home import Workspace
 
 
 def behind(turn_id: str | None) -> Refused:
@@ -210,13 +214,13 @@ class EventsRead:
             self.withheld.append(event)
 
 
-async def reached_turn(call: Call[EventsArguments] | Call[TurnFeedbackArguments], agent: WorldAgent) -> ThreadState:
+async def reached_turn(call: Call[EventsArguments] | Call[TurnFeedbackArguments], workspace: Workspace) -> ThreadState:
     """Return the state of the turn that a call names.
 
     Raises:
         UnknownTurn: The turn does not exist, or the token does not reach it. The error does not reveal which.
     """
-    state = await agent.turn(call.given.turn_id)
+    state = await workspace.turn(call.given.turn_id)
     if state is not None and call.caller.grant.allows_thread(state.thread):
         return state
     raise UnknownTurn(
@@ -224,16 +228,22 @@ async def reached_turn(call: Call[EventsArguments] | Call[TurnFeedbackArguments]
     )
 
 
-async def turn_feedback(call: Call[TurnFeedbackArguments], agent: WorldAgent) -> TurnFeedbackAnswer:
+@operation(
+    "Rate a turn",
+    "Say whether a turn was good or bad, in place of what was said before. Examples for optimising carry it, and "
+    "what members did in the turn counts as good or bad.",
+    effect="changes",
+)
+async def turn_feedback(call: Call[TurnFeedbackArguments], workspace: Workspace) -> TurnFeedbackAnswer:
     """Store what a person thinks of a turn, in place of any earlier feedback.
 
     Raises:
         UnknownTurn: As for `reached_turn`.
         Refused: The turn belongs to another account.
     """
-    given, state = call.given, await reached_turn(call, agent)
+    given, state = call.given, await reached_turn(call, workspace)
     check_turn(call.caller, state)
-    thread = agent.thread(state.thread, account=call.caller.account, channel=state.channel)
+    thread = workspace.thread(state.thread, account=call.caller.account, channel=state.channel)
     await thread.feedback(given.turn_id, given.feedback, note=given.note)
     return TurnFeedbackAnswer()
 

@@ -14,8 +14,8 @@ from ...harness.gate import Caller, Decision, Gate
 from .arguments import WorkspaceArguments
 from .call import Call
 from .members import society_of
+from .operation import is_owner, operation
 from .records import Answer
-from .society import is_owner
 from .validation import Wire
 
 _ASKED = Caller(CONVERSATION, model_influenced=True)
@@ -47,6 +47,11 @@ class FunctionListAnswer(Answer):
     functions: list[FunctionRecord] = Field(description="by name")
 
 
+@operation(
+    "List functions",
+    "What the conversation can call, with its risk and whether the policy asks for approval. Operators, and the "
+    "owner of a workspace with members, also see what workers alone can call.",
+)
 async def function_list(call: Call[WorkspaceArguments], agent: WorldAgent) -> FunctionListAnswer:
     """Return what the conversation can call, and for the owner of the workspace and operators everything else, too.
 
@@ -87,6 +92,3 @@ def _decision(function: Function, policy: Policy) -> Decision | Literal["depends
         confirmed = rule.decision == "approve" and (function.approval or "destructive" in function.risk)
         found.add("ask" if confirmed else rule.decision)
     return found.pop() if len(found) == 1 else "depends"
-
-
-__all__ = ["function_list"]

@@ -1,4 +1,4 @@
-"""The threads of a home, read from its database without an agent."""
+"""A workspace of a home, read and changed in its database without an agent, and so without a model."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, Union
 
+from ...agent.memory import WorkspaceMemory
 from ...agent.stores import Stores
 from ...agent.threads import Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
-from ...core import Scope, check_id
+from ...core import Clock, Scope, check_id
 from ...core.pauses import Pause
 from ...memory import Message, thread_key
+from ...memory.examples import Feedback
 from ...memory.workers import WorkerRow, worker_lease
 from ...storage import Storage
+
+if TYPE_CHECKING:
+    from ...agent import Thread, WorldAgent
+    from ...members.society import Society
 
 MAX_SEARCHED_THREADS: Final = 1000  # threads of one status that are searched for pauses
 STATUSES_WITH_PAUSES: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
 
 
 @dataclass(frozen=True)
-class HomeThreads:
-    """The threads of one workspace of a home.
+class HomeWorkspace:
+    """One workspace of a home. Operations that need no model take it in place of an open agent.
 
     Attributes:
         stores: The stores of the home.
@@ -31,6 +38,33 @@ class HomeThreads:
 
     stores: Stores
     workspace: str
+
+    @property
+    def clock(self) -> Clock:
+        """The source of time."""
+        return self.stores.clock
+
+    @property
+    def memory(self) -> WorkspaceMemory:
+        """The memory entries of the workspace."""
+        return WorkspaceMemory(self.stores.entries, self.workspace)
+
+    @cached_property
+    def society(self) -> Society:
+        """The members of the workspace. Its policy and templates are not known here."""
+        from ...agent import Settings
+        from ...members.data.workspace import WorkspaceConfig
+        from ...members.mail.wakeups import wakeups_of
+        from ...members.society import Society
+
+        wakeups = wakeups_of(self.stores.database, Settings().nats_url)
+        config = WorkspaceConfig(id=self.workspace, owner="user")
+        return Society(config, self.stores.database, self.clock, wakeups=wakeups)
+
+    async def aclose(self) -> None:
+        """Close what it has opened, without its stores."""
+        if "society" in vars(self):
+            await self.society.aclose()
 
     def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> HomeThread:
         """As `WorldAgent.thread`."""
@@ -122,6 +156,13 @@ class HomeThread:
         """As `Thread.history`."""
         return await self.stores.log.history(await self._head(), before=before, limit=limit)
 
+    async def feedback(self, turn_id: str, feedback: Feedback, *, note: str | None = None) -> None:
+        """As `Thread.feedback`."""
+        from ...members.life.outcomes import Outcomes
+
+        await self.stores.examples.rate(thread_key(self.scope), turn_id, feedback, note)
+        await Outcomes(self.stores.database, self.scope.workspace).rate_turn(turn_id, feedback)
+
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """As `Thread.fork`."""
         return replace(self, scope=await Branching(self.stores).fork(self.scope, at=at, to=to))
@@ -139,20 +180,40 @@ class HomeThread:
         return (await self.stores.position(key)).head
 
 
+OneThread: TypeAlias = Union["Thread", HomeThread]
+Workspace: TypeAlias = Union["WorldAgent", HomeWorkspace]
+"""What operations are about: an open agent or, for those that need no model, a workspace of a home."""
+
+
+def clock_of(workspace: Workspace) -> Clock:
+    """The source of time of what an operation is about."""
+    from ...agent.runtime.inside import inside
+
+    return workspace.clock if isinstance(workspace, HomeWorkspace) else inside(workspace).clock
+
+
 @asynccontextmanager
-async def open_threads(storage: Storage, workspace: str) -> AsyncGenerator[HomeThreads | None]:
-    """Open the threads of a workspace without an agent. Yields None if the home has no database; none is made.
+async def open_home(storage: Storage, workspace: str) -> AsyncGenerator[HomeWorkspace]:
+    """Open a workspace of a home without an agent. A database that is missing is made.
 
     Raises:
         InvalidArgument: The id of the workspace is invalid, or the home is a file.
         StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
     """
     check_id("workspace", workspace)
+    async with aclosing(await Stores.open(storage)) as stores, aclosing(HomeWorkspace(stores, workspace)) as home:
+        yield home
+
+
+@asynccontextmanager
+async def open_threads(storage: Storage, workspace: str) -> AsyncGenerator[HomeWorkspace | None]:
+    """As `open_home`, but yields None if the home has no database; none is made."""
+    check_id("workspace", workspace)
     if not storage.begun():
         yield None
         return
-    async with aclosing(await Stores.open(storage)) as stores:
-        yield HomeThreads(stores, workspace)
+    async with open_home(storage, workspace) as home:
+        yield home
 
 
 async def running_workers(storage: Storage) -> Sequence[tuple[WorkerRow, bool]]:

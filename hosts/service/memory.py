@@ -9,20 +9,22 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ...agent import WorldAgent
 from ...core import canonical_json
 from ...memory.entries import Classification, Entry, EntryKind
 from ...memory.entries.entry import MAX_ENTRY_CHARACTERS, MAX_TAG_CHARACTERS, MAX_TAGS
 from ...memory.entries.store import unknown_entry
 from .arguments import Moment, ThreadArguments, WorkspaceArguments
 from .call import Call, Refused
+from .operation import OPERATOR_REMEDY, operation
 from .records import Answer
 from .validation import Label, Printable, Wire
 
 if TYPE_CHECKING:
     from ...agent.memory import WorkspaceMemory
+    from .home import Workspace
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,8 @@ class EntryRecord(Wire):
     changed: str
     expires: str | None
     replaced_by: str | None = Field(description="the newer entry that contradicts it; no search finds it then")
+    # It can have what an event or a message was given, so it is not sent.
+    data: SkipJsonSchema[dict[str, Any] | None] = Field(default=None, exclude=True)
 
 
 class FoundRecord(EntryRecord):
@@ -177,14 +181,21 @@ class MemoryForgetAnswer(Answer):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-async def memory_add(call: Call[MemoryAddArguments], agent: WorldAgent) -> MemoryEntryAnswer:
+@operation(
+    "Remember something",
+    "Write a memory entry of the account of the call. Without an account it is the workspace's, which all accounts "
+    "see and only an operator writes.",
+    effect="adds",
+    idempotent=False,
+)
+async def memory_add(call: Call[MemoryAddArguments], workspace: Workspace) -> MemoryEntryAnswer:
     """Write an entry of the account of the call; without an account, of the workspace.
 
     Raises:
         Refused: The call has no account, and the caller is not an operator.
-        InvalidArgument: The agent has no memory, or an argument is invalid.
+        InvalidArgument: The workspace has no memory, or an argument is invalid.
     """
-    given, account, memory = call.given, call.caller.account, agent.memory
+    given, account, memory = call.given, call.caller.account, workspace.memory
     _check_writer(call, account)
     entry = await memory.add(
         given.text,
@@ -202,14 +213,15 @@ async def memory_add(call: Call[MemoryAddArguments], agent: WorldAgent) -> Memor
     return MemoryEntryAnswer(entry=_record(call, entry))
 
 
-async def memory_list(call: Call[MemoryListArguments], agent: WorldAgent) -> MemoryListAnswer:
+@operation("List entries", "A page of the memory entries of the account and of the workspace.")
+async def memory_list(call: Call[MemoryListArguments], workspace: Workspace) -> MemoryListAnswer:
     """Return a page of the entries of the account and of the workspace.
 
     Raises:
         UnknownEntry: The caller sees no entry with the id in `before`.
-        InvalidArgument: The agent has no memory.
+        InvalidArgument: The workspace has no memory.
     """
-    given, memory = call.given, agent.memory
+    given, memory = call.given, workspace.memory
     found = await memory.list(
         account=call.caller.account,
         kind=given.kind,
@@ -221,38 +233,49 @@ async def memory_list(call: Call[MemoryListArguments], agent: WorldAgent) -> Mem
     return MemoryListAnswer(entries=[_record(call, entry) for entry in found])
 
 
-async def memory_search(call: Call[MemorySearchArguments], agent: WorldAgent) -> MemorySearchAnswer:
+@operation(
+    "Search entries",
+    "The memory entries of the account and of the workspace that fit a text best, as a turn would recall them.",
+)
+async def memory_search(call: Call[MemorySearchArguments], workspace: Workspace) -> MemorySearchAnswer:
     """Return the entries that fit a text best.
 
     Raises:
-        InvalidArgument: The agent has no memory.
+        InvalidArgument: The workspace has no memory.
     """
     given = call.given
-    found = await agent.memory.search(given.text, account=call.caller.account, limit=given.limit)
+    found = await workspace.memory.search(given.text, account=call.caller.account, limit=given.limit)
     records = [FoundRecord(**_record(call, entry).model_dump(), score=score) for entry, score in found]
     return MemorySearchAnswer(entries=records)
 
 
-async def memory_show(call: Call[MemoryShowArguments], agent: WorldAgent) -> MemoryEntryAnswer:
+@operation("Show an entry", "One memory entry.")
+async def memory_show(call: Call[MemoryShowArguments], workspace: Workspace) -> MemoryEntryAnswer:
     """Return one entry.
 
     Raises:
         UnknownEntry: The caller sees no entry with this id.
-        InvalidArgument: The agent has no memory.
+        InvalidArgument: The workspace has no memory.
     """
-    return MemoryEntryAnswer(entry=_record(call, await _seen(call, agent.memory, call.given.entry)))
+    return MemoryEntryAnswer(entry=_record(call, await _seen(call, workspace.memory, call.given.entry)))
 
 
-async def memory_edit(call: Call[MemoryEditArguments], agent: WorldAgent) -> MemoryEntryAnswer:
+@operation(
+    "Edit an entry",
+    "Change a memory entry. With `version`, only if it was not changed meanwhile.",
+    effect="changes",
+    idempotent=False,
+)
+async def memory_edit(call: Call[MemoryEditArguments], workspace: Workspace) -> MemoryEntryAnswer:
     """Change an entry.
 
     Raises:
         UnknownEntry: The caller sees no entry with this id.
         Refused: It is the workspace's, and the caller is not an operator.
         EntryChanged: It has another version by now.
-        InvalidArgument: The agent has no memory, or an argument is invalid.
+        InvalidArgument: The workspace has no memory, or an argument is invalid.
     """
-    given, memory = call.given, agent.memory
+    given, memory = call.given, workspace.memory
     _check_writer(call, (await _seen(call, memory, given.entry)).account)
     cleared = given.expires is None and "expires" in given.model_fields_set
     entry = await memory.edit(
@@ -266,36 +289,41 @@ async def memory_edit(call: Call[MemoryEditArguments], agent: WorldAgent) -> Mem
     return MemoryEntryAnswer(entry=_record(call, entry))
 
 
-async def memory_forget(call: Call[MemoryForgetArguments], agent: WorldAgent) -> MemoryForgetAnswer:
+@operation(
+    "Forget entries",
+    "Delete memory entries, all or none, so that the database holds nothing of them.",
+    effect="changes",
+)
+async def memory_forget(call: Call[MemoryForgetArguments], workspace: Workspace) -> MemoryForgetAnswer:
     """Delete entries, all or none.
 
     Raises:
         UnknownEntry: The caller does not see one of them.
         Refused: One is the workspace's, and the caller is not an operator.
-        InvalidArgument: The agent has no memory.
+        InvalidArgument: The workspace has no memory.
     """
-    memory = agent.memory
+    memory = workspace.memory
     for entry_id in call.given.entries:
         _check_writer(call, (await _seen(call, memory, entry_id)).account)
     return MemoryForgetAnswer(forgotten=await memory.forget(*call.given.entries, account=call.caller.account))
 
 
-async def memory_distil(call: Call[MemoryDistilArguments], agent: WorldAgent) -> MemoryDistilAnswer:
+@operation(
+    "Distil a thread",
+    "Let the agent's model note, as memory entries, what later conversations should know of a thread. Only turns "
+    "that are over and were not distilled yet are read. Only an operator can call it.",
+    who="operator",
+    effect="adds",
+)
+async def memory_distil(call: Call[MemoryDistilArguments], workspace: Workspace) -> MemoryDistilAnswer:
     """Let the model note what later conversations should know of a thread.
 
     Raises:
-        Refused: The caller is not an operator.
-        InvalidArgument: The agent has no memory, or the thread has no turn.
+        InvalidArgument: The workspace has no memory, or the thread has no turn.
         ThreadBusy: A turn of the thread runs.
         HostError: The model failed.
     """
-    if not call.caller.grant.operator:
-        raise Refused(
-            "forbidden",
-            "only an operator distils threads, because that writes entries of all accounts that spoke on one",
-            remedy="use a token with `operator = true`",
-        )
-    made = await agent.memory.distil(call.given.thread)
+    made = await workspace.memory.distil(call.given.thread)
     return MemoryDistilAnswer(entries=[_record(call, entry) for entry in made])
 
 
@@ -313,13 +341,12 @@ def _check_writer(call: Call[Any], account: str | None) -> None:
         raise Refused(
             "forbidden",
             "only an operator changes the entries of the workspace",
-            remedy="name an account that the token can speak for, or use a token with `operator = true`",
+            remedy=f"name an account that the token can speak for, or {OPERATOR_REMEDY}",
         )
 
 
 def _record(call: Call[Any], entry: Entry) -> EntryRecord:
     fields, thread = entry.to_json(), entry.source.thread
-    fields.pop("data", None)  # it can have what an event or a message was given
     if thread is not None and not call.caller.grant.allows_thread(thread):
         fields["source"] = {"by": entry.source.by}
     return EntryRecord.model_validate(fields)

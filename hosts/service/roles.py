@@ -16,6 +16,7 @@ from ...core.errors import InvalidArgument
 from ...role_resolution import Role
 from .arguments import RoleText, WorkspaceArguments
 from .call import Call, Refused
+from .operation import OPERATOR_REMEDY, operation
 from .records import Answer
 from .validation import Label, Wire
 
@@ -79,6 +80,11 @@ class StoredRoleClearAnswer(Answer):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
+@operation(
+    "List stored roles",
+    "Which of the workspace, the account and the channel of the call have a stored role, by name and length; no "
+    "content is shown.",
+)
 async def stored_role_list(call: Call[StoredRoleListArguments], agent: WorldAgent) -> StoredRoleListAnswer:
     """Return which of the workspace, the account and the channel of the call have a stored role.
 
@@ -91,6 +97,11 @@ async def stored_role_list(call: Call[StoredRoleListArguments], agent: WorldAgen
     return StoredRoleListAnswer(roles=[_record(tier, scopes[tier], found[tier]) for tier in scopes if tier in found])
 
 
+@operation(
+    "Set a stored role",
+    "Set or replace the stored role of the account of the call, or as an operator of the workspace or a channel.",
+    effect="changes",
+)
 async def stored_role_set(call: Call[StoredRoleSetArguments], agent: WorldAgent) -> StoredRoleSetAnswer:
     """Set or replace a stored role.
 
@@ -105,6 +116,11 @@ async def stored_role_set(call: Call[StoredRoleSetArguments], agent: WorldAgent)
     return StoredRoleSetAnswer(role=_record(tier, scope_id, role))
 
 
+@operation(
+    "Clear a stored role",
+    "Take away the stored role of the account of the call, or as an operator of the workspace or a channel.",
+    effect="changes",
+)
 async def stored_role_clear(call: Call[StoredRoleClearArguments], agent: WorldAgent) -> StoredRoleClearAnswer:
     """Clear a stored role.
 
@@ -133,7 +149,7 @@ def _changed(call: Call[Any]) -> tuple[Tier, str]:
         raise Refused(
             "forbidden",
             "only an operator changes the roles of the workspace and of channels",
-            remedy="set the role of an account or of a thread, or use a token with `operator = true`",
+            remedy=f"set the role of an account or of a thread, or {OPERATOR_REMEDY}",
         )
     scope_id = _scope_id(call, tier)
     if scope_id is None:
@@ -143,13 +159,3 @@ def _changed(call: Call[Any]) -> tuple[Tier, str]:
 
 def _record(tier: Tier, scope_id: str, role: Role) -> StoredRoleRecord:
     return StoredRoleRecord(tier=tier.value, scope_id=scope_id, name=role.name, length=len(role.content))
-
-
-__all__ = [
-    "StoredRoleClearArguments",
-    "StoredRoleListArguments",
-    "StoredRoleSetArguments",
-    "stored_role_clear",
-    "stored_role_list",
-    "stored_role_set",
-]

@@ -24,6 +24,7 @@ from ...scheduling.when import MAX_EVERY_SECONDS
 from .arguments import JsonObject, Moment, Words, WorkspaceArguments
 from .call import Call, Caller, check_thread, forbidden
 from .next_steps import to_call
+from .operation import operation
 from .pauses import unanswered
 from .records import Answer, NextStep
 from .validation import Label, Wire
@@ -57,6 +58,7 @@ def _time(value: str) -> str:
 
 
 MAX_ID_CHARACTERS: Final = 64
+MAX_RUNS: Final = 1000
 ScheduleId = Annotated[
     str,
     Field(
@@ -163,7 +165,7 @@ class SchedulePauseArguments(ScheduleArguments):
 class ScheduleHistoryArguments(ScheduleArguments):
     """Arguments of `schedule_history`."""
 
-    limit: int = Field(default=50, ge=1, le=1000, description="runs in the answer, at most")
+    limit: int = Field(default=50, ge=1, le=MAX_RUNS, description="runs in the answer, at most")
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -234,6 +236,11 @@ class ScheduleHistoryAnswer(Answer):
 _FIELDS: Final = ("zone", "thread", "tiers", "misfire", "misfire_limit", "overlap", "paused", "unattended")
 
 
+@operation(
+    "Add a schedule",
+    "Store what the agent starts at set times for the account of the call. `worldagent worker` fires it.",
+    effect="adds",
+)
 async def schedule_add(call: Call[ScheduleAddArguments], agent: WorldAgent) -> ScheduleAnswer:
     """Store a schedule for the account of the call.
 
@@ -270,6 +277,7 @@ async def schedule_add(call: Call[ScheduleAddArguments], agent: WorldAgent) -> S
     raise schedule_taken(given.schedule)
 
 
+@operation("List schedules", "The schedules of the workspace, each with its next slot.")
 async def schedule_list(call: Call[WorkspaceArguments], agent: WorldAgent) -> SchedulesAnswer:
     """Return the schedules whose threads the caller reaches."""
     schedules = Schedules(agent)
@@ -278,6 +286,7 @@ async def schedule_list(call: Call[WorkspaceArguments], agent: WorldAgent) -> Sc
     return SchedulesAnswer(schedules=sorted(records, key=lambda each: each.id))
 
 
+@operation("Show a schedule", "One schedule with its next slot.")
 async def schedule_show(call: Call[ScheduleArguments], agent: WorldAgent) -> ScheduleAnswer:
     """Return one schedule.
 
@@ -288,6 +297,11 @@ async def schedule_show(call: Call[ScheduleArguments], agent: WorldAgent) -> Sch
     return ScheduleAnswer(schedule=await _record(call, schedules, await _reached(call, schedules)))
 
 
+@operation(
+    "Pause a schedule",
+    "Skip the slots of a schedule from now on, or with `paused` false fire them again.",
+    effect="changes",
+)
 async def schedule_pause(call: Call[SchedulePauseArguments], agent: WorldAgent) -> ScheduleAnswer:
     """Skip the slots of a schedule from now on, or fire them again.
 
@@ -301,7 +315,7 @@ async def schedule_pause(call: Call[SchedulePauseArguments], agent: WorldAgent) 
     return ScheduleAnswer(schedule=await _record(call, schedules, await schedules.get(schedule.id)))
 
 
-async def schedule_run(call: Call[ScheduleArguments], agent: WorldAgent, schedules: Schedules) -> ScheduleRunAnswer:
+async def fire(call: Call[ScheduleArguments], agent: WorldAgent, schedules: Schedules) -> ScheduleRunAnswer:
     """Fire a schedule once now.
 
     Args:
@@ -325,18 +339,29 @@ async def schedule_run(call: Call[ScheduleArguments], agent: WorldAgent, schedul
     return ScheduleRunAnswer(run=_run(run), next=made)
 
 
-async def schedule_remove(call: Call[ScheduleArguments], agent: WorldAgent) -> ScheduleRemoveAnswer:
-    """Remove a schedule and its history. Turns that it started stay.
+@operation(
+    "Fire a schedule now",
+    "Fire a schedule once now, also if it is paused. The answer comes once its turn has begun; `next` follows it.",
+    effect="changes",
+    idempotent=False,
+    open_world=True,
+)
+async def schedule_run(call: Call[ScheduleArguments], agent: WorldAgent) -> ScheduleRunAnswer:
+    """Fire a schedule once now, and wait until its run ends or waits for a person.
+
+    A server, whose client cannot wait that long, answers as soon as the turn has begun (`fire`).
 
     Raises:
-        UnknownSchedule: The caller reaches none with this id.
-        Refused: It belongs to another account.
+        UnknownSchedule, Refused: As for `fire`.
     """
     schedules = Schedules(agent)
-    await schedules.remove((await _own(call, schedules)).id)
-    return ScheduleRemoveAnswer()
+    answer = await fire(call, agent, schedules)
+    await schedules.settled()
+    found = await schedules.history((await _own(call, schedules)).id, limit=MAX_RUNS)
+    return answer.model_copy(update={"run": next(_run(each) for each in found if each.slot == answer.run.slot)})
 
 
+@operation("List runs", "The newest runs of a schedule, and why some were skipped or failed.")
 async def schedule_history(call: Call[ScheduleHistoryArguments], agent: WorldAgent) -> ScheduleHistoryAnswer:
     """Return the newest runs of a schedule.
 
@@ -347,6 +372,19 @@ async def schedule_history(call: Call[ScheduleHistoryArguments], agent: WorldAge
     schedule = await _reached(call, schedules)
     found = await schedules.history(schedule.id, limit=call.given.limit)
     return ScheduleHistoryAnswer(runs=[_run(each) for each in found])
+
+
+@operation("Remove a schedule", "Remove a schedule and its history. Turns that it started stay.", effect="changes")
+async def schedule_remove(call: Call[ScheduleArguments], agent: WorldAgent) -> ScheduleRemoveAnswer:
+    """Remove a schedule and its history. Turns that it started stay.
+
+    Raises:
+        UnknownSchedule: The caller reaches none with this id.
+        Refused: It belongs to another account.
+    """
+    schedules = Schedules(agent)
+    await schedules.remove((await _own(call, schedules)).id)
+    return ScheduleRemoveAnswer()
 
 
 def _own_id(caller: Caller, schedule: str) -> str:

@@ -13,6 +13,7 @@ from ...skills import SkillEntry, SkillHeader
 from ...skills.package import Starter
 from .arguments import WorkspaceArguments
 from .call import Call
+from .operation import operation
 from .records import Answer
 from .validation import Label, Wire
 
@@ -73,11 +74,15 @@ class SkillShowAnswer(Answer):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
+@operation("List skills", "The skills that the agent can run, by name, each with where it is from.")
 async def skill_list(call: Call[WorkspaceArguments], agent: WorldAgent) -> SkillListAnswer:
     """Return the skills that the agent can run."""
     return SkillListAnswer(skills=[SkillRecord(**_listed(entry, header)) for entry, header in _usable(agent)])
 
 
+@operation(
+    "Show a skill", "One skill: what its package says of it, its version, its files and the tools that it can call."
+)
 async def skill_show(call: Call[SkillShowArguments], agent: WorldAgent) -> SkillShowAnswer:
     """Return one skill.
 
@@ -122,6 +127,3 @@ def _listed(entry: SkillEntry, header: SkillHeader) -> dict[str, Any]:
         "argument_hint": header.argument_hint,
         "started_by": list(header.started_by),
     }
-
-
-__all__ = ["SkillShowArguments", "skill_list", "skill_show"]

@@ -6,15 +6,13 @@ is the owner; a call of an operator without an account is the owner, too. Only t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from ...agent import WorldAgent
 from ...core import digest
-from ...core.checks import to_json
+from ...core.checks import check_choice, to_json
 from ...members.data.roles import ROOT, USER, Feedback
 from ...members.graph import as_mermaid, graph_of, standing
 from ...members.life.members import unknown_member
@@ -22,12 +20,14 @@ from ...members.mail.letters import MAX_WAITING, State
 from ...members.mail.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
 from .arguments import JsonObject, WorkspaceArguments
 from .call import Call, Refused
+from .operation import check_owner, is_owner, operation
 from .records import Answer
 from .validation import Label, Wire
 
 if TYPE_CHECKING:
     from ...members.mail.letters import Letter
     from ...members.society import Society
+    from .home import Workspace
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
@@ -102,11 +102,31 @@ class SocietyRejectArguments(WorkspaceArguments):
     reason: str = Field(default="", max_length=2000, description="why, for the member that made it")
 
 
+class SocietyStateArguments(WorkspaceArguments):
+    """Arguments of `society_state`."""
+
+    member: MemberId
+    state: Literal["testing", "active", "suspended"] = Field(description="its new state", examples=["suspended"])
+
+
+class SocietyTerminateArguments(WorkspaceArguments):
+    """Arguments of `society_terminate`."""
+
+    member: MemberId
+    reason: str = Field(default="human_decision", max_length=2000, description="why")
+
+
 class SocietyWithdrawArguments(WorkspaceArguments):
     """Arguments of `society_withdraw`."""
 
     member: MemberId
     contact: Label = Field(description="the contact that it loses", examples=["legal"])
+
+
+class SocietyMemberArguments(WorkspaceArguments):
+    """Arguments of `society_member`."""
+
+    member: MemberId
 
 
 class SocietyOutcomesArguments(WorkspaceArguments):
@@ -214,6 +234,23 @@ class SocietyMembersAnswer(Answer):
     members: list[MemberRecord] = Field(description="in the order in which they joined")
 
 
+class MemberDetails(Wire):
+    """A member with its goals, and how far it is trusted."""
+
+    id: str
+    role: str = Field(description="the name of its role")
+    domains: list[str]
+    goals: list[dict[str, Any]]
+    trust: TrustRecord
+    soul_version: int
+
+
+class SocietyMemberAnswer(Answer):
+    """Answer of `society_member`."""
+
+    member: MemberDetails
+
+
 class SocietyContactsAnswer(Answer):
     """Answer of `society_contacts`."""
 
@@ -264,6 +301,19 @@ class SocietyRejectAnswer(Answer):
     rejected: str = Field(description="the id of the member, which is free again")
 
 
+class SocietyStateAnswer(Answer):
+    """Answer of `society_state`."""
+
+    member: str
+    status: str
+
+
+class SocietyTerminateAnswer(Answer):
+    """Answer of `society_terminate`."""
+
+    terminated: list[str] = Field(description="the ids of the members that have ended")
+
+
 class SocietyOutcomesAnswer(Answer):
     """Answer of `society_outcomes`."""
 
@@ -283,35 +333,141 @@ class SocietyWithdrawAnswer(Answer):
     withdrawn: bool = Field(description="false where the member did not know it")
 
 
-# --- what a command and a tool show -----------------------------------------------------------------------------------
+# --- calls ------------------------------------------------------------------------------------------------------------
 
 
-async def members_answer(society: Society) -> SocietyMembersAnswer:
-    """The members that are not terminated."""
-    return SocietyMembersAnswer.model_validate({"members": await standing(society)})
+@operation(
+    "List members", "The members of the workspace that are not terminated, for its owner and operators.", who="owner"
+)
+async def society_members(call: Call[WorkspaceArguments], workspace: Workspace) -> SocietyMembersAnswer:
+    """List the members."""
+    return SocietyMembersAnswer.model_validate({"members": await standing(workspace.society)})
 
 
-async def contacts_answer(society: Society, member: str) -> SocietyContactsAnswer:
-    """The contacts of a member or a person.
+@operation("Show a member", "A member: its goals and domains, and how far it is trusted.", who="owner")
+async def society_member(call: Call[SocietyMemberArguments], workspace: Workspace) -> SocietyMemberAnswer:
+    """Show a member.
 
     Raises:
-        UnknownMember: There is none with this id.
+        UnknownMember: There is no such member.
     """
-    if await society.members.get(society.config.id, member) is None:
-        raise unknown_member(member, society.config.id)
+    society = workspace.society
+    found = await society.members.member(society.config.id, call.given.member)
+    details = {
+        "id": found.id,
+        "role": found.name,
+        "domains": [*found.spec.domains],
+        "goals": [to_json(each) for each in found.spec.goals],
+        "trust": to_json(found.trust),
+        "soul_version": found.soul_version,
+    }
+    return SocietyMemberAnswer.model_validate({"member": details})
+
+
+@operation(
+    "List contacts",
+    "Whom the person of the call can write to; with `member`, whom that member knows and who introduced them.",
+)
+async def society_contacts(call: Call[SocietyContactsArguments], workspace: Workspace) -> SocietyContactsAnswer:
+    """List the contacts of the person of the call, or of a member.
+
+    Raises:
+        Refused: They are the contacts of another, and the person of the call is not the owner, and the caller is not an
+            operator. Or the call has no person.
+        UnknownMember: There is no such member.
+        InvalidArgument: The workspace has no society.
+    """
+    society, member = workspace.society, call.given.member
+    if member is not None:
+        check_owner(call, society)
+    member = member if member is not None else await _person(call, society)
+    await _check_known(society, member)
     found = [to_json(each) for each in await society.contacts.list(member)]
     shown = [{name: value for name, value in each.items() if name != "marks"} for each in found]
     return SocietyContactsAnswer.model_validate({"contacts": shown})
 
 
-async def graph_answer(society: Society) -> SocietyGraphAnswer:
-    """Who knows whom, and by whose introduction."""
-    found = await graph_of(society)
+@operation(
+    "Who knows whom",
+    "The members and all contacts, as data and as a Mermaid flowchart, for the owner and operators.",
+    who="owner",
+)
+async def society_graph(call: Call[WorkspaceArguments], workspace: Workspace) -> SocietyGraphAnswer:
+    """Return who knows whom, and by whose introduction."""
+    found = await graph_of(workspace.society)
     return SocietyGraphAnswer.model_validate({**found, "mermaid": as_mermaid(found)})
 
 
-async def spawns_answer(society: Society) -> SocietySpawnsAnswer:
-    """The members that wait for the owner's approval, with their tasks."""
+@operation(
+    "Read the inbox", "What members wrote to the person of the call and that is not marked as read, the oldest first."
+)
+async def society_inbox(call: Call[SocietyInboxArguments], workspace: Workspace) -> SocietyInboxAnswer:
+    """Return the messages that the person of the call has not marked as read.
+
+    Raises:
+        Refused: The call has no person.
+        InvalidArgument: The workspace has no society.
+    """
+    society = workspace.society
+    found = await society.mail.inbox(await _person(call, society), limit=call.given.limit)
+    return SocietyInboxAnswer(messages=[mail_record(each) for each in found])
+
+
+@operation(
+    "Mark messages as read",
+    "Mark messages of the person of the call as read, so that its inbox shows them no more.",
+    effect="changes",
+)
+async def society_read(call: Call[SocietyReadArguments], workspace: Workspace) -> SocietyReadAnswer:
+    """Mark messages of the person of the call as read. Ids that are not in its inbox are left out.
+
+    Raises:
+        Refused: The call has no person.
+        InvalidArgument: The workspace has no society.
+    """
+    society, given = workspace.society, {*call.given.messages}
+    inbox = await society.mail.inbox(await _person(call, society), limit=MAX_WAITING)
+    found = [letter.message.id for letter in inbox if letter.message.id in given]
+    for message_id in found:
+        await society.mail.read(message_id)
+    return SocietyReadAnswer(read=len(found))
+
+
+@operation(
+    "Write to a member",
+    "Send a message as the person of the call, or answer one. The member's turn starts while the sidecar, or a "
+    "worker, has the agent open.",
+    effect="changes",
+    idempotent=False,
+    open_world=True,
+)
+async def society_send(call: Call[SocietySendArguments], workspace: Workspace) -> SocietySendAnswer:
+    """Send a message as the person of the call.
+
+    Raises:
+        Refused: The call has no person.
+        UnknownContact, MessageInvalid, MailboxFull: As for `Society.send`.
+        InvalidArgument: The workspace has no society.
+    """
+    society, given = workspace.society, call.given
+    person = await _person(call, society)
+    payload = given.payload if given.message_type is None else {**given.payload, MESSAGE_TYPE: given.message_type}
+    # The keys of one person name no message of another person or of a model.
+    key = None if given.key is None else f"msg_{digest(['call', person, given.key])}"
+    letter = await society.mail.send(
+        person, given.to, given.text, payload=payload, answers=given.answers or "", message_id=key
+    )
+    return SocietySendAnswer(message=mail_record(letter))
+
+
+@operation(
+    "List members to approve",
+    "The members that wait for the owner's approval, with their tasks, for the owner and operators.",
+    who="owner",
+)
+async def society_spawns(call: Call[WorkspaceArguments], workspace: Workspace) -> SocietySpawnsAnswer:
+    """List the members that wait for approval."""
+    society = workspace.society
     records = [
         SpawnRecord(
             id=each.id,
@@ -325,232 +481,131 @@ async def spawns_answer(society: Society) -> SocietySpawnsAnswer:
     return SocietySpawnsAnswer(spawns=records)
 
 
-async def outcomes_answer(society: Society, member: str) -> SocietyOutcomesAnswer:
-    """What a member did, and how far it is trusted since.
+@operation(
+    "Approve a member",
+    "Let a member that waits for approval begin with its task.",
+    who="owner",
+    effect="changes",
+    idempotent=False,
+    open_world=True,
+)
+async def society_approve(call: Call[SocietyApproveArguments], workspace: Workspace) -> SocietyApproveAnswer:
+    """Let a member that waits for approval begin its task.
+
+    Raises:
+        UnknownMember, LifecycleError: As for `Society.approve_spawn`.
+    """
+    return SocietyApproveAnswer(approved=await workspace.society.approve_spawn(call.given.member))
+
+
+@operation(
+    "Reject a member",
+    "End a member that waits for approval. The member that made it is notified.",
+    who="owner",
+    effect="changes",
+)
+async def society_reject(call: Call[SocietyRejectArguments], workspace: Workspace) -> SocietyRejectAnswer:
+    """End a member that waits for approval.
+
+    Raises:
+        UnknownMember, LifecycleError: As for `Society.reject_spawn`.
+    """
+    return SocietyRejectAnswer(rejected=await workspace.society.reject_spawn(call.given.member, call.given.reason))
+
+
+@operation(
+    "Withdraw a contact",
+    "Take a contact away from a member: its next message to it is refused, unless it is a reply.",
+    who="owner",
+    effect="changes",
+)
+async def society_withdraw(call: Call[SocietyWithdrawArguments], workspace: Workspace) -> SocietyWithdrawAnswer:
+    """Take a contact away from a member.
 
     Raises:
         UnknownMember: There is no such member.
     """
+    society, member, contact = workspace.society, call.given.member, call.given.contact
+    await _check_known(society, member)
+    known = await society.contacts.get(member, contact) is not None
+    await society.contacts.withdraw(member, contact)
+    return SocietyWithdrawAnswer(withdrawn=known and await society.contacts.get(member, contact) is None)
+
+
+@operation(
+    "List what a member did",
+    "List what a member did, the oldest first, and how far it is trusted with each capability since.",
+    who="owner",
+)
+async def society_outcomes(call: Call[SocietyOutcomesArguments], workspace: Workspace) -> SocietyOutcomesAnswer:
+    """List what a member did, and how far it is trusted since.
+
+    Raises:
+        UnknownMember: There is no such member.
+    """
+    society, member = workspace.society, call.given.member
     trust = (await society.members.member(society.config.id, member)).trust
     found = [to_json(each) for each in await society.outcomes.list(member)]
     shown = [{name: value for name, value in each.items() if name != "role_id"} for each in found]
     return SocietyOutcomesAnswer.model_validate({"outcomes": shown, "trust": to_json(trust)})
 
 
-async def feedback_answer(society: Society, episode: str, feedback: Feedback | None) -> SocietyFeedbackAnswer:
+@operation(
+    "Rate what a member did",
+    "Say whether what a member did was good or bad. It counts in place of the outcome, and its trust changes.",
+    who="owner",
+    effect="changes",
+)
+async def society_feedback(call: Call[SocietyFeedbackArguments], workspace: Workspace) -> SocietyFeedbackAnswer:
     """Rate what a member did.
 
     Raises:
         UnknownEpisode: The workspace has no outcome of this episode.
     """
-    trust = await society.outcomes.rate(episode, feedback)
+    trust = await workspace.society.outcomes.rate(call.given.episode, call.given.feedback)
     return SocietyFeedbackAnswer.model_validate({"trust": to_json(trust)})
 
 
-def inbox_answer(letters: Sequence[Letter]) -> SocietyInboxAnswer:
-    """Messages of a person."""
-    return SocietyInboxAnswer(messages=[_record(each) for each in letters])
-
-
-def send_answer(letter: Letter) -> SocietySendAnswer:
-    """A message that was sent."""
-    return SocietySendAnswer(message=_record(letter))
-
-
-async def withdraw_answer(society: Society, member: str, contact: str) -> SocietyWithdrawAnswer:
-    """Take a contact away from a member.
+@operation(
+    "Change a member's state",
+    "Test, activate, suspend or resume a member. In testing, what it does has no effect; while it is suspended, it "
+    "receives nothing.",
+    who="owner",
+    effect="changes",
+)
+async def society_state(call: Call[SocietyStateArguments], workspace: Workspace) -> SocietyStateAnswer:
+    """Change the state of a member: a draft is tested, a tested one works, an active one is suspended or resumed.
 
     Raises:
-        UnknownMember: There is no such member.
+        UnknownMember, LifecycleError: There is no such member, or it cannot have this state now.
+        InvalidArgument: There is no such state.
     """
-    if await society.members.get(society.config.id, member) is None:
-        raise unknown_member(member, society.config.id)
-    known = await society.contacts.get(member, contact) is not None
-    await society.contacts.withdraw(member, contact)
-    return SocietyWithdrawAnswer(withdrawn=known and await society.contacts.get(member, contact) is None)
+    society, member, state = workspace.society, call.given.member, call.given.state
+    check_choice("state", state, ("testing", "active", "suspended"))
+    before = (await society.members.member(society.config.id, member)).life.status
+    change = {
+        "testing": society.test,
+        "suspended": society.suspend,
+        "active": society.resume if before == "suspended" else society.activate,
+    }
+    await change[state](member)
+    return SocietyStateAnswer(member=member, status=state)
 
 
-def _record(letter: Letter) -> MailRecord:
-    return MailRecord.model_validate(
-        {**letter.message.to_json(), "state": letter.state, "untrusted": [*letter.marks]},
-    )
-
-
-# --- calls ------------------------------------------------------------------------------------------------------------
-
-
-async def society_members(call: Call[WorkspaceArguments], agent: WorldAgent) -> SocietyMembersAnswer:
-    """List the members.
+@operation(
+    "End a member",
+    "End a member and all members below it. What it did and wrote is kept.",
+    who="owner",
+    effect="changes",
+)
+async def society_terminate(call: Call[SocietyTerminateArguments], workspace: Workspace) -> SocietyTerminateAnswer:
+    """End a member and all members below it.
 
     Raises:
-        Refused: The person of the call is not the owner, and the caller is not an operator.
-        InvalidArgument: The agent has no society.
+        UnknownMember, LifecycleError: There is no such member, or it has ended.
     """
-    society = agent.society
-    check_owner(call, society)
-    return await members_answer(society)
-
-
-async def society_contacts(call: Call[SocietyContactsArguments], agent: WorldAgent) -> SocietyContactsAnswer:
-    """List the contacts of the person of the call, or of a member.
-
-    Raises:
-        Refused: They are the contacts of another, and the person of the call is not the owner, and the caller is not an
-            operator. Or the call has no person.
-        UnknownMember: There is no such member.
-        InvalidArgument: The agent has no society.
-    """
-    society, member = agent.society, call.given.member
-    if member is not None:
-        check_owner(call, society)
-    return await contacts_answer(society, member if member is not None else await _person(call, society))
-
-
-async def society_graph(call: Call[WorkspaceArguments], agent: WorldAgent) -> SocietyGraphAnswer:
-    """Return who knows whom.
-
-    Raises:
-        Refused, InvalidArgument: As for `society_members`.
-    """
-    society = agent.society
-    check_owner(call, society)
-    return await graph_answer(society)
-
-
-async def society_inbox(call: Call[SocietyInboxArguments], agent: WorldAgent) -> SocietyInboxAnswer:
-    """Return the messages that the person of the call has not marked as read.
-
-    Raises:
-        Refused: The call has no person.
-        InvalidArgument: The agent has no society.
-    """
-    society = agent.society
-    return inbox_answer(await society.mail.inbox(await _person(call, society), limit=call.given.limit))
-
-
-async def society_read(call: Call[SocietyReadArguments], agent: WorldAgent) -> SocietyReadAnswer:
-    """Mark messages of the person of the call as read. Ids that are not in its inbox are left out.
-
-    Raises:
-        Refused: The call has no person.
-        InvalidArgument: The agent has no society.
-    """
-    society, given = agent.society, {*call.given.messages}
-    inbox = await society.mail.inbox(await _person(call, society), limit=MAX_WAITING)
-    found = [letter.message.id for letter in inbox if letter.message.id in given]
-    for message_id in found:
-        await society.mail.read(message_id)
-    return SocietyReadAnswer(read=len(found))
-
-
-async def society_send(call: Call[SocietySendArguments], agent: WorldAgent) -> SocietySendAnswer:
-    """Send a message as the person of the call.
-
-    Raises:
-        Refused: The call has no person.
-        UnknownContact, MessageInvalid, MailboxFull: As for `Society.send`.
-        InvalidArgument: The agent has no society.
-    """
-    society, given = agent.society, call.given
-    person = await _person(call, society)
-    payload = given.payload if given.message_type is None else {**given.payload, MESSAGE_TYPE: given.message_type}
-    # The keys of one person name no message of another person or of a model.
-    key = None if given.key is None else f"msg_{digest(['call', person, given.key])}"
-    letter = await society.mail.send(
-        person, given.to, given.text, payload=payload, answers=given.answers or "", message_id=key
-    )
-    return send_answer(letter)
-
-
-async def society_spawns(call: Call[WorkspaceArguments], agent: WorldAgent) -> SocietySpawnsAnswer:
-    """List the members that wait for approval.
-
-    Raises:
-        Refused, InvalidArgument: As for `society_members`.
-    """
-    society = agent.society
-    check_owner(call, society)
-    return await spawns_answer(society)
-
-
-async def society_approve(call: Call[SocietyApproveArguments], agent: WorldAgent) -> SocietyApproveAnswer:
-    """Let a member that waits for approval begin its task.
-
-    Raises:
-        Refused, InvalidArgument: As for `society_members`.
-        UnknownMember, LifecycleError: As for `Society.approve_spawn`.
-    """
-    society = agent.society
-    check_owner(call, society)
-    return SocietyApproveAnswer(approved=await society.approve_spawn(call.given.member))
-
-
-async def society_reject(call: Call[SocietyRejectArguments], agent: WorldAgent) -> SocietyRejectAnswer:
-    """End a member that waits for approval.
-
-    Raises:
-        Refused, InvalidArgument: As for `society_members`.
-        UnknownMember, LifecycleError: As for `Society.reject_spawn`.
-    """
-    society, given = agent.society, call.given
-    check_owner(call, society)
-    return SocietyRejectAnswer(rejected=await society.reject_spawn(given.member, given.reason))
-
-
-async def society_withdraw(call: Call[SocietyWithdrawArguments], agent: WorldAgent) -> SocietyWithdrawAnswer:
-    """Take a contact away from a member.
-
-    Raises:
-        Refused, InvalidArgument: As for `society_members`.
-        UnknownMember: There is no such member.
-    """
-    society = agent.society
-    check_owner(call, society)
-    return await withdraw_answer(society, call.given.member, call.given.contact)
-
-
-async def society_outcomes(call: Call[SocietyOutcomesArguments], agent: WorldAgent) -> SocietyOutcomesAnswer:
-    """List what a member did.
-
-    Raises:
-        Refused, InvalidArgument: As for `society_members`.
-        UnknownMember: There is no such member.
-    """
-    society = agent.society
-    check_owner(call, society)
-    return await outcomes_answer(society, call.given.member)
-
-
-async def society_feedback(call: Call[SocietyFeedbackArguments], agent: WorldAgent) -> SocietyFeedbackAnswer:
-    """Rate what a member did.
-
-    Raises:
-        Refused, InvalidArgument: As for `society_members`.
-        UnknownEpisode: The workspace has no outcome of this episode.
-    """
-    society, given = agent.society, call.given
-    check_owner(call, society)
-    return await feedback_answer(society, given.episode, given.feedback)
-
-
-def is_owner(call: Call[Any], society: Society) -> bool:
-    """Whether a call acts as the owner of the workspace."""
-    account = call.caller.account
-    return account == society.config.owner or (account is None and call.caller.grant.operator)
-
-
-def check_owner(call: Call[Any], society: Society) -> None:
-    """Refuse a call that is not one of the owner or of an operator.
-
-    Raises:
-        Refused: It is not.
-    """
-    if not (call.caller.grant.operator or is_owner(call, society)):
-        raise Refused(
-            "forbidden",
-            "only the owner of the workspace and operators see and change what members know",
-            remedy="name the owner's account, or use a token with `operator = true`",
-        )
+    ended = await workspace.society.terminate(call.given.member, call.given.reason)
+    return SocietyTerminateAnswer(terminated=[*ended])
 
 
 async def _person(call: Call[Any], society: Society) -> str:
@@ -566,4 +621,17 @@ async def _person(call: Call[Any], society: Society) -> str:
         "forbidden",
         "the account of the call is not a person of the workspace",
         remedy="name the account of the owner or of a person that was added, or as an operator name no account",
+    )
+
+
+async def _check_known(society: Society, member: str) -> None:
+    """Refuse an id that no member and no person has."""
+    if await society.members.get(society.config.id, member) is None:
+        raise unknown_member(member, society.config.id)
+
+
+def mail_record(letter: Letter) -> MailRecord:
+    """A message as an answer has it."""
+    return MailRecord.model_validate(
+        {**letter.message.to_json(), "state": letter.state, "untrusted": [*letter.marks]},
     )

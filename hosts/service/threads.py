@@ -6,9 +6,10 @@ no model. `turns` begins and resumes turns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.threads import ThreadState
 from ...core.errors import NameTaken, ThreadBusy
@@ -28,23 +29,20 @@ from .arguments import (
 )
 from .call import Call, Grant, Refused, check_thread, check_turn
 from .next_steps import to_call
+from .operation import Surface, operation
 from .pauses import unanswered
 
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
-    from .home import HomeThread, HomeThreads
+    from .home import OneThread, Workspace
 
 MAX_STEM_CHARACTERS: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
 MAX_PAGE_THREADS: Final = 1000  # threads of a page that is searched for those that a caller reaches
 _OPEN: Final = ("running", "paused", "stopped", "cut_off")
 
 
-OneThread: TypeAlias = Union["Thread", "HomeThread"]
-Threads: TypeAlias = Union["WorldAgent", "HomeThreads"]
-"""The threads of a workspace: those of an open agent, or those of a home."""
-
-
-async def cancel(call: Call[ThreadArguments], workspace: Threads) -> records.CancelAnswer:
+@operation("Cancel a turn", "Cancel the thread's turn, wherever it runs or waits.", effect="changes")
+async def cancel(call: Call[ThreadArguments], workspace: Workspace) -> records.CancelAnswer:
     """Cancel a thread's turn.
 
     Raises:
@@ -58,7 +56,13 @@ async def cancel(call: Call[ThreadArguments], workspace: Threads) -> records.Can
     return records.CancelAnswer(cancelled=await thread.cancel())
 
 
-async def fork(call: Call[ForkArguments], workspace: Threads) -> records.ForkAnswer:
+@operation(
+    "Fork a thread",
+    "Make a thread that continues from a message of this one, which stays as it is.",
+    effect="adds",
+    idempotent=False,
+)
+async def fork(call: Call[ForkArguments], workspace: Workspace) -> records.ForkAnswer:
     """Make a thread that continues from a message of another one.
 
     Raises:
@@ -87,18 +91,26 @@ async def fork(call: Call[ForkArguments], workspace: Threads) -> records.ForkAns
     raise AssertionError("numbers do not end")
 
 
-async def thread_rename(call: Call[RenameArguments], workspace: Threads) -> records.RenameAnswer:
+@operation("Rename a thread", "Set what a thread is called in lists; no model sees it.", effect="changes")
+async def thread_rename(call: Call[RenameArguments], workspace: Workspace) -> records.RenameAnswer:
     """Set a thread's title."""
     return records.RenameAnswer(title=await _thread(call, workspace).rename(call.given.title))
 
 
-async def thread_archive(call: Call[ArchiveArguments], workspace: Threads) -> records.ArchiveAnswer:
+@operation(
+    "Archive a thread",
+    "Hide a thread in lists until its next turn, or show it again. Where the agent distils threads, an archived "
+    "one is distilled soon.",
+    effect="changes",
+)
+async def thread_archive(call: Call[ArchiveArguments], workspace: Workspace) -> records.ArchiveAnswer:
     """Hide a thread in lists until its next turn, or show it again."""
     await _thread(call, workspace).archive(call.given.archived)
     return records.ArchiveAnswer(archived=call.given.archived)
 
 
-async def pauses(call: Call[ThreadArguments], workspace: Threads) -> records.PausesAnswer:
+@operation("List pauses", "The status of a thread, and what its turn waits for a person to say.")
+async def pauses(call: Call[ThreadArguments], workspace: Workspace) -> records.PausesAnswer:
     """Return a thread's status and what its turn waits for."""
     thread = _thread(call, workspace)
     state, found = await thread.state(), await thread.pauses()
@@ -114,14 +126,16 @@ async def pauses(call: Call[ThreadArguments], workspace: Threads) -> records.Pau
     )
 
 
-async def history(call: Call[HistoryArguments], workspace: Threads) -> records.HistoryAnswer:
+@operation("Read the history", "A page of the conversation, oldest first.")
+async def history(call: Call[HistoryArguments], workspace: Workspace) -> records.HistoryAnswer:
     """Return a page of a thread's messages."""
     page = await _thread(call, workspace).history(before=call.given.before, limit=call.given.limit)
     messages = [records.MessageRecord.model_validate(message.to_json()) for message in page]
     return records.HistoryAnswer(messages=messages)
 
 
-async def threads(call: Call[ThreadsArguments], workspace: Threads) -> records.ThreadsAnswer:
+@operation("List threads", "The status of the workspace's threads, the one with the newest turn first.")
+async def threads(call: Call[ThreadsArguments], workspace: Workspace) -> records.ThreadsAnswer:
     """Return the threads that the caller reaches."""
     given = call.given
     reached = await reached_threads(
@@ -139,7 +153,7 @@ async def threads(call: Call[ThreadsArguments], workspace: Threads) -> records.T
 
 
 async def reached_threads(
-    grant: Grant, workspace: Threads, *, limit: int, before: str | None = None, **filters: Any
+    grant: Grant, workspace: Workspace, *, limit: int, before: str | None = None, **filters: Any
 ) -> list[ThreadState]:
     """Return the newest threads that a grant reaches, however many newer ones there are that it does not reach.
 
@@ -163,7 +177,17 @@ async def reached_threads(
 
 # --- roles, which only an open agent has ------------------------------------------------------------------------------
 
+_IN_MEMORY: Final[Mapping[Surface, str]] = {
+    "command": "a command ends, and the memory of its process holds the role of a thread; `chat` has /role"
+}
 
+
+@operation(
+    "Set the thread's role",
+    "Set or replace the thread's role; it is held in memory alone.",
+    effect="changes",
+    absent=_IN_MEMORY,
+)
 async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> records.RoleSetAnswer:
     """Set a thread's role.
 
@@ -176,6 +200,7 @@ async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> re
     return records.RoleSetAnswer()
 
 
+@operation("Clear the thread's role", "Take the thread's role away.", effect="changes", absent=_IN_MEMORY)
 async def thread_role_clear(call: Call[ThreadArguments], agent: WorldAgent) -> records.RoleClearAnswer:
     """Remove a thread's role.
 
@@ -185,6 +210,9 @@ async def thread_role_clear(call: Call[ThreadArguments], agent: WorldAgent) -> r
     return records.RoleClearAnswer(cleared=(await _own_thread(call, agent)).role.clear())
 
 
+@operation(
+    "Explain the role", "Which tiers of role would be active now, in what order and how long; no content is shown."
+)
 async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> records.ExplainAnswer:
     """Say which tiers of role would be active now, without their contents."""
     explanation = await agent.explain_role(thread_of(agent, call), role=role_of(call.given.role))
@@ -222,7 +250,7 @@ def role_of(given: RoleArgument | None) -> Role | None:
     return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive, echo=given.echo)
 
 
-def _thread(call: Call[Any], workspace: Threads) -> OneThread:
+def _thread(call: Call[Any], workspace: Workspace) -> OneThread:
     given: ThreadArguments = call.given
     return workspace.thread(given.thread, account=call.caller.account, channel=given.channel)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...agent import UNSET, Thread, Trigger, Turn, TurnStream
 from ...agent.threads import ThreadState
@@ -16,17 +16,20 @@ from ...memory.attachments import AttachmentSource
 from .answers import pause_record, read_answers
 from .arguments import (
     ConverseArguments,
+    EventsArguments,
     ResumeArguments,
     ScheduledArguments,
     SkillArgument,
     SkillArguments,
     SurfaceArguments,
     TaskArguments,
+    WorkspaceArguments,
 )
 from .call import Call, check_resume
 from .next_steps import to_call
+from .operation import Operation
 from .pauses import unanswered
-from .records import NextStep, TurnAnswer, TurnRecord
+from .records import EventsAnswer, NextStep, TurnAnswer, TurnRecord
 from .threads import role_of
 
 C = TypeVar("C", bound=Call[Any])
@@ -159,3 +162,61 @@ def status_answer(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], 
 
 def _skill_of(given: SkillArgument) -> Composed:
     return Composed(given.prompt, shape=given.shape, params=given.params, name=given.name)
+
+
+# --- operations, which each host runs and follows in its own way ------------------------------------------------------
+
+_LASTS: Final = (
+    "The turn continues when the client disconnects, cancels the request or times out, unless `detach` is false; "
+    "`cancel` ends it, and `next`, `pauses` and `events` lead back to it. With a progress token, "
+    "events and heartbeats come as progress, so the client can restart its time-out at each."
+)
+
+
+def _turn(name: str, title: str, arguments: type[WorkspaceArguments], description: str, **more: Any) -> Operation:
+    """Return an operation that runs a turn. In the turn, the agent can do whatever its tools can."""
+    return Operation(
+        name=name,
+        title=title,
+        arguments=arguments,
+        answer=TurnAnswer,
+        description=f"{description} {_LASTS}",
+        kind="turn",
+        effect="changes",
+        idempotent=False,
+        open_world=True,
+        **more,
+    )
+
+
+OPERATIONS: Final = (
+    _turn("converse", "Converse", ConverseArguments, "Say something on a thread and get the agent's answer."),
+    _turn("task", "Run a task", TaskArguments, "Dispatch one task to a shape and get its typed result."),
+    _turn("run_skill", "Run a skill", SkillArguments, "Run a skill by its name, or a shape with a prompt added to it."),
+    _turn(
+        "run_scheduled",
+        "Run a schedule",
+        ScheduledArguments,
+        "Run a turn because a schedule fired.",
+        absent={
+            "web": "a scheduler of the host calls it, over the sidecar; a page has `schedule_run`",
+            "command": "`worldagent worker` fires schedules, and `schedule run` fires one now",
+        },
+    ),
+    _turn(
+        "resume",
+        "Resume a turn",
+        ResumeArguments,
+        "Resume the thread's turn that waits for a person, was stopped, failed in passing, or was interrupted.",
+    ),
+    Operation(
+        name="events",
+        title="Follow a turn",
+        arguments=EventsArguments,
+        answer=EventsAnswer,
+        description="Attach to a turn again: its events after a number. Turns begun with `detach` false and without a "
+        "key keep no events.",
+        kind="events",
+        absent={"command": "a command follows the turn that it runs; `trace show` shows one that has run"},
+    ),
+)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
@@ -22,6 +22,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from ...core.errors import InvalidArgument
+from ..service.spec import ToolSpec
 from .logs import log
 
 G = TypeVar("G")
@@ -203,29 +204,6 @@ def _pair(table: object, entry: Callable[[dict[str, Any]], G]) -> tuple[str, G]:
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
-    """One tool of a server.
-
-    Attributes:
-        title: Its display name.
-        arguments: The model of its arguments.
-        answer: The model of its answer.
-        description: What it does, for people and models.
-        effect: `reads` changes nothing, `adds` only adds, `changes` can replace, remove or end things.
-        idempotent: Whether it is idempotent.
-        open_world: Whether it runs an agent, whose tools can reach anything.
-    """
-
-    title: str
-    arguments: type[BaseModel]
-    answer: type[BaseModel]
-    description: str
-    effect: Literal["reads", "adds", "changes"] = "reads"
-    idempotent: bool = True
-    open_world: bool = False
 
 
 def tool_schemas(tools: Mapping[str, ToolSpec], error: type[BaseModel]) -> dict[str, dict[str, Any]]:

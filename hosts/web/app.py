@@ -199,7 +199,8 @@ class WebApp:
 
     def _routes(self) -> list[BaseRoute]:
         routes: list[BaseRoute] = [
-            Route(each.path, self._answering(each), methods=[each.method], name=each.name) for each in ENDPOINTS
+            Route(each.path, self._answering(each), methods=[each.method], name=each.operation.name)
+            for each in ENDPOINTS
         ]
         return [
             *routes,
@@ -226,12 +227,12 @@ class WebApp:
             await self.grant(request)  # before anything is read
             body = await self._body_of_caller(request) if endpoint.has_body else {}
             given = {**_query(request, endpoint), **body, **request.path_params}
-            if endpoint.kind == "events" and "last-event-id" in request.headers:
+            if endpoint.operation.kind == "events" and "last-event-id" in request.headers:
                 given["after"] = request.headers["last-event-id"]
             call = await self.call(request, endpoint.arguments, given)
-            if endpoint.kind == "turn":
+            if endpoint.operation.kind == "turn":
                 return await turn_response(request, run_turn(call), call)
-            if endpoint.kind == "events" and wants_stream(request):
+            if endpoint.operation.kind == "events" and wants_stream(request):
                 return await turn_response(request, follow_turn(call), call)
             return JSONResponse((await self._run(call, endpoint.run)).model_dump(mode="json"))
 

@@ -19,20 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 from sse_starlette import ServerSentEvent
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from ...agent import WorldAgent
-from ...core.checks import to_json
 from ...core.errors import WorldAgentError
-from ...harness.trace.records import TraceNode
-from ..service.arguments import EventsArguments, WorkspaceArguments
+from ..service.arguments import WorkspaceArguments
 from ..service.call import Grant, Refused
-from ..service.following import reached_turn
 from ..service.members import society_of
-from ..service.society import SocietyOutcomesArguments, check_owner, graph_answer, is_owner, spawns_answer
+from ..service.operation import is_owner
+from ..service.society import society_graph, society_spawns
 from ..service.threads import reached_threads
 from .errors import HttpRefused
 from .turns import EventStream, WebCall
@@ -49,37 +47,11 @@ _POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_HIDDEN: Final = {"inputs", "outputs", "prompt", "run", "seq", "v"}  # of a record in the trace
 
 
 def console_routes(web: WebApp) -> list[BaseRoute]:
     """Return the pages and the paths that only they need."""
     looks = _Looks(web)
-
-    async def trace(request: Request) -> Response:
-        """The trace of a turn as nodes in the order of its tree, without what was said."""
-        given = {**request.query_params, **request.path_params}
-        call = await web.call(request, EventsArguments, given)
-        async with web.parts.agents.use(call.caller.workspace) as agent:
-            await reached_turn(call, agent)
-            found = await agent.traces.get(call.given.turn_id)
-        whole = {name: getattr(found, name) for name in ("id", "name", "thread", "account", "status", "code", "cost")}
-        times = {"start": found.start.isoformat(), "end": None if found.end is None else found.end.isoformat()}
-        tokens = {"input_tokens": found.input_tokens, "output_tokens": found.output_tokens}
-        content = {**whole, **times, **tokens, "nodes": _nodes(found.tree())}
-        return JSONResponse({"contract": 1, "trace": content})
-
-    async def member(request: Request) -> Response:
-        """What the owner sees of a member: its goals, and how far it is trusted."""
-        call = await web.call(request, SocietyOutcomesArguments, {**request.query_params, **request.path_params})
-        async with web.parts.agents.use(call.caller.workspace) as agent:
-            society = agent.society
-            check_owner(call, society)
-            found = await society.members.member(agent.workspace, call.given.member)
-        goals, trust = [to_json(each) for each in found.spec.goals], to_json(found.trust)
-        names = {"id": found.id, "role": found.name, "domains": list(found.spec.domains)}
-        content = {**names, "goals": goals, "trust": trust, "soul_version": found.soul_version}
-        return JSONResponse({"contract": 1, "member": content})
 
     async def live(request: Request) -> Response:
         """Tell what has changed since, by the names of the pages that show it."""
@@ -92,8 +64,6 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")
 
     return [
-        Route("/turns/{turn_id}/trace", web.checked(trace), methods=["GET"]),
-        Route("/members/{member}", web.checked(member), methods=["GET"]),
         Route("/live", web.checked(live), methods=["GET"]),
         Route("/", index, methods=["GET"]),
         Route("/console", index, methods=["GET"]),
@@ -113,20 +83,6 @@ class _Pages(StaticFiles):
             await send(message)
 
         await super().__call__(scope, receive, sent)
-
-
-def _nodes(root: TraceNode) -> list[dict[str, Any]]:
-    """Return the nodes of a trace, each behind the one that it is part of, without recursion."""
-    found: list[dict[str, Any]] = []
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        record = node.record.model_dump(mode="json", exclude_defaults=True, exclude=_HIDDEN)
-        tokens = None if None in node.tokens else sum(each or 0 for each in node.tokens)
-        more = {"depth": depth, "took": node.seconds, "tokens": tokens, "cost": node.cost}
-        found.append({"kind": node.record.kind, **record, **more})
-        waiting += [(child, depth + 1) for child in reversed(node.children)]
-    return found
 
 
 async def _all(first: ServerSentEvent, rest: AsyncGenerator[ServerSentEvent]) -> AsyncGenerator[ServerSentEvent]:
@@ -200,7 +156,7 @@ async def _society(call: WebCall[Any], agent: WorldAgent) -> Any:
     if society is None or not (call.caller.grant.operator or is_owner(call, society)):
         return None
     events = await society.events.list(limit=LIVE_EVENTS)
-    shown = await graph_answer(society), await spawns_answer(society), events
+    shown = await society_graph(call, agent), await society_spawns(call, agent), events
     return repr(shown)
 
 

@@ -1,24 +1,22 @@
-"""The endpoints: a table of paths, each with the sidecar's tool that answers it, and the OpenAPI document of them."""
+"""The endpoints: a table of paths, each with the operation that answers it, and the OpenAPI document of them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from ...agent import WorldAgent
 from ..service.arguments import WorkspaceArguments
-from ..service.records import Answer, ErrorAnswer, EventsAnswer
-from ..sidecar.tools import TOOLS
+from ..service.operation import Operation, Run
+from ..service.operations import OPERATIONS
+from ..service.records import ErrorAnswer, EventsAnswer
+from ..sidecar.tools import run_of
 from .turns import MessageArguments, read_events
-
-Run = Callable[[Any, WorldAgent], Awaitable[Any]]
-Kind = Literal["call", "turn", "events"]
 
 _PATHS: Final = """
 POST   /threads/{thread:path}/messages      converse
@@ -41,6 +39,7 @@ PUT    /roles/{tier}                        stored_role_set
 DELETE /roles/{tier}                        stored_role_clear
 GET    /turns/{turn_id}/events              events
 PUT    /turns/{turn_id}/feedback            turn_feedback
+GET    /turns/{turn_id}/trace               turn_trace
 GET    /skills                              skill_list
 GET    /skills/{skill}                      skill_show
 GET    /functions                           function_list
@@ -60,15 +59,22 @@ PATCH  /memory/{entry}                      memory_edit
 GET    /members                             society_members
 GET    /members/graph                       society_graph
 GET    /members/waiting                     society_spawns
+GET    /members/{member}                    society_member
 POST   /members/{member}/approve            society_approve
 POST   /members/{member}/reject             society_reject
 POST   /members/{member}/withdraw           society_withdraw
+PUT    /members/{member}/state              society_state
+POST   /members/{member}/terminate          society_terminate
 GET    /members/{member}/outcomes           society_outcomes
 POST   /members/{to}/messages               society_send
 GET    /contacts                            society_contacts
 GET    /inbox                               society_inbox
 POST   /inbox/read                          society_read
 PUT    /outcomes/{episode}/feedback         society_feedback
+GET    /drafts                              draft_list
+GET    /drafts/{draft}                      draft_show
+POST   /drafts/{draft}/approve              draft_approve
+POST   /drafts/{draft}/reject               draft_reject
 GET    /events                              event_list
 POST   /events                              event_post
 """
@@ -81,23 +87,15 @@ class Endpoint:
     Attributes:
         method: The HTTP method.
         path: The path, with the names of arguments in braces.
-        name: The name of the sidecar's tool.
-        title: What it does, in two or three words.
-        description: What it does.
-        arguments: The model of its arguments, of the path, the query and the body together.
-        answer: The model of its JSON answer.
-        kind: Whether it runs a turn, follows one, or is a plain call.
+        operation: The operation that answers.
+        arguments: The model of the arguments of the path, the query and the body together.
         run: Answers a plain call.
     """
 
     method: str
     path: str
-    name: str
-    title: str
-    description: str
+    operation: Operation
     arguments: type[WorkspaceArguments]
-    answer: type[Answer]
-    kind: Kind
     run: Run
 
     @property
@@ -111,29 +109,29 @@ class Endpoint:
         return self.method not in ("GET", "DELETE")
 
 
-_KINDS: Final[Mapping[str, Kind]] = {
-    **dict.fromkeys(("converse", "task", "run_skill", "resume"), "turn"),
-    "events": "events",
-}
-
-
-def _endpoint(method: str, path: str, name: str) -> Endpoint:
-    tool = TOOLS[name]
-    assert issubclass(tool.answer, Answer)
+def _endpoint(method: str, path: str, operation: Operation) -> Endpoint:
+    name = operation.name
     return Endpoint(
         method=method,
         path=path,
-        name=name,
-        title=tool.title,
-        description=tool.description,
-        arguments=MessageArguments if name == "converse" else tool.arguments,
-        answer=tool.answer,
-        kind=_KINDS.get(name, "call"),
-        run=read_events if name == "events" else tool.run,
+        operation=operation,
+        arguments=MessageArguments if name == "converse" else operation.arguments,
+        run=read_events if name == "events" else run_of(operation),
     )
 
 
-ENDPOINTS: Final = tuple(_endpoint(*line.split()) for line in _PATHS.strip().splitlines())
+def _found() -> Iterator[tuple[str, str, Operation]]:
+    named = set[str]()
+    for line in _PATHS.strip().splitlines():
+        method, path, name = line.split()
+        named.add(name)
+        yield method, path, OPERATIONS[name]
+    for name, each in OPERATIONS.items():
+        if name not in named and "web" not in each.absent:  # one without a path of its own
+            yield "POST", f"/operations/{name}", each
+
+
+ENDPOINTS: Final = tuple(_endpoint(*found) for found in _found())
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------
@@ -149,7 +147,10 @@ _STREAM_NOTE: Final = (
 @cache
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of the endpoints."""
-    models = {one for each in ENDPOINTS for one in (each.arguments, each.answer)} | {ErrorAnswer, EventsAnswer}
+    models = {one for each in ENDPOINTS for one in (each.arguments, each.operation.answer)} | {
+        ErrorAnswer,
+        EventsAnswer,
+    }
     wanted: Any = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
     made, definitions = models_json_schema(wanted, ref_template=_REFERENCE)
     schemas: dict[Any, Any] = {model: schema for (model, _), schema in made.items()}
@@ -183,20 +184,23 @@ def _operation(
     parameters = [_parameter("path", name, fields[name], required=True) for name in in_path]
     rest = {name: one for name, one in fields.items() if name not in in_path}
     made: dict[str, Any] = {
-        "operationId": endpoint.name,
-        "summary": endpoint.title,
-        "description": endpoint.description,
+        "operationId": endpoint.operation.name,
+        "summary": endpoint.operation.title,
+        "description": endpoint.operation.description,
         "parameters": parameters,
         "responses": {
-            "200": {"description": "The answer", "content": {"application/json": {"schema": schemas[endpoint.answer]}}},
+            "200": {
+                "description": "The answer",
+                "content": {"application/json": {"schema": schemas[endpoint.operation.answer]}},
+            },
             "default": {
                 "description": "An error",
                 "content": {"application/json": {"schema": schemas[ErrorAnswer]}},
             },
         },
     }
-    if endpoint.kind != "call":
-        made["description"] = f"{endpoint.description} {_STREAM_NOTE}"
+    if endpoint.operation.kind != "call":
+        made["description"] = f"{endpoint.operation.description} {_STREAM_NOTE}"
         made["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     if endpoint.has_body:
         body = {"type": "object", "properties": rest, "additionalProperties": False}

@@ -33,6 +33,7 @@ from worldagent.hosts.service.call import OwnCode, Refused
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar.tools import TOOLS
 from worldagent.members import Contact, Society, WorkspaceConfig
+from worldagent.members.life.drafts import proposed
 from worldagent.members.life.outcomes import Outcome
 from worldagent.role_resolution import Role, SqliteRoleStore
 from worldagent.skills import EXAMPLES
@@ -52,8 +53,9 @@ MEMBER: str = least_arguments(TOOLS["society_withdraw"].arguments.model_json_sch
 
 async def seen(client: Calling, tool: str) -> dict[str, Any]:
     """All of a workspace that can be read, by what it is about; for a tool about members, what is known of them."""
-    if tool.startswith("society"):
+    if tool.startswith(("society", "draft")):
         known = {each: await client.ask(each) for each in ("society_graph", "society_inbox", "society_spawns")}
+        known |= {each["id"]: each for each in (await client.ask("draft_list", every=True))["drafts"]}
         return known | {"outcomes": await client.ask("society_outcomes", member=MEMBER)}
     listed = (await client.ask("threads"))["threads"]
     found: dict[str, Any] = {each["thread"]: each for each in listed}
@@ -81,6 +83,9 @@ async def peopled(place: Path, workspace: str) -> None:
         for tool in ("society_approve", "society_reject"):
             draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["member"]
             await society.members.queue_spawn(spec_of(draft, workspace=workspace))
+        for tool in ("draft_approve", "draft_reject"):
+            draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["draft"]
+            await society.drafts.propose(proposed("root", tool, "You are kind."), draft_id=draft)
 
 
 def about(tool: Tool, entry: str) -> dict[str, Any]:

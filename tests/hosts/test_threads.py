@@ -20,7 +20,7 @@ from worldagent.hosts.service.arguments import (
     ThreadsArguments,
 )
 from worldagent.hosts.service.call import Call, Caller
-from worldagent.hosts.service.home import open_threads
+from worldagent.hosts.service.home import Workspace, open_threads
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -321,7 +321,7 @@ def call(given: Any) -> Call[Any]:
     return Call(given=given, caller=Caller(workspace="shop", account="ana"))
 
 
-READS: list[tuple[Callable[[Call[Any], calls.Threads], Awaitable[Any]], Any]] = [
+READS: list[tuple[Callable[[Call[Any], Workspace], Awaitable[Any]], Any]] = [
     (calls.threads, ThreadsArguments()),
     (calls.threads, ThreadsArguments(status="paused", of_account="bob")),
     (calls.pauses, ThreadArguments(thread="hats")),
