@@ -18,19 +18,13 @@ from .options import (
     HOME,
     IDENTITY,
     LM,
-    MODEL,
-    OUTPUT,
     POLICY,
     PROFILE,
     ROLE_HOST_TOKEN,
-    STORED,
-    WHERE,
     WORKER,
     WORKERS,
-    WORKSPACE,
     AgentOptions,
     app_option,
-    option,
     option_group,
     role_host_option,
 )
@@ -49,34 +43,39 @@ app = typer.Typer()
 
 @option_group
 class AcpOptions:
-    """The options of `acp`. All but `_OWN` are those of `AgentOptions`."""
+    """The options of `acp`. All but `_OWN` are those of `AgentOptions`.
+
+    Attributes:
+        workspace (--workspace ID; Where): The agent's workspace.
+        account (--account ID; Where): The account that speaks. Its stored role applies.
+        channel (--channel ID; Where): The channel of the threads. Its stored role applies.
+        mode (--mode NAME=TEXT|NAME=@FILE; Model and role): A call role that the editor offers as a session mode, by its
+            name. Prompts in this mode have the role. It is never stored, but other users of the machine can see TEXT in
+            its list of processes. Repeatable.
+        role_host_stdio (--role-host-stdio COMMAND; Stored roles): A role host that is a program, such as 'my-host
+            --stdio'.
+        log_level (--log-level LEVEL; Output): The lowest level of the log on stderr: debug, info or warning.
+    """
 
     app: str | None = app_option(
         "An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
         "Modules of the current folder can be named."
     )
-    workspace: str = option("ID", "The agent's workspace.", WHERE, default=WORKSPACE)
-    account: str | None = option("ID", "The account that speaks. Its stored role applies.", WHERE)
-    channel: str | None = option("ID", "The channel of the threads. Its stored role applies.", WHERE)
+    workspace: str = "default"
+    account: str | None = None
+    channel: str | None = None
     home: Path | None = HOME
     policy: Path | None = POLICY
     lm: str | None = LM
     identity: str | None = IDENTITY
     profile: str | None = PROFILE
-    mode: list[str] | None = option(
-        "NAME=TEXT|NAME=@FILE",
-        "A call role that the editor offers as a session mode, by its name. Prompts in this mode have the role. It "
-        "is never stored, but other users of the machine can see TEXT in its list of processes. Repeatable.",
-        MODEL,
-    )
+    mode: list[str] | None = None
     worker: list[str] | None = WORKER
     workers: Path | None = WORKERS
     role_host: str | None = role_host_option("--token-file")
-    role_host_stdio: str | None = option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
+    role_host_stdio: str | None = None
     token_file: Path | None = ROLE_HOST_TOKEN
-    log_level: str = option(
-        "LEVEL", "The lowest level of the log on stderr: debug, info or warning.", OUTPUT, default="warning"
-    )
+    log_level: str = "warning"
 
 
 @command(app, panel="Servers", json=False)

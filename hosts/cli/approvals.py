@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from .command import Work, bad_usage, command, storage_of
-from .options import ANSWERS, WHERE, WHICH, ResumingOptions, ThreadsOptions, argument, flag, option
+from .options import WHERE, ResumingOptions, ThreadsOptions, argument, option
 from .output import Output, time_text
 from .threads import check_ids
 
@@ -40,11 +40,7 @@ def _approvals() -> None:
 
 
 @command(app, "list")
-async def list_approvals(
-    options: ThreadsOptions,
-    output: Output,
-    thread: str | None = option("ID", "List only the calls of this thread.", WHICH),
-) -> None:
+async def list_approvals(options: ThreadsOptions, output: Output, thread: str | None = None) -> None:
     """List the calls that wait for approval, in all threads of the workspace, the longest waiting first.
 
     No model is needed. For questions and interrupted calls, use [bold]threads show[/bold].
@@ -52,6 +48,9 @@ async def list_approvals(
     [bold]Example[/bold]
 
       worldagent approvals list --thread t1
+
+    Args:
+        thread (--thread ID; Which): List only the calls of this thread.
     """
     from ...core import check_id
     from ..service.home import open_threads
@@ -80,18 +79,10 @@ def approve(
     output: Output,
     ids: list[str] = _IDS,
     thread: str | None = _THREAD,
-    arguments: str | None = option(
-        "JSON|@FILE|-", "A JSON object with all arguments, which replace those of the call. For one call only.", ANSWERS
-    ),
-    always: bool = flag(
-        "--always",
-        "Also approve later calls by the same caller with equal arguments in this turn, within the policy's limits.",
-        ANSWERS,
-    ),
-    always_any: bool = flag("--always-any", "Like --always, for calls of this function with any arguments.", ANSWERS),
-    hash: str | None = option(
-        "HASH", "The hash of the call that you saw, so that no other call is approved. For one call only.", ANSWERS
-    ),
+    arguments: str | None = None,
+    always: bool = False,
+    always_any: bool = False,
+    hash: str | None = None,
 ) -> Work:
     """Approve waiting calls and resume their turn, as [bold]resume[/bold] does.
 
@@ -104,6 +95,15 @@ def approve(
       worldagent approvals approve ID --arguments '{"what": "cap"}' --hash 1f0c9a2b7d3e
 
       worldagent approvals approve ID ID --always
+
+    Args:
+        arguments (--arguments JSON|@FILE|-; Answers): A JSON object with all arguments, which replace those of the
+            call. For one call only.
+        always (--always; Answers): Also approve later calls by the same caller with equal arguments in this turn,
+            within the policy's limits.
+        always_any (--always-any; Answers): Like --always, for calls of this function with any arguments.
+        hash (--hash HASH; Answers): The hash of the call that you saw, so that no other call is approved. For one call
+            only.
     """
     from ..service.typed_answers import approval_of
     from .answers import checked_role
@@ -124,11 +124,7 @@ def approve(
 
 @command(app, asks=("resume",))
 def reject(
-    options: ResumingOptions,
-    output: Output,
-    ids: list[str] = _IDS,
-    thread: str | None = _THREAD,
-    reason: str = option("TEXT", "The reason, which the caller receives.", ANSWERS, default=""),
+    options: ResumingOptions, output: Output, ids: list[str] = _IDS, thread: str | None = _THREAD, reason: str = ""
 ) -> Work:
     """Reject waiting calls and resume their turn, as [bold]resume[/bold] does.
 
@@ -137,6 +133,9 @@ def reject(
     [bold]Example[/bold]
 
       worldagent approvals reject ID --reason 'too dear' --app shop:agent
+
+    Args:
+        reason (--reason TEXT; Answers): The reason, which the caller receives.
     """
     from ...core.pauses import Reject
     from .answers import checked_role

@@ -20,7 +20,7 @@ import typer
 from typer.models import ParameterInfo
 
 from .exits import DONE, FAILED, INTERRUPTED, USAGE, exit_early
-from .options import JSON_RESULT
+from .options import JSON_RESULT, documented
 from .output import Output
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def command(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function a command of an app, with the same docstring.
 
-    The default of a parameter is its option or argument. A parameter whose type is an `option_group` becomes one option
-    or argument for each field. The parameter `output` is not an option: it prints as `--json`, `--events` and
-    `--verbose` say.
+    The docstring documents the options and arguments, in its section `Args` (see `documented`), or the default of a
+    parameter is one that several commands share. A parameter whose type is an `option_group` becomes one for each
+    field. The parameter `output` is not an option: it prints as `--json`, `--events` and `--verbose` say.
 
     The function is a coroutine function, or it checks its arguments and loads what it needs, which an interrupt ends at
     once, and returns the rest of the command as a coroutine. A function without `output` runs to its end and returns
@@ -76,6 +76,7 @@ def command(
 
 def _command(function: Callable[..., Any], work: Callable[..., Any], *, json: bool) -> Callable[..., None]:
     hints = get_type_hints(function)
+    text, found = documented(function.__doc__ or "", "Args")
     bags: dict[str, Any] = {}
     shown: dict[str, tuple[Any, ParameterInfo]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -84,7 +85,8 @@ def _command(function: Callable[..., Any], work: Callable[..., Any], *, json: bo
             types = get_type_hints(hints[name])
             shown |= {each.name: (types[each.name], each.metadata["declared"]) for each in fields(hints[name])}
         elif name != "output":
-            shown[name] = hints[name], parameter.default
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            shown[name] = hints[name], default if isinstance(default, ParameterInfo) else found[name](default)
     own = {*shown}
     if json and "output" in hints:
         shown.setdefault("json", (bool, JSON_RESULT))
@@ -102,7 +104,7 @@ def _command(function: Callable[..., Any], work: Callable[..., Any], *, json: bo
         )
         raise typer.Exit(run(output, lambda: work(**words, output=output)))
 
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__name__, call.__doc__ = function.__name__, text
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # inspect reads it
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=kind)

@@ -17,7 +17,7 @@ import typer
 
 from .command import Work, bad_usage, command, confirm, run
 from .exits import FAILED
-from .options import OUTPUT, HostOptions, flag, home_option, option, option_group
+from .options import HostOptions, home_option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -43,31 +43,33 @@ app = typer.Typer()
 
 @option_group
 class DoctorOptions(HostOptions):
-    """What `doctor` takes."""
+    """What `doctor` takes.
 
-    write: bool = flag("--write", "Also put and delete roles, in the check's own scopes, which it clears.", _HOST)
-    scope: list[str] | None = option(
-        "TIER=ID",
-        "A scope to use, if the token does not reach all scopes. With --write it must have no role. "
-        "Repeatable, once for each tier.",
-        _HOST,
-    )
-    foreign_scope: list[str] | None = option(
-        "TIER=ID", "A scope that the token must not reach; it is only read. Repeatable, once for each tier.", _HOST
-    )
-    timeout: float | None = option(
-        "SECONDS", "The time limit of one call. Default: 10 for a role host, 60 for the model."
-    )
-    model: bool = flag("--model", "Send the model one tiny question. A service can charge for it.", _INSTALLATION)
-    lm: str | None = option("MODEL", "The model. Default: the setting lm (WORLDAGENT_LM), else local.", _INSTALLATION)
+    Attributes:
+        write (--write; For a role host): Also put and delete roles, in the check's own scopes, which it clears.
+        scope (--scope TIER=ID; For a role host): A scope to use, if the token does not reach all scopes. With --write
+            it must have no role. Repeatable, once for each tier.
+        foreign_scope (--foreign-scope TIER=ID; For a role host): A scope that the token must not reach; it is only
+            read. Repeatable, once for each tier.
+        timeout (--timeout SECONDS): The time limit of one call. Default: 10 for a role host, 60 for the model.
+        model (--model; For this installation): Send the model one tiny question. A service can charge for it.
+        lm (--lm MODEL; For this installation): The model. Default: the setting lm (WORLDAGENT_LM), else local.
+        rekey (--rekey; For this installation): Make a new role.key after the old one was lost, and list the turns that
+            were recorded with another.
+        yes (--yes; For this installation): With --rekey: replace an existing key without asking.
+        json (--json; Output): Print one JSON object: whether all points passed, and the points.
+    """
+
+    write: bool = False
+    scope: list[str] | None = None
+    foreign_scope: list[str] | None = None
+    timeout: float | None = None
+    model: bool = False
+    lm: str | None = None
     home: Path | None = home_option(_INSTALLATION)
-    rekey: bool = flag(
-        "--rekey",
-        "Make a new role.key after the old one was lost, and list the turns that were recorded with another.",
-        _INSTALLATION,
-    )
-    yes: bool = flag("--yes", "With --rekey: replace an existing key without asking.", _INSTALLATION)
-    json: bool = flag("--json", "Print one JSON object: whether all points passed, and the points.", OUTPUT)
+    rekey: bool = False
+    yes: bool = False
+    json: bool = False
 
 
 @command(app, panel="Configuration")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import typer
 
 from .operating import json_read, operation
-from .options import ThreadsOptions, argument, flag, option
+from .options import ThreadsOptions, argument
 from .output import Output, lines_of, table
 
 _COLUMNS: Final = ("ID", "TEMPLATE", "NAME", "PROPOSED BY", "STATUS")
@@ -28,16 +28,15 @@ def _drafts() -> None:
 
 
 @operation(app, "list", "draft_list", show=lambda found: _table(found.drafts))
-def list_drafts(
-    options: ThreadsOptions,
-    output: Output,
-    every: bool = flag("--all", "Also those that were approved or rejected."),
-) -> None:
+def list_drafts(options: ThreadsOptions, output: Output, every: bool = False) -> None:
     """List the drafts that wait for you.
 
     [bold]Example[/bold]
 
       worldagent drafts list --all
+
+    Args:
+        every (--all): Also those that were approved or rejected.
     """
 
 
@@ -67,28 +66,31 @@ def approve(
     options: ThreadsOptions,
     output: Output,
     draft: str = _ID,
-    spawners: list[str] | None = option(
-        "ID", "A member that can make members of it. Repeatable. Without one, only you can.", None, "--spawner"
-    ),
-    template: str | None = option("JSON|@FILE|-", "The template as you changed it, which replaces that of the draft."),
+    spawners: list[str] | None = None,
+    template: str | None = None,
 ) -> None:
     """Add the template of a draft to the workspace. It never allows more than the member that proposed it may.
 
     [bold]Example[/bold]
 
       worldagent drafts approve draft_123 --spawner cro
+
+    Args:
+        spawners (--spawner ID): A member that can make members of it. Repeatable. Without one, only you can.
+        template (--template JSON|@FILE|-): The template as you changed it, which replaces that of the draft.
     """
 
 
 @operation(app, "reject", "draft_reject", show=lambda found: f"{found.rejected} was rejected")
-def reject(
-    options: ThreadsOptions, output: Output, draft: str = _ID, reason: str = option("TEXT", "Why.", default="")
-) -> None:
+def reject(options: ThreadsOptions, output: Output, draft: str = _ID, reason: str = "") -> None:
     """Reject a draft. It is kept and can never be used.
 
     [bold]Example[/bold]
 
       worldagent drafts reject draft_123 --reason 'The BDR does this already.'
+
+    Args:
+        reason (--reason TEXT): Why.
     """
 
 

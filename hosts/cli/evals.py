@@ -11,7 +11,7 @@ import typer
 
 from .command import command, storage_of
 from .evaluate import run_table, run_text
-from .options import HOME, argument
+from .options import HOME
 from .output import Output, time_text
 
 if TYPE_CHECKING:
@@ -63,12 +63,7 @@ async def list_evals(output: Output, home: Path | None = HOME) -> None:
 
 
 @command(app, "show")
-async def show(
-    output: Output,
-    run: str = argument("RUN", _RUN),
-    case: str | None = argument("[CASE]", "The id of a case, to see its answers.", default=None),
-    home: Path | None = HOME,
-) -> None:
+async def show(output: Output, run: str, case: str | None = None, home: Path | None = HOME) -> None:
     """Show a run as a table, or the answers to one of its cases.
 
     [bold]Examples[/bold]
@@ -76,6 +71,10 @@ async def show(
       worldagent evals show before
 
       worldagent evals show before capital-of-france
+
+    Args:
+        run (RUN): The id of a run, as evals list shows it, or a file of one that ends with .json.
+        case ([CASE]): The id of a case, to see its answers.
     """
     from ...core.errors import EvalInvalid
     from ...testing.evals.runs import find_run
@@ -92,12 +91,7 @@ async def show(
 
 
 @command(app, "compare")
-async def compare(
-    output: Output,
-    before: str = argument("BEFORE", _RUN),
-    after: str | None = argument("[AFTER]", f"{_RUN} Default: the newest run.", default=None),
-    home: Path | None = HOME,
-) -> None:
+async def compare(output: Output, before: str, after: str | None = None, home: Path | None = HOME) -> None:
     """Compare two runs case by case, with what got worse first.
 
     [bold]Examples[/bold]
@@ -107,6 +101,11 @@ async def compare(
       worldagent evals compare before after
 
       worldagent evals compare baseline.json 20260102-101500-1f2e
+
+    Args:
+        before (BEFORE): The id of a run, as evals list shows it, or a file of one that ends with .json.
+        after ([AFTER]): The id of a run, as evals list shows it, or a file of one that ends with .json. Default: the
+            newest run.
     """
     from ...testing.evals.runs import compare_runs, find_run, newest_run
 
@@ -137,14 +136,15 @@ async def compare(
 
 
 @command(app, "rm")
-async def remove(
-    output: Output, run: str = argument("RUN", "The id of a run, as evals list shows it."), home: Path | None = HOME
-) -> None:
+async def remove(output: Output, run: str, home: Path | None = HOME) -> None:
     """Remove a kept run.
 
     [bold]Example[/bold]
 
       worldagent evals rm before
+
+    Args:
+        run (RUN): The id of a run, as evals list shows it.
     """
     from ...testing.evals.runs import remove_run
 

@@ -15,7 +15,7 @@ import typer
 
 from .command import DEBUG, Work, bad_usage, command, print_raised, storage_of, until_sigterm
 from .exits import DONE, FAILED, TERMINATED
-from .options import JSON_RESULT, WHERE, AgentOptions, argument, option, option_group
+from .options import JSON_RESULT, AgentOptions, option_group
 from .output import Output, cost_text, count_text, counted, duration_text, tokens_text
 from .progress import shown_progress
 
@@ -38,30 +38,32 @@ app = typer.Typer()
 
 @option_group
 class EvalOptions(AgentOptions):
-    """The options of `eval`."""
+    """The options of `eval`.
 
-    file: Path = argument("FILE", "The cases: YAML (.yaml, .yml, .json) with a list, or JSON Lines (.jsonl).")
-    metric: str | None = option(
-        "exact|contains|MODULE:FUNCTION",
-        "Scores an answer: a function that takes a case and an answer and returns a bool, or a number from 0 to 1. "
-        "exact and contains compare the answer with expected. Modules of the current folder can be named. A case can "
-        "name another metric. Default: contains.",
-        _CASES,
-    )
-    only: list[str] | None = option("ID|TAG", "Run only the cases with this id or tag. Repeatable.", _CASES)
-    repeat: int = option("N", "Run each case N times, which shows how much the score varies.", _CASES, default=1)
-    jobs: int = option("N", "How many turns run at once.", _CASES, default=4)
-    bound: float | None = option("SCORE", "Exit with 1 if the score is under SCORE, from 0 to 1.", _CASES)
-    name: str | None = option("ID", "The id that the run is kept under. Default: the time.", _CASES)
-    home: Path | None = option(
-        "FOLDER",
-        "Run in this home, which then has the threads and traces of the cases. Default: a temporary home. "
-        "The run is kept in this home, else in that of the settings.",
-        WHERE,
-    )
-    role: str | None = option(
-        "TEXT|@FILE|-", "The role of each case that has none. @FILE reads a file. It is never stored.", _CASES
-    )
+    Attributes:
+        file (FILE): The cases: YAML (.yaml, .yml, .json) with a list, or JSON Lines (.jsonl).
+        metric (--metric exact|contains|MODULE:FUNCTION; Cases): Scores an answer: a function that takes a case and an
+            answer and returns a bool, or a number from 0 to 1. exact and contains compare the answer with expected.
+            Modules of the current folder can be named. A case can name another metric. Default: contains.
+        only (--only ID|TAG; Cases): Run only the cases with this id or tag. Repeatable.
+        repeat (--repeat N; Cases): Run each case N times, which shows how much the score varies.
+        jobs (--jobs N; Cases): How many turns run at once.
+        bound (--bound SCORE; Cases): Exit with 1 if the score is under SCORE, from 0 to 1.
+        name (--name ID; Cases): The id that the run is kept under. Default: the time.
+        home (--home FOLDER; Where): Run in this home, which then has the threads and traces of the cases. Default: a
+            temporary home. The run is kept in this home, else in that of the settings.
+        role (--role TEXT|@FILE|-; Cases): The role of each case that has none. @FILE reads a file. It is never stored.
+    """
+
+    file: Path
+    metric: str | None = None
+    only: list[str] | None = None
+    repeat: int = 1
+    jobs: int = 4
+    bound: float | None = None
+    name: str | None = None
+    home: Path | None = None
+    role: str | None = None
     json: bool = JSON_RESULT
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from .command import command
-from .options import argument, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -21,13 +20,7 @@ app = typer.Typer()
 
 @command(app, "import", panel="Configuration")
 async def import_files(
-    output: Output,
-    files: list[Path] = argument("FILE...", "Files of CrewAI (agents.yaml, tasks.yaml) or roles of ouro."),
-    to: Path | None = option(
-        "FOLDER", "Write to profiles and skills of this folder. Default: your configuration folder.", None
-    ),
-    prefix: str = option("TEXT", "Put before each name, such as ouro-.", None, default=""),
-    set: list[str] | None = option("NAME=TEXT", "Put in for {NAME} in prompts. Repeatable.", None),
+    output: Output, files: list[Path], to: Path | None = None, prefix: str = "", set: list[str] | None = None
 ) -> None:
     """Write profiles and skills from files of other programs.
 
@@ -40,6 +33,12 @@ async def import_files(
       worldagent import config/agents.yaml config/tasks.yaml --set topic=tea
 
       worldagent import ~/.ouro/roles/searcher.yaml --prefix ouro-
+
+    Args:
+        files (FILE...): Files of CrewAI (agents.yaml, tasks.yaml) or roles of ouro.
+        to (--to FOLDER): Write to profiles and skills of this folder. Default: your configuration folder.
+        prefix (--prefix TEXT): Put before each name, such as ouro-.
+        set (--set NAME=TEXT): Put in for {NAME} in prompts. Repeatable.
     """
     from ...profiles.importing import imported
     from .sources import pair

@@ -13,7 +13,7 @@ import typer
 
 from .command import bad_usage, command, storage_of
 from .exits import FAILED
-from .options import HOME, JSON_RESULT, PROFILE, WHERE, WORKSPACE, argument, flag, option, option_group
+from .options import HOME, JSON_RESULT, PROFILE, option_group
 from .output import Output, table, time_text
 
 if TYPE_CHECKING:
@@ -43,10 +43,15 @@ def _mcp() -> None:
 
 @option_group
 class McpOptions:
-    """The options of every command of `mcp`."""
+    """The options of every command of `mcp`.
 
-    workspace: str = option("ID", "The workspace that the login is for.", WHERE, default=WORKSPACE)
-    account: str | None = option("ID", "The account that the login is for, if each logs in for itself.", WHERE)
+    Attributes:
+        workspace (--workspace ID; Where): The workspace that the login is for.
+        account (--account ID; Where): The account that the login is for, if each logs in for itself.
+    """
+
+    workspace: str = "default"
+    account: str | None = None
     home: Path | None = HOME
     profile: str | None = PROFILE
     json: bool = JSON_RESULT
@@ -74,15 +79,7 @@ async def list_servers(options: McpOptions, output: Output) -> None:
 
 
 @command(app, "login")
-async def log_in(
-    options: McpOptions,
-    output: Output,
-    name: str = argument("NAME", _NAME),
-    port: int = option(
-        "PORT", "The port of this machine that the browser returns to. Default: any that is free.", default=0
-    ),
-    no_browser: bool = flag("--no-browser", "Print the address only, and open no browser."),
-) -> None:
+async def log_in(options: McpOptions, output: Output, name: str, port: int = 0, no_browser: bool = False) -> None:
     """Log in to an MCP server, and keep the tokens for the workspace, or for an account.
 
     It prints the address at which you log in, and opens it in a browser if it runs at a terminal. Then the browser
@@ -96,6 +93,11 @@ async def log_in(
       worldagent mcp login tracker --workspace shop --no-browser
 
       worldagent mcp login mail --account ana
+
+    Args:
+        name (NAME): The server, by its name in the setting mcp_servers, in a file of mcp_files, or in the profile.
+        port (--port PORT): The port of this machine that the browser returns to. Default: any that is free.
+        no_browser (--no-browser): Print the address only, and open no browser.
     """
     from ...core import SystemClock
     from ...mcp_client.oauth import log_in as get_tokens
@@ -125,7 +127,7 @@ async def log_in(
 
 
 @command(app, "logout")
-async def log_out(options: McpOptions, output: Output, name: str = argument("NAME", _NAME)) -> int | None:
+async def log_out(options: McpOptions, output: Output, name: str) -> int | None:
     """Remove the login to an MCP server from this machine. The exit code is 1 if there was none.
 
     The authorization server is not told. To end the access itself, revoke it there.
@@ -133,6 +135,9 @@ async def log_out(options: McpOptions, output: Output, name: str = argument("NAM
     [bold]Example[/bold]
 
       worldagent mcp logout tracker
+
+    Args:
+        name (NAME): The server, by its name in the setting mcp_servers, in a file of mcp_files, or in the profile.
     """
     if not await _kept(options, name, _server(options, name)).remove():
         output.failed("not_found", f"there was no login to the MCP server {name!r}", "see `worldagent mcp list`")

@@ -14,7 +14,7 @@ import typer
 from .command import Work, bad_usage, command, confirm
 from .exits import DONE, FAILED
 from .operating import ask, ask_in, opened, operation
-from .options import JSON_RESULT, WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
+from .options import JSON_RESULT, AgentOptions, ThreadsOptions, argument, option_group
 from .output import Output, lines_of, table
 
 if TYPE_CHECKING:
@@ -47,16 +47,24 @@ def _memory() -> None:
 
 @option_group
 class MemoryOptions(ThreadsOptions):
-    """The options of every command of `memory`."""
+    """The options of every command of `memory`.
 
-    account: str | None = option("ID", "The account whose entries they are. Default: the workspace's.", WHICH)
+    Attributes:
+        account (--account ID; Which): The account whose entries they are. Default: the workspace's.
+    """
+
+    account: str | None = None
 
 
 @option_group
 class ImportOptions(ThreadsOptions):
-    """The options of `memory import`."""
+    """The options of `memory import`.
 
-    account: str | None = option("ID", "The account that gets all entries. Default: that of each line.", WHICH)
+    Attributes:
+        account (--account ID; Which): The account that gets all entries. Default: that of each line.
+    """
+
+    account: str | None = None
 
 
 def _value(found: Any) -> dict[str, Any]:
@@ -106,16 +114,14 @@ def _times(given: dict[str, Any]) -> dict[str, Any]:
 def add(
     options: MemoryOptions,
     output: Output,
-    text: str = argument("TEXT", "What to remember: one thing, in a sentence that stands alone."),
-    kind: str = option("KIND", "entry, fact, episode or insight.", _ENTRY, default="entry"),
-    tags: list[str] | None = option("TAG", "A word to filter by. Repeatable.", _ENTRY, "--tag"),
-    classification: str = option(
-        "LEVEL", "How widely it may be known: public, internal, confidential or secret.", _ENTRY, default="internal"
-    ),
-    domain: str = option("AREA", "The area that the classification is of. Default: any.", _ENTRY, default=""),
-    confidence: float = option("NUMBER", "How certain it is, 0 to 1.", _ENTRY, default=1.0),
-    expires: str | None = option("TIME", "When it is deleted, such as 2030-01-01T09:00Z.", _ENTRY),
-    key: str | None = option("KEY", "Adding it again with the same key writes nothing.", _ENTRY),
+    text: str,
+    kind: str = "entry",
+    tags: list[str] | None = None,
+    classification: str = "internal",
+    domain: str = "",
+    confidence: float = 1.0,
+    expires: str | None = None,
+    key: str | None = None,
 ) -> None:
     """Write an entry.
 
@@ -124,6 +130,17 @@ def add(
       worldagent memory add 'Ana is allergic to nuts.' --account ana --tag food
 
       worldagent memory add 'The harbour opens at six.' --kind fact --confidence 0.8
+
+    Args:
+        text (TEXT): What to remember: one thing, in a sentence that stands alone.
+        kind (--kind KIND; Entry): entry, fact, episode or insight.
+        tags (--tag TAG; Entry): A word to filter by. Repeatable.
+        classification (--classification LEVEL; Entry): How widely it may be known: public, internal, confidential or
+            secret.
+        domain (--domain AREA; Entry): The area that the classification is of. Default: any.
+        confidence (--confidence NUMBER; Entry): How certain it is, 0 to 1.
+        expires (--expires TIME; Entry): When it is deleted, such as 2030-01-01T09:00Z.
+        key (--key KEY; Entry): Adding it again with the same key writes nothing.
     """
 
 
@@ -137,16 +154,22 @@ def add(
 def list_entries(
     options: MemoryOptions,
     output: Output,
-    kind: str | None = option("KIND", "Only entries of this kind: entry, fact, episode or insight.", WHICH),
-    tags: list[str] | None = option("TAG", "Only entries with this tag. Repeatable.", WHICH, "--tag"),
-    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100),
-    replaced: bool = flag("--replaced", "Also those that newer entries replaced.", WHICH),
+    kind: str | None = None,
+    tags: list[str] | None = None,
+    limit: int = 100,
+    replaced: bool = False,
 ) -> None:
     """List entries, the newest first. With --account those of the workspace are listed too.
 
     [bold]Example[/bold]
 
       worldagent memory list --account ana
+
+    Args:
+        kind (--kind KIND; Which): Only entries of this kind: entry, fact, episode or insight.
+        tags (--tag TAG; Which): Only entries with this tag. Repeatable.
+        limit (--limit N; Which): How many to list, 1 to 1000.
+        replaced (--replaced; Which): Also those that newer entries replaced.
     """
 
 
@@ -157,17 +180,16 @@ def list_entries(
     show=lambda found: _table(found.entries) or "nothing fits",
     value=_value,
 )
-def search(
-    options: MemoryOptions,
-    output: Output,
-    text: str = argument("TEXT", "The question."),
-    limit: int = option("N", "How many to show, 1 to 100.", WHICH, default=10),
-) -> None:
+def search(options: MemoryOptions, output: Output, text: str, limit: int = 10) -> None:
     """Show the entries that fit a text best, as a turn with this message would recall them.
 
     [bold]Example[/bold]
 
       worldagent memory search 'May I eat nuts?' --account ana
+
+    Args:
+        text (TEXT): The question.
+        limit (--limit N; Which): How many to show, 1 to 100.
     """
 
 
@@ -186,17 +208,24 @@ async def edit(
     options: MemoryOptions,
     output: Output,
     id: str = _ID,
-    text: str | None = option("TEXT", "The new text.", _ENTRY),
-    tag: list[str] | None = option("TAG", "A new tag, in place of all its tags. Repeatable.", _ENTRY),
-    expires: str | None = option("TIME", "When it is deleted.", _ENTRY),
-    no_expires: bool = flag("--no-expires", "It is kept until it is forgotten.", _ENTRY),
-    of_version: int | None = option("N", "Only if it still has this version.", WHICH),
+    text: str | None = None,
+    tag: list[str] | None = None,
+    expires: str | None = None,
+    no_expires: bool = False,
+    of_version: int | None = None,
 ) -> None:
     """Change an entry. What is not given stays as it is.
 
     [bold]Example[/bold]
 
       worldagent memory edit mem_01f2a3b4c5d6e7f8 --text 'Ana eats nuts again.' --account ana
+
+    Args:
+        text (--text TEXT; Entry): The new text.
+        tag (--tag TAG; Entry): A new tag, in place of all its tags. Repeatable.
+        expires (--expires TIME; Entry): When it is deleted.
+        no_expires (--no-expires; Entry): It is kept until it is forgotten.
+        of_version (--of-version N; Which): Only if it still has this version.
     """
     if text is None and tag is None and expires is None and not no_expires:
         raise bad_usage("nothing is changed", remedy="give --text, --tag, --expires or --no-expires")
@@ -210,13 +239,7 @@ async def edit(
 
 @command(app, "forget", asks=("memory_forget",))
 def forget(
-    options: MemoryOptions,
-    output: Output,
-    ids: list[str] | None = argument("ID...", "The ids of entries.", default=None),
-    everything: bool = flag(
-        "--everything", "All entries of the account, or of the workspace without --account.", WHICH
-    ),
-    yes: bool = flag("--yes", "Forget them without asking.", WHICH, "-y"),
+    options: MemoryOptions, output: Output, ids: list[str] | None = None, everything: bool = False, yes: bool = False
 ) -> Work:
     """Delete entries, so that no file holds any of them. The database file is rewritten.
 
@@ -227,6 +250,11 @@ def forget(
       worldagent memory forget mem_01f2a3b4c5d6e7f8 --account ana --yes
 
       worldagent memory forget --everything --account ana
+
+    Args:
+        ids (ID...): The ids of entries.
+        everything (--everything; Which): All entries of the account, or of the workspace without --account.
+        yes (--yes -y; Which): Forget them without asking.
     """
     if bool(ids) == everything:
         raise bad_usage("it is not clear what to forget", remedy="give ids, or --everything")
@@ -248,16 +276,15 @@ def forget(
 
 
 @command(app, "export")
-async def export(
-    options: MemoryOptions,
-    output: Output,
-    file: Path = option("FILE", "The file to write, or - for standard output.", WHICH, "--output", "-o", default=...),
-) -> None:
+async def export(options: MemoryOptions, output: Output, file: Path) -> None:
     """Write all entries of an account, or of the workspace, as lines of JSON.
 
     [bold]Example[/bold]
 
       worldagent memory export --account ana -o ana.jsonl
+
+    Args:
+        file (--output -o FILE; Which): The file to write, or - for standard output.
     """
     async with opened(options) as workspace:
         lines = [
@@ -272,11 +299,7 @@ async def export(
 
 
 @command(app, "import")
-async def import_entries(
-    options: ImportOptions,
-    output: Output,
-    file: Path = argument("FILE", "Lines of JSON, as `memory export` writes them, or - for standard input."),
-) -> None:
+async def import_entries(options: ImportOptions, output: Output, file: Path) -> None:
     """Write the entries of a file, each for the account that its line names.
 
     Importing a file again writes nothing new, and entries that are still there stay as they are. Entries that newer
@@ -285,6 +308,9 @@ async def import_entries(
     [bold]Example[/bold]
 
       worldagent memory import ana.jsonl
+
+    Args:
+        file (FILE): Lines of JSON, as `memory export` writes them, or - for standard input.
     """
     text = _read(file)
     async with opened(options) as workspace:
@@ -294,10 +320,15 @@ async def import_entries(
 
 @option_group
 class DistilOptions(AgentOptions):
-    """The options of `memory distil`."""
+    """The options of `memory distil`.
 
-    thread: str | None = argument("THREAD", "The conversation within the workspace.", default=None)
-    quiet: float | None = option("SECONDS", "All threads without a turn for this long; 0 is all.", WHICH)
+    Attributes:
+        thread (THREAD): The conversation within the workspace.
+        quiet (--quiet SECONDS; Which): All threads without a turn for this long; 0 is all.
+    """
+
+    thread: str | None = None
+    quiet: float | None = None
     role: str | None = typer.Option(None, metavar="TEXT", hidden=True)
     json: bool = JSON_RESULT
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)

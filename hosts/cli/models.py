@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from .command import command
-from .options import argument
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -26,15 +25,7 @@ app = typer.Typer()
 
 
 @command(app, panel="Configuration")
-async def models(
-    output: Output,
-    which: list[str] | None = argument(
-        "[MODEL]...",
-        "Model strings, or names from the setting models. Default: list the providers, their examples and the "
-        "models of the settings.",
-        default=None,
-    ),
-) -> None:
+async def models(output: Output, which: list[str] | None = None) -> None:
     """List the providers of models that --lm and the setting lm can name, and what models can do.
 
     For each provider, it prints its prefix, the environment variable of its key, whether that is set, what else it
@@ -50,6 +41,10 @@ async def models(
       worldagent models
 
       worldagent models openai/gpt-4o anthropic/claude-sonnet-4-5 --json
+
+    Args:
+        which ([MODEL]...): Model strings, or names from the setting models. Default: list the providers, their examples
+            and the models of the settings.
     """
     from ...agent import Settings
     from ...signatures.engines.providers import providers

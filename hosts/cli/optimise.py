@@ -15,7 +15,7 @@ import typer
 
 from .command import DEBUG, Work, bad_usage, command, confirm, print_raised
 from .exits import DONE, FAILED
-from .options import JSON_RESULT, AgentOptions, argument, flag, option, option_group
+from .options import JSON_RESULT, AgentOptions, option_group
 from .output import Output, tokens_text
 
 if TYPE_CHECKING:
@@ -34,48 +34,38 @@ app = typer.Typer()
 
 @option_group
 class OptimiseOptions(AgentOptions):
-    """The options of `optimise`."""
+    """The options of `optimise`.
 
-    signature: str = argument(
-        "SIGNATURE", "The Signature: Converse for the conversation, a worker's name, or a shape's Signature."
-    )
-    examples: Path | None = option(
-        "FILE",
-        "The examples, one JSON object per line with the fields of the Signature, such as message and reply. "
-        "offered_tools and history can be left out. Default: the turns that the setting examples has kept.",
-        _TRAINING,
-    )
-    metric: str = option(
-        "MODULE:FUNCTION",
-        "A function that takes an example and a prediction and returns a number, higher for better. Modules of the "
-        "current folder can be named.",
-        _TRAINING,
-        default=...,
-    )
-    optimizer: str = option(
-        "gepa|mipro|bootstrap",
-        "The optimizer of dspy: gepa rewrites the instructions, bootstrap adds demonstrations, mipro does both.",
-        _TRAINING,
-        default="gepa",
-    )
-    budget: str = option(
-        "light|medium|heavy|N",
-        "How much it tries. N is a number of scored predictions (gepa), trials (mipro) or demonstrations (bootstrap). "
-        "With 20 examples, light costs about 500 model calls (gepa), 160 (mipro) or 26 (bootstrap).",
-        _TRAINING,
-        default="light",
-    )
-    teacher: str | None = option(
-        "MODEL",
-        "The model that reflects on failures, proposes instructions or makes demonstrations. Default: the agent's.",
-        _TRAINING,
-    )
-    held_out: float = option(
-        "SHARE", "The share of the examples that only the scores before and after use.", _TRAINING, default=0.3
-    )
-    seed: int = option("N", "The seed of the split and of the optimizer.", _TRAINING, default=0)
-    out: Path | None = option("FILE", "Where to save the program. Default: SIGNATURE.json.", _TRAINING)
-    yes: bool = flag("--yes", "Overwrite the file without asking.", _TRAINING)
+    Attributes:
+        signature (SIGNATURE): The Signature: Converse for the conversation, a worker's name, or a shape's Signature.
+        examples (--examples FILE; Training): The examples, one JSON object per line with the fields of the Signature,
+            such as message and reply. offered_tools and history can be left out. Default: the turns that the setting
+            examples has kept.
+        metric (--metric MODULE:FUNCTION; Training): A function that takes an example and a prediction and returns a
+            number, higher for better. Modules of the current folder can be named.
+        optimizer (--optimizer gepa|mipro|bootstrap; Training): The optimizer of dspy: gepa rewrites the instructions,
+            bootstrap adds demonstrations, mipro does both.
+        budget (--budget light|medium|heavy|N; Training): How much it tries. N is a number of scored predictions (gepa),
+            trials (mipro) or demonstrations (bootstrap). With 20 examples, light costs about 500 model calls (gepa),
+            160 (mipro) or 26 (bootstrap).
+        teacher (--teacher MODEL; Training): The model that reflects on failures, proposes instructions or makes
+            demonstrations. Default: the agent's.
+        held_out (--held-out SHARE; Training): The share of the examples that only the scores before and after use.
+        seed (--seed N; Training): The seed of the split and of the optimizer.
+        out (--out FILE; Training): Where to save the program. Default: SIGNATURE.json.
+        yes (--yes; Training): Overwrite the file without asking.
+    """
+
+    signature: str
+    examples: Path | None = None
+    metric: str
+    optimizer: str = "gepa"
+    budget: str = "light"
+    teacher: str | None = None
+    held_out: float = 0.3
+    seed: int = 0
+    out: Path | None = None
+    yes: bool = False
     role: str | None = typer.Option(None, metavar="TEXT", hidden=True)
     json: bool = JSON_RESULT
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)

@@ -5,7 +5,11 @@ Every `--help` imports this module, so it must not import the package or anythin
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, dataclass_transform
 
@@ -28,6 +32,10 @@ _NOT_SET: Final = "Default: the setting model_options, else the service's."
 
 
 T = TypeVar("T")
+Declare = Callable[[Any], Any]
+"""Makes an option or an argument with a default."""
+
+_DOCUMENTED: Final = re.compile(r"(?m)^    (\w+) \((.+?)\): (.*(?:\n {5,}.*)*)")
 
 
 def option(metavar: str, help: str, panel: str | None = None, *names: str, default: Any = None) -> Any:
@@ -53,13 +61,49 @@ def argument(metavar: str, help: str, *, default: Any = ...) -> Any:
     return typer.Argument(default, metavar=metavar, help=help)
 
 
+def documented(text: str, section: str) -> tuple[str, dict[str, Declare]]:
+    """Read the options and arguments that a docstring documents.
+
+    An option is written as `name (--name VALUE; Panel): What it does.`, and an argument as `name (VALUE): What it is.`
+    What follows the semicolon is the heading in `--help` that it is listed under.
+
+    Args:
+        text: The docstring.
+        section: The heading of the section.
+
+    Returns:
+        The docstring without the section, and what makes the option or argument of each name from its default.
+    """
+    above, _, below = inspect.cleandoc(text).partition(f"\n{section}:\n")
+    found: dict[str, Declare] = {}
+    for name, shown, told in _DOCUMENTED.findall(below):
+        words, _, panel = shown.partition("; ")
+        names = [word for word in words.split(" ") if word.startswith("-")]
+        more = {
+            "metavar": " ".join(word for word in words.split(" ") if not word.startswith("-")) or None,
+            "help": " ".join(told.split()),
+            "rich_help_panel": panel or None,
+        }
+        found[name] = partial(_declared, names, more)
+    return above.rstrip(), found
+
+
+def _declared(names: Sequence[str], more: Mapping[str, Any], default: Any) -> Any:
+    return typer.Option(default, *names, **more) if names else typer.Argument(default, **more)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def option_group(group: type[T]) -> type[T]:
-    """Make a class the options of a command: a frozen dataclass with an option or an argument for each field."""
-    for name, declared in list(vars(group).items()):
-        if isinstance(declared, ParameterInfo):
-            default = MISSING if declared.default is ... else declared.default
-            setattr(group, name, field(default=default, metadata={"declared": declared}))
+    """Make a class the options of a command: a frozen dataclass with an option or an argument for each field.
+
+    The value of a field is its option, or the default of one that the docstring documents; see `documented`.
+    """
+    _, found = documented(group.__doc__ or "", "Attributes")
+    for name in vars(group).get("__annotations__", ()):
+        value = vars(group).get(name, ...)
+        declared = value if isinstance(value, ParameterInfo) else found[name](value)
+        default = MISSING if declared.default is ... else declared.default
+        setattr(group, name, field(default=default, metadata={"declared": declared}))
     return dataclass(frozen=True, kw_only=True)(group)
 
 
@@ -132,12 +176,15 @@ ROLE_HOST_TOKEN: Final = option("FILE", "A file with the token for --role-host."
 
 @option_group
 class HostOptions:
-    """The options of every command that needs the stored roles."""
+    """The options of every command that needs the stored roles.
+
+    Attributes:
+        role_host_stdio (--role-host-stdio --stdio COMMAND; Stored roles): A role host that is a program, such as
+            'my-host --stdio'.
+    """
 
     role_host: str | None = role_host_option("--token-file")
-    role_host_stdio: str | None = option(
-        "COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED, "--role-host-stdio", "--stdio"
-    )
+    role_host_stdio: str | None = None
     token_file: Path | None = ROLE_HOST_TOKEN
 
     def option_name(self, field: str) -> str:
@@ -147,106 +194,132 @@ class HostOptions:
 
 @option_group
 class AgentOptions(HostOptions):
-    """The options of every command that opens an agent."""
+    """The options of every command that opens an agent.
+
+    Attributes:
+        workspace (--workspace ID; Where): The agent's workspace.
+        temperature (--temperature NUMBER; Model and role): How much the model's answers vary, 0 to 2. Default: the
+            setting model_options, else the service's.
+        max_tokens (--max-tokens TOKENS; Model and role): The longest answer of the model. Default: the setting
+            model_options, else the service's.
+        reasoning_effort (--reasoning-effort off|minimal|low|medium|high|xhigh|max; Model and role): How much the model
+            thinks before it answers. Default: the setting model_options, else the service's.
+        header (--header NAME=VALUE|NAME=@FILE; Model and role): A header for the model's service, such as an
+            organisation's id. It is never printed, but other users of the machine can see VALUE in its list of
+            processes. Repeatable.
+        role (--role TEXT|@FILE|-; Model and role): The role for this turn: how to go about it. @FILE reads a file, -
+            reads standard input, @@ begins a text with a single @. It is never stored, but other users of the machine
+            can see TEXT in its list of processes.
+        json (--json; Output): Print one JSON object: the turn, or the error.
+        verbose (--verbose -v; Output): Print on stderr which role tiers reached a model, and which memory entries.
+    """
 
     app: str | None = app_option(
         "An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
         "Modules of the current folder can be named."
     )
-    workspace: str = option("ID", "The agent's workspace.", WHERE, default=WORKSPACE)
+    workspace: str = "default"
     home: Path | None = HOME
     policy: Path | None = POLICY
     lm: str | None = LM
-    temperature: float | None = option("NUMBER", f"How much the model's answers vary, 0 to 2. {_NOT_SET}", MODEL)
-    max_tokens: int | None = option("TOKENS", f"The longest answer of the model. {_NOT_SET}", MODEL)
-    reasoning_effort: str | None = option(
-        "off|minimal|low|medium|high|xhigh|max", f"How much the model thinks before it answers. {_NOT_SET}", MODEL
-    )
-    header: list[str] | None = option(
-        "NAME=VALUE|NAME=@FILE",
-        "A header for the model's service, such as an organisation's id. It is never printed, but other users of "
-        "the machine can see VALUE in its list of processes. Repeatable.",
-        MODEL,
-    )
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    header: list[str] | None = None
     identity: str | None = IDENTITY
     profile: str | None = PROFILE
-    role: str | None = option("TEXT|@FILE|-", f"The role for this turn: how to go about it. {_FORMS}", MODEL)
+    role: str | None = None
     worker: list[str] | None = WORKER
     workers: Path | None = WORKERS
-    json: bool = flag("--json", "Print one JSON object: the turn, or the error.", OUTPUT)
-    verbose: bool = flag(
-        "--verbose", "Print on stderr which role tiers reached a model, and which memory entries.", OUTPUT, "-v"
-    )
+    json: bool = False
+    verbose: bool = False
 
 
 @option_group
 class SpeakerOptions(AgentOptions):
-    """The options of every command that begins a turn, without the thread."""
+    """The options of every command that begins a turn, without the thread.
 
-    account: str | None = option("ID", "The account that speaks. Its stored role applies.", WHERE)
-    channel: str | None = option("ID", "The channel of the thread. Its stored role applies.", WHERE)
+    Attributes:
+        account (--account ID; Where): The account that speaks. Its stored role applies.
+        channel (--channel ID; Where): The channel of the thread. Its stored role applies.
+    """
+
+    account: str | None = None
+    channel: str | None = None
 
 
 @option_group
 class TurnOptions(SpeakerOptions):
-    """The options of the commands that begin a turn on the thread `main` by default."""
+    """The options of the commands that begin a turn on the thread `main` by default.
 
-    thread: str = option("ID", "The conversation within the workspace.", WHERE, default="main")
+    Attributes:
+        thread (--thread ID; Where): The conversation within the workspace.
+    """
+
+    thread: str = "main"
 
 
 @option_group
 class ChatOptions(TurnOptions):
-    """The options of `chat`."""
+    """The options of `chat`.
 
-    attach: list[str] | None = option(
-        "FILE|URL", "An image or a file to send with the first message. /attach adds to later ones. Repeatable."
-    )
-    role: str | None = option(
-        "TEXT|@FILE",
-        "A call role for every message, on every thread, until /role changes it. @FILE reads a file, @@ begins "
-        f"a text with a single @. {_SEEN}",
-        MODEL,
-    )
-    json: bool = flag(
-        "--json", "Read messages line by line, and print one JSON object per line: the turn, or the error.", OUTPUT
-    )
-    verbose: bool = flag(
-        "--verbose",
-        "Print on stderr which role tiers reached a model, and which memory entries. At a terminal, chat always "
-        "shows them.",
-        OUTPUT,
-        "-v",
-    )
+    Attributes:
+        attach (--attach FILE|URL): An image or a file to send with the first message. /attach adds to later ones.
+            Repeatable.
+        role (--role TEXT|@FILE; Model and role): A call role for every message, on every thread, until /role changes
+            it. @FILE reads a file, @@ begins a text with a single @. It is never stored, but other users of the machine
+            can see TEXT in its list of processes.
+        json (--json; Output): Read messages line by line, and print one JSON object per line: the turn, or the error.
+        verbose (--verbose -v; Output): Print on stderr which role tiers reached a model, and which memory entries. At a
+            terminal, chat always shows them.
+    """
+
+    attach: list[str] | None = None
+    role: str | None = None
+    json: bool = False
+    verbose: bool = False
 
 
 @option_group
 class ResumingOptions(AgentOptions):
-    """The options of every command that resumes a turn. The turn keeps the account and the channel it began with."""
+    """The options of every command that resumes a turn. The turn keeps the account and the channel it began with.
 
-    role: str | None = option("TEXT|@FILE|-", f"The call role again, if the turn began with one. {_FORMS}", MODEL)
-    account: str | None = option("ID", "The account that answers. A policy can limit the approvers.", ANSWERS)
-    no_role: bool = flag("--no-role", "Resume without the call role that the turn began with.", MODEL)
-    on_role_change: str = option(
-        "fail|refresh",
-        "What to do if the active role differs from the one that the turn began with: fail, or resume with "
-        "the one that is active now.",
-        MODEL,
-        default="fail",
-    )
+    Attributes:
+        role (--role TEXT|@FILE|-; Model and role): The call role again, if the turn began with one. @FILE reads a file,
+            - reads standard input, @@ begins a text with a single @. It is never stored, but other users of the machine
+            can see TEXT in its list of processes.
+        account (--account ID; Answers): The account that answers. A policy can limit the approvers.
+        no_role (--no-role; Model and role): Resume without the call role that the turn began with.
+        on_role_change (--on-role-change fail|refresh; Model and role): What to do if the active role differs from the
+            one that the turn began with: fail, or resume with the one that is active now.
+    """
+
+    role: str | None = None
+    account: str | None = None
+    no_role: bool = False
+    on_role_change: str = "fail"
     events: bool = EVENTS
 
 
 @option_group
 class ThreadsOptions:
-    """The options of every command of `threads`."""
+    """The options of every command of `threads`.
 
-    workspace: str = option("ID", "The workspace.", WHERE, default=WORKSPACE)
+    Attributes:
+        workspace (--workspace ID; Where): The workspace.
+    """
+
+    workspace: str = "default"
     home: Path | None = HOME
     json: bool = JSON_RESULT
 
 
 @option_group
 class ThreadOptions(ThreadsOptions):
-    """The options of `threads cancel` and of every other command about one thread."""
+    """The options of `threads cancel` and of every other command about one thread.
 
-    thread: str = argument("THREAD", "The conversation within the workspace.")
+    Attributes:
+        thread (THREAD): The conversation within the workspace.
+    """
+
+    thread: str

@@ -12,7 +12,7 @@ import typer
 
 from .command import Work, command
 from .operating import operation
-from .options import AgentOptions, app_option, argument
+from .options import AgentOptions, app_option
 from .output import Output, counted, records_table
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _policy() -> None:
 @command(app)
 def check(
     output: Output,
-    file: Path = argument("FILE", "The policy, as YAML or JSON."),
+    file: Path,
     app: str | None = app_option(
         "An agent of your own. Each rule must match something that it can call. The agent is opened for this."
     ),
@@ -62,6 +62,9 @@ def check(
       worldagent policy check policy.yaml
 
       worldagent policy check policy.yaml --app shop:agent
+
+    Args:
+        file (FILE): The policy, as YAML or JSON.
     """
     from .sources import policy
 

@@ -12,7 +12,7 @@ import typer
 
 from .command import command
 from .exits import USAGE
-from .options import AgentOptions, app_option, argument
+from .options import AgentOptions, app_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ async def list_profiles(output: Output) -> None:
 
 
 @command(app, "show")
-async def show_profile(
-    output: Output, name: str = argument("NAME", "The name of the profile, as `profiles list` shows it.")
-) -> None:
+async def show_profile(output: Output, name: str) -> None:
     """Show every setting of a profile that takes effect, and which file and line it is from.
 
     A setting that no file gives is from [bold]default[/bold]. For an MCP server, only the program or address is shown.
@@ -70,6 +68,9 @@ async def show_profile(
     [bold]Example[/bold]
 
       worldagent profiles show searcher
+
+    Args:
+        name (NAME): The name of the profile, as `profiles list` shows it.
     """
     profiles = open_profiles()
     profile = profiles.get(name)
@@ -87,7 +88,7 @@ async def show_profile(
 @command(app, "check")
 async def check_profiles(
     output: Output,
-    which: list[str] | None = argument("FILE|NAME...", "The profiles to check. Default: all profiles.", default=None),
+    which: list[str] | None = None,
     app: str | None = app_option(
         "An agent of your own: its functions, workers and shapes are known tools. It is opened for this."
     ),
@@ -104,6 +105,9 @@ async def check_profiles(
       worldagent profiles check
 
       worldagent profiles check reviewer.yaml searcher --app shop:agent
+
+    Args:
+        which (FILE|NAME...): The profiles to check. Default: all profiles.
     """
     from ...core.errors import ProfileInvalid
 

@@ -15,13 +15,9 @@ from .operating import operation
 from .options import (
     JSON_RESULT,
     STORED,
-    WHICH,
-    WORKSPACE,
     HostOptions,
     SpeakerOptions,
-    argument,
     home_option,
-    option,
     option_group,
 )
 from .output import Output, records_table, table
@@ -50,16 +46,20 @@ def _roles() -> None:
 
 @option_group
 class RolesOptions(HostOptions):
-    """The options of every command of `roles`."""
+    """The options of every command of `roles`.
 
-    tier: str | None = option(
-        "workspace|account|channel",
-        "The tier. Default: the one of --account or --channel, else workspace. For list: all tiers.",
-        WHICH,
-    )
-    workspace: str = option("ID", "The workspace.", WHICH, default=WORKSPACE)
-    account: str | None = option("ID", "The account.", WHICH)
-    channel: str | None = option("ID", "The channel.", WHICH)
+    Attributes:
+        tier (--tier workspace|account|channel; Which): The tier. Default: the one of --account or --channel, else
+            workspace. For list: all tiers.
+        workspace (--workspace ID; Which): The workspace.
+        account (--account ID; Which): The account.
+        channel (--channel ID; Which): The channel.
+    """
+
+    tier: str | None = None
+    workspace: str = "default"
+    account: str | None = None
+    channel: str | None = None
     home: Path | None = home_option(STORED, "the embedded store")
     json: bool = JSON_RESULT
 
@@ -105,14 +105,7 @@ async def get_role(options: RolesOptions, output: Output) -> int | None:
 
 
 @command(app, "put", asks=("stored_role_set",))
-def put_role(
-    options: RolesOptions,
-    output: Output,
-    text: str = argument(
-        "TEXT|@FILE|-", "The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @."
-    ),
-    name: str | None = option("LABEL", "The name that people see. Default: its tier.", WHICH),
-) -> Work:
+def put_role(options: RolesOptions, output: Output, text: str, name: str | None = None) -> Work:
     """Set or replace one role.
 
     Other users of the machine can see TEXT in its list of processes. Use @FILE or - to hide it.
@@ -122,6 +115,10 @@ def put_role(
       worldagent roles put 'Answer in French.' --account ana
 
       worldagent roles put @house.md --workspace novel --name 'house style'
+
+    Args:
+        text (TEXT|@FILE|-): The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @.
+        name (--name LABEL; Which): The name that people see. Default: its tier.
     """
     from ...role_resolution import Role
     from . import sources
@@ -160,12 +157,15 @@ async def delete_role(options: RolesOptions, output: Output) -> int | None:
 
 
 @operation(app, "explain", "explain_role", show=lambda found: records_table(_TIERS, found.tiers))
-def explain(options: SpeakerOptions, output: Output, thread: str = argument("THREAD", "The conversation.")) -> None:
+def explain(options: SpeakerOptions, output: Output, thread: str) -> None:
     """Show which roles would be active on a thread now, in what order and how long. No content is shown.
 
     [bold]Example[/bold]
 
       worldagent roles explain t1 --account ana
+
+    Args:
+        thread (THREAD): The conversation.
     """
 
 

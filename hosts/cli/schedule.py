@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .command import command
-from .options import WHICH, AgentOptions, argument, flag, option, option_group
+from .options import AgentOptions, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -41,34 +41,45 @@ def _schedule() -> None:
 
 @option_group
 class NewSchedule(AgentOptions):
-    """The options of `schedule add`."""
+    """The options of `schedule add`.
 
-    id: str = argument("ID", "Its id: letters, digits, '_', '.' and '-'.")
-    cron: str | None = option(
-        "LINE", "The five fields of a cron line, or @daily and its kin, by the clock of --zone.", _WHEN
-    )
-    every: int | None = option("SECONDS", "An interval.", _WHEN)
-    at: str | None = option("TIME", "One time, such as 2030-01-01T09:00, by the clock of --zone.", _WHEN)
-    zone: str = option("NAME", "The time zone, such as Europe/Berlin.", _WHEN, default="UTC")
-    misfire: str = option(
-        "skip|once|all", "What happens to slots that passed while no worker ran.", _WHEN, default="once"
-    )
-    overlap: str = option(
-        "skip|queue|cancel-older", "What happens if the run before is not over.", _WHEN, default="skip"
-    )
-    message: str | None = option("TEXT", "A message of the conversation.", _WHAT)
-    task: str | None = option("SHAPE", "A task of this shape, with --params.", _WHAT)
-    skill: str | None = option("NAME", "A skill, with --request or --params.", _WHAT)
-    event: str | None = option("TYPE", "An event for the members of the workspace, with --domain and --params.", _WHAT)
-    domain: str | None = option("DOMAIN", "What the event is about.", _WHAT)
-    request: str | None = option("TEXT", "What the skill should do.", _WHAT)
-    params: str | None = option(
-        "JSON|@FILE|-", "The params of the task, the input of the skill, or the payload of the event.", _WHAT
-    )
-    account: str | None = option("ID", "The account of its runs. Its stored role applies.", _WHAT)
-    unattended: str | None = option(
-        "refuse|pause", "What a run does if a person would be asked. Default: the setting unattended.", _WHAT
-    )
+    Attributes:
+        id (ID): Its id: letters, digits, '_', '.' and '-'.
+        cron (--cron LINE; When): The five fields of a cron line, or @daily and its kin, by the clock of --zone.
+        every (--every SECONDS; When): An interval.
+        at (--at TIME; When): One time, such as 2030-01-01T09:00, by the clock of --zone.
+        zone (--zone NAME; When): The time zone, such as Europe/Berlin.
+        misfire (--misfire skip|once|all; When): What happens to slots that passed while no worker ran.
+        overlap (--overlap skip|queue|cancel-older; When): What happens if the run before is not over.
+        message (--message TEXT; What it starts): A message of the conversation.
+        task (--task SHAPE; What it starts): A task of this shape, with --params.
+        skill (--skill NAME; What it starts): A skill, with --request or --params.
+        event (--event TYPE; What it starts): An event for the members of the workspace, with --domain and --params.
+        domain (--domain DOMAIN; What it starts): What the event is about.
+        request (--request TEXT; What it starts): What the skill should do.
+        params (--params JSON|@FILE|-; What it starts): The params of the task, the input of the skill, or the payload
+            of the event.
+        account (--account ID; What it starts): The account of its runs. Its stored role applies.
+        unattended (--unattended refuse|pause; What it starts): What a run does if a person would be asked. Default: the
+            setting unattended.
+    """
+
+    id: str
+    cron: str | None = None
+    every: int | None = None
+    at: str | None = None
+    zone: str = "UTC"
+    misfire: str = "once"
+    overlap: str = "skip"
+    message: str | None = None
+    task: str | None = None
+    skill: str | None = None
+    event: str | None = None
+    domain: str | None = None
+    request: str | None = None
+    params: str | None = None
+    account: str | None = None
+    unattended: str | None = None
 
 
 @command(app, "add", asks=("schedule_add",))
@@ -115,12 +126,15 @@ async def list_schedules(options: AgentOptions, output: Output) -> None:
 
 
 @command(app, "show", asks=("schedule_show",))
-async def show(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
+async def show(options: AgentOptions, output: Output, id: str) -> None:
     """Show a schedule with all its fields.
 
     [bold]Example[/bold]
 
       worldagent schedule show report
+
+    Args:
+        id (ID): The id of the schedule.
     """
     async with _schedules(options, output) as schedules:
         schedule = await schedules.get(id)
@@ -129,12 +143,7 @@ async def show(options: AgentOptions, output: Output, id: str = argument("ID", "
 
 
 @command(app, "pause", asks=("schedule_pause",))
-async def pause(
-    options: AgentOptions,
-    output: Output,
-    id: str = argument("ID", "The id of the schedule."),
-    off: bool = flag("--off", "Fire it again.", WHICH),
-) -> None:
+async def pause(options: AgentOptions, output: Output, id: str, off: bool = False) -> None:
     """Skip the slots of a schedule from now on, or with --off fire them again.
 
     [bold]Examples[/bold]
@@ -142,6 +151,10 @@ async def pause(
       worldagent schedule pause report
 
       worldagent schedule pause report --off
+
+    Args:
+        id (ID): The id of the schedule.
+        off (--off; Which): Fire it again.
     """
     async with _schedules(options, output) as schedules:
         await schedules.pause(id, paused=not off)
@@ -149,12 +162,15 @@ async def pause(
 
 
 @command(app, "run", asks=("schedule_run",))
-async def run(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
+async def run(options: AgentOptions, output: Output, id: str) -> None:
     """Fire a schedule once now, also if it is paused, and wait until its run ends or waits for a person.
 
     [bold]Example[/bold]
 
       worldagent schedule run report
+
+    Args:
+        id (ID): The id of the schedule.
     """
     async with _schedules(options, output) as schedules:
         begun = await schedules.run_now(id)
@@ -164,12 +180,15 @@ async def run(options: AgentOptions, output: Output, id: str = argument("ID", "T
 
 
 @command(app, "rm", asks=("schedule_remove",))
-async def remove(options: AgentOptions, output: Output, id: str = argument("ID", "The id of the schedule.")) -> None:
+async def remove(options: AgentOptions, output: Output, id: str) -> None:
     """Remove a schedule and its history. Turns that it started stay.
 
     [bold]Example[/bold]
 
       worldagent schedule rm report
+
+    Args:
+        id (ID): The id of the schedule.
     """
     async with _schedules(options, output) as schedules:
         await schedules.remove(id)
@@ -177,17 +196,16 @@ async def remove(options: AgentOptions, output: Output, id: str = argument("ID",
 
 
 @command(app, "history", asks=("schedule_history",))
-async def history(
-    options: AgentOptions,
-    output: Output,
-    id: str = argument("ID", "The id of the schedule."),
-    limit: int = option("NUMBER", "How many runs, up to 1000.", WHICH, default=20),
-) -> None:
+async def history(options: AgentOptions, output: Output, id: str, limit: int = 20) -> None:
     """List the newest runs of a schedule, and why some were skipped or failed.
 
     [bold]Example[/bold]
 
       worldagent schedule history report --limit 5
+
+    Args:
+        id (ID): The id of the schedule.
+        limit (--limit NUMBER; Which): How many runs, up to 1000.
     """
     async with _schedules(options, output) as schedules:
         found = await schedules.history(id, limit=limit)

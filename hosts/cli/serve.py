@@ -20,14 +20,11 @@ from .options import (
     HOME,
     IDENTITY,
     LM,
-    OUTPUT,
     POLICY,
     PROFILE,
     REACH,
     ROLE_HOST_TOKEN,
-    STORED,
     WHERE,
-    WHICH,
     WORKER,
     WORKERS,
     app_option,
@@ -77,29 +74,44 @@ ALLOW_REMOTE: Final = flag(
 
 @option_group
 class ServeOptions:
-    """The options of `serve`."""
+    """The options of `serve`.
+
+    Attributes:
+        web (--web; How it is reached): Serve the web app too: chats, pauses and events over HTTP, and the console at
+            /console. Without --http it listens on 127.0.0.1:8000.
+        workspace (--workspace ID; How it is reached): A workspace to serve; * is any. Repeatable. Default: those that
+            the tokens name, else default.
+        tls_cert (--tls-cert FILE; How it is reached): The certificate, with its chain, as PEM.
+        tls_key (--tls-key FILE; How it is reached): Its private key, as PEM.
+        server_name (--server-name NAME; How it is reached): A name under which other machines reach it, besides its
+            address and the names of loopback. Requests for other names are refused. Repeatable. Default: any name, or
+            no other name if it listens on loopback.
+        role_host_stdio (--role-host-stdio COMMAND; Stored roles): A role host that is a program, such as 'my-host
+            --stdio'.
+        turns (--turns N; Limits): The most concurrent turns of one workspace. More are refused.
+        account_turns (--account-turns N; Limits): The most concurrent turns of one account in a workspace. More are
+            refused.
+        account_readers (--account-readers N; Limits): The most calls of one account that follow a turn or wait for
+            changes over the web app. More are refused.
+        workspaces (--workspaces N; Limits): The most workspaces with open agents. Idle agents are closed.
+        drain (--drain SECONDS; Limits): How long turns can take to reach their next step at SIGTERM. Turns that take
+            longer are stopped in the middle of a step.
+        log_format (--log-format text|json; Output): The format of the log on stderr.
+        log_level (--log-level LEVEL; Output): The lowest level to log: debug, info or warning. Requests are logged at
+            info. Default: info, or warning with --stdio.
+        json (--json; Output): Print one JSON object when the sidecar can be reached: address, process, workspaces; or
+            the error.
+    """
 
     stdio: bool = STDIO
     http: str | None = HTTP
-    web: bool = flag(
-        "--web",
-        "Serve the web app too: chats, pauses and events over HTTP, and the console at /console. Without --http it "
-        f"listens on {WEB_ADDRESS}.",
-        REACH,
-    )
+    web: bool = False
     token_file: Path | None = _tokens_option("what each can use", "WORLDAGENT_SIDECAR_TOKEN")
-    workspace: list[str] | None = option(
-        "ID", "A workspace to serve; * is any. Repeatable. Default: those that the tokens name, else default.", REACH
-    )
+    workspace: list[str] | None = None
     allow_remote: bool = ALLOW_REMOTE
-    tls_cert: Path | None = option("FILE", "The certificate, with its chain, as PEM.", REACH)
-    tls_key: Path | None = option("FILE", "Its private key, as PEM.", REACH)
-    server_name: list[str] | None = option(
-        "NAME",
-        "A name under which other machines reach it, besides its address and the names of loopback. Requests "
-        "for other names are refused. Repeatable. Default: any name, or no other name if it listens on loopback.",
-        REACH,
-    )
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    server_name: list[str] | None = None
     app: str | None = app_option(
         "Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
         "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named."
@@ -112,38 +124,16 @@ class ServeOptions:
     worker: list[str] | None = WORKER
     workers: Path | None = WORKERS
     role_host: str | None = role_host_option("--role-host-token-file")
-    role_host_stdio: str | None = option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
+    role_host_stdio: str | None = None
     role_host_token_file: Path | None = ROLE_HOST_TOKEN
-    turns: int = option("N", "The most concurrent turns of one workspace. More are refused.", _LIMITS, default=1000)
-    account_turns: int = option(
-        "N", "The most concurrent turns of one account in a workspace. More are refused.", _LIMITS, default=100
-    )
-    account_readers: int = option(
-        "N",
-        "The most calls of one account that follow a turn or wait for changes over the web app. More are refused.",
-        _LIMITS,
-        default=100,
-    )
-    workspaces: int = option("N", "The most workspaces with open agents. Idle agents are closed.", _LIMITS, default=64)
-    drain: float = option(
-        "SECONDS",
-        "How long turns can take to reach their next step at SIGTERM. Turns that take longer are stopped "
-        "in the middle of a step.",
-        _LIMITS,
-        default=5.0,
-    )
-    log_format: str = option("text|json", "The format of the log on stderr.", OUTPUT, default="text")
-    log_level: str | None = option(
-        "LEVEL",
-        "The lowest level to log: debug, info or warning. Requests are logged at info. Default: info, or "
-        "warning with --stdio.",
-        OUTPUT,
-    )
-    json: bool = flag(
-        "--json",
-        "Print one JSON object when the sidecar can be reached: address, process, workspaces; or the error.",
-        OUTPUT,
-    )
+    turns: int = 1000
+    account_turns: int = 100
+    account_readers: int = 100
+    workspaces: int = 64
+    drain: float = 5.0
+    log_format: str = "text"
+    log_level: str | None = None
+    json: bool = False
 
 
 @command(app, panel="Servers")
@@ -295,21 +285,25 @@ def _check_transport(options: ServeOptions | RoleHostOptions, name: str) -> None
 
 @option_group
 class RoleHostOptions:
-    """The options of `role-host`."""
+    """The options of `role-host`.
+
+    Attributes:
+        workspace (--workspace ID; Which): A workspace that callers can use; * is any. Repeatable. If you name a scope,
+            all others are refused.
+        account (--account ID; Which): An account that callers can use; * is any. Repeatable.
+        channel (--channel ID; Which): A channel that callers can use; * is any. Repeatable.
+        store (--store FILE; Where): Keep the roles in this file instead.
+    """
 
     stdio: bool = STDIO
     http: str | None = HTTP
     allow_remote: bool = ALLOW_REMOTE
     token_file: Path | None = _tokens_option("their scopes", "WORLDAGENT_ROLE_HOST_TOKEN")
-    workspace: list[str] | None = option(
-        "ID",
-        "A workspace that callers can use; * is any. Repeatable. If you name a scope, all others are refused.",
-        WHICH,
-    )
-    account: list[str] | None = option("ID", "An account that callers can use; * is any. Repeatable.", WHICH)
-    channel: list[str] | None = option("ID", "A channel that callers can use; * is any. Repeatable.", WHICH)
+    workspace: list[str] | None = None
+    account: list[str] | None = None
+    channel: list[str] | None = None
     home: Path | None = home_option(WHERE, "the embedded store")
-    store: Path | None = option("FILE", "Keep the roles in this file instead.", WHERE)
+    store: Path | None = None
 
 
 @command(app, "role-host", panel="Servers", json=False)

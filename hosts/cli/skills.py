@@ -9,7 +9,7 @@ import typer
 
 from .command import Work, command
 from .exits import USAGE
-from .options import TURN_MODEL, UNATTENDED, TurnOptions, argument, option
+from .options import TURN_MODEL, UNATTENDED, TurnOptions
 from .output import Output
 
 if TYPE_CHECKING:
@@ -53,14 +53,15 @@ async def list_skills(output: Output) -> None:
 
 
 @command(app, "show", asks=("skill_show",))
-async def show_skill(
-    output: Output, name: str = argument("NAME", "The name of the skill, as `skills list` shows it.")
-) -> None:
+async def show_skill(output: Output, name: str) -> None:
     """Show a skill: what it says of itself, its version, its files and its instructions.
 
     [bold]Example[/bold]
 
       worldagent skills show meeting-notes
+
+    Args:
+        name (NAME): The name of the skill, as `skills list` shows it.
     """
     package = open_skills().load(name)
     header = package.header
@@ -85,14 +86,7 @@ async def show_skill(
 
 
 @command(app, "check")
-async def check_skills(
-    output: Output,
-    folders: list[Path] | None = argument(
-        "FOLDER...",
-        "Packages, or folders with packages in them. Default: all skills that `skills list` finds.",
-        default=None,
-    ),
-) -> int | None:
+async def check_skills(output: Output, folders: list[Path] | None = None) -> int | None:
     """Check packages by the rules of the Agent Skills format.
 
     It prints all problems with file and line. If one keeps a package from being used, the exit code is 2; a warning is
@@ -101,6 +95,9 @@ async def check_skills(
     [bold]Example[/bold]
 
       worldagent skills check ./skills/tea
+
+    Args:
+        folders (FOLDER...): Packages, or folders with packages in them. Default: all skills that `skills list` finds.
     """
     from ...skills.package import judge_package
 
@@ -124,11 +121,9 @@ async def check_skills(
 def run_skill(
     options: TurnOptions,
     output: Output,
-    name: str = argument("NAME", "The name of the skill."),
-    request: str | None = argument(
-        "[REQUEST]", "What it should do. A skill that declares its input takes --params.", default=None
-    ),
-    params: str | None = option("JSON|@FILE|-", "The input that the skill declares, as a JSON object."),
+    name: str,
+    request: str | None = None,
+    params: str | None = None,
     turn_model: list[str] | None = TURN_MODEL,
     unattended: str | None = UNATTENDED,
 ) -> Work:
@@ -139,6 +134,11 @@ def run_skill(
       worldagent skills run meeting-notes 'Write the minutes of notes.txt'
 
       worldagent skills run tea --params '{"cups": 2}' --app kitchen:agent
+
+    Args:
+        name (NAME): The name of the skill.
+        request ([REQUEST]): What it should do. A skill that declares its input takes --params.
+        params (--params JSON|@FILE|-): The input that the skill declares, as a JSON object.
     """
     from ...core.errors import InvalidArgument
     from ...core.events import ModelWaiting

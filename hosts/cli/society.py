@@ -12,7 +12,7 @@ import typer
 
 from .command import Work, command, confirm
 from .operating import ask, fields_of, open_upkeep, opened, operation
-from .options import WHICH, ThreadsOptions, argument, flag, option, option_group
+from .options import ThreadsOptions, argument, option_group
 from .output import Output, lines_of, records_table
 
 if TYPE_CHECKING:
@@ -42,10 +42,15 @@ def _society() -> None:
 
 @option_group
 class PersonOptions(ThreadsOptions):
-    """The options of `society inbox`."""
+    """The options of `society inbox`.
 
-    person: str = option("ID", "The person whose messages they are.", WHICH, default="user")
-    limit: int = option("N", "How many to show, 1 to 1000, the oldest first.", WHICH, default=100)
+    Attributes:
+        person (--person ID; Which): The person whose messages they are.
+        limit (--limit N; Which): How many to show, 1 to 1000, the oldest first.
+    """
+
+    person: str = "user"
+    limit: int = 100
 
 
 @operation(
@@ -76,14 +81,15 @@ def show(options: ThreadsOptions, output: Output, member: str = _MEMBER) -> None
     "society_contacts",
     show=lambda found: records_table(_CONTACTS, found.contacts, "there are no contacts"),
 )
-def contacts(
-    options: ThreadsOptions, output: Output, member: str = argument("MEMBER", "The id of the member, or user or root.")
-) -> None:
+def contacts(options: ThreadsOptions, output: Output, member: str) -> None:
     """List whom a member can write to, and who introduced them.
 
     [bold]Example[/bold]
 
       worldagent society contacts cro
+
+    Args:
+        member (MEMBER): The id of the member, or user or root.
     """
 
 
@@ -105,14 +111,15 @@ def graph(options: ThreadsOptions, output: Output) -> None:
         "society_read",
     ),
 )
-async def inbox(
-    options: PersonOptions, output: Output, read: bool = flag("--read", "Mark the messages as read.", WHICH)
-) -> None:
+async def inbox(options: PersonOptions, output: Output, read: bool = False) -> None:
     """Show the messages that members wrote to a person and that are not marked as read.
 
     [bold]Example[/bold]
 
       worldagent society inbox --read
+
+    Args:
+        read (--read; Which): Mark the messages as read.
     """
     from ..service.society import SocietyInboxAnswer, mail_record
 
@@ -127,12 +134,7 @@ async def inbox(
 
 
 @operation(app, "send", "society_send", show=lambda found: f"sent as {found.message.id}")
-def send(
-    options: ThreadsOptions,
-    output: Output,
-    to: str = argument("MEMBER", "The id of the member, or root for the World Agent."),
-    text: str = argument("TEXT", "What to write."),
-) -> None:
+def send(options: ThreadsOptions, output: Output, to: str, text: str) -> None:
     """Write to a member as the owner of the workspace. Its turn starts where a gateway runs.
 
     The owner knows the World Agent, and members that wrote first.
@@ -140,16 +142,15 @@ def send(
     [bold]Example[/bold]
 
       worldagent society send root 'Please have the contract checked.'
+
+    Args:
+        to (MEMBER): The id of the member, or root for the World Agent.
+        text (TEXT): What to write.
     """
 
 
 @command(app, "withdraw", asks=("society_withdraw",))
-async def withdraw(
-    options: ThreadsOptions,
-    output: Output,
-    member: str = argument("MEMBER", "The id of the member, or user or root."),
-    contact: str = argument("CONTACT", "The id of the contact that it loses."),
-) -> None:
+async def withdraw(options: ThreadsOptions, output: Output, member: str, contact: str) -> None:
     """Take a contact away from a member: its next message to it is refused, unless it is a reply.
 
     The World Agent and the owner always know each other.
@@ -157,6 +158,10 @@ async def withdraw(
     [bold]Example[/bold]
 
       worldagent society withdraw bdr legal
+
+    Args:
+        member (MEMBER): The id of the member, or user or root.
+        contact (CONTACT): The id of the contact that it loses.
     """
     found = await ask(options, "society_withdraw", member=member, contact=contact)
     left = f"{contact!r} is not a contact of {member!r} that can be withdrawn"
@@ -184,32 +189,28 @@ def approve(options: ThreadsOptions, output: Output, member: str = _SPAWN) -> No
 
 
 @operation(app, "reject", "society_reject", show=lambda found: f"{found.rejected} was rejected")
-def reject(
-    options: ThreadsOptions,
-    output: Output,
-    member: str = _SPAWN,
-    reason: str = option("TEXT", "Why, for the member that made it.", default=""),
-) -> None:
+def reject(options: ThreadsOptions, output: Output, member: str = _SPAWN, reason: str = "") -> None:
     """Reject a member that waits for approval. Its id is free again.
 
     [bold]Example[/bold]
 
       worldagent society reject bdr-apac --reason 'The brief names no budget.'
+
+    Args:
+        reason (--reason TEXT): Why, for the member that made it.
     """
 
 
 @command(app, "export")
-async def export(
-    options: ThreadsOptions,
-    output: Output,
-    id: str = _MEMBER,
-    file: Path | None = option("FILE", "The file to write; standard output by default.", WHICH, "--output", "-o"),
-) -> None:
+async def export(options: ThreadsOptions, output: Output, id: str = _MEMBER, file: Path | None = None) -> None:
     """Write all that is stored of a member as JSON: its definition and life, contacts, messages and memory.
 
     [bold]Example[/bold]
 
       worldagent society export cro -o cro.json
+
+    Args:
+        file (--output -o FILE; Which): The file to write; standard output by default.
     """
     from ...core.files import replace_file, storage_errors
     from ...members.life.removal import export_member
@@ -227,12 +228,7 @@ async def export(
 
 
 @operation(app, "state", "society_state", show=lambda found: f"{found.member} is {found.status}")
-def state(
-    options: ThreadsOptions,
-    output: Output,
-    member: str = _MEMBER,
-    state: str = argument("testing|active|suspended", "Its new state."),
-) -> None:
+def state(options: ThreadsOptions, output: Output, member: str = _MEMBER, *, state: str) -> None:
     """Change the state of a member: a draft is tested, a tested one works, an active one is suspended or resumed.
 
     In testing it receives messages and events, and what it does has no effect. While it is suspended it receives
@@ -241,16 +237,15 @@ def state(
     [bold]Example[/bold]
 
       worldagent society state bdr-apac suspended
+
+    Args:
+        state (testing|active|suspended): Its new state.
     """
 
 
 @command(app, "terminate", asks=("society_terminate",))
 def terminate(
-    options: ThreadsOptions,
-    output: Output,
-    id: str = _MEMBER,
-    reason: str = option("TEXT", "Why.", WHICH, default="human_decision"),
-    yes: bool = flag("--yes", "Terminate it without asking.", WHICH, "-y"),
+    options: ThreadsOptions, output: Output, id: str = _MEMBER, reason: str = "human_decision", yes: bool = False
 ) -> Work:
     """End a member and all members below it. What it did and wrote is kept; `society rm` removes that.
 
@@ -259,6 +254,10 @@ def terminate(
     [bold]Example[/bold]
 
       worldagent society terminate bdr-apac --yes
+
+    Args:
+        reason (--reason TEXT; Which): Why.
+        yes (--yes -y; Which): Terminate it without asking.
     """
     asked, problem = f"End the member {id!r} and all members below it for good?", f"ending the member {id!r}"
     confirm(output, yes, asked, problem=f"{problem} must be confirmed", kept="nothing was changed")
@@ -271,13 +270,7 @@ def terminate(
 
 
 @command(app, "rm")
-def remove(
-    options: ThreadsOptions,
-    output: Output,
-    id: str = _MEMBER,
-    yes: bool = flag("--yes", "Remove it without asking.", WHICH, "-y"),
-    cancel: bool = flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
-) -> Work:
+def remove(options: ThreadsOptions, output: Output, id: str = _MEMBER, yes: bool = False, cancel: bool = False) -> Work:
     """Remove a member: its definition, contacts, messages, threads, memory and stored role.
 
     One that lives is terminated, and the members below it with it. If a role host keeps the roles, remove its role with
@@ -286,6 +279,10 @@ def remove(
     [bold]Example[/bold]
 
       worldagent society rm cro --yes
+
+    Args:
+        yes (--yes -y; Which): Remove it without asking.
+        cancel (--cancel; Which): Cancel its turns that run or can be resumed.
     """
     asked = f"Remove the member {id!r} from the workspace {options.workspace!r} for good?"
     confirm(output, yes, asked, problem=f"removing the member {id!r} must be confirmed")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from .command import Work, bad_usage, command, storage_of
-from .options import argument, option
 from .output import Output, table
 from .progress import shown_progress
 
@@ -33,11 +32,7 @@ def _storage() -> None:
 
 
 @command(app, "copy")
-def copy(
-    output: Output,
-    source: str | None = option("PLACE", "What to copy. Default: the home.", _PLACES, "--from"),
-    target: str | None = option("PLACE", "Where to. Default: the setting database_url.", _PLACES, "--to"),
-) -> Work:
+def copy(output: Output, source: str | None = None, target: str | None = None) -> Work:
     """Copy all data of agents from one place to another, such as from a home to a Postgres database, or back.
 
     Stop the agents of both places first. Until the copy is complete, nothing else can open the target. If a copy is
@@ -53,6 +48,10 @@ def copy(
       worldagent storage copy --to postgresql://ana@db.example/agents
 
       worldagent storage copy --from postgresql://ana@db.example/agents --to ./home --json
+
+    Args:
+        source (--from PLACE; Places): What to copy. Default: the home.
+        target (--to PLACE; Places): Where to. Default: the setting database_url.
     """
     from ...storage import Storage
 
@@ -61,12 +60,15 @@ def copy(
 
 
 @command(app, "drop")
-async def drop(output: Output, place: str = argument("PLACE", "The target of the copy.")) -> None:
+async def drop(output: Output, place: str) -> None:
     """Remove the data of an interrupted copy. A complete copy is refused.
 
     [bold]Example[/bold]
 
       worldagent storage drop postgresql://ana@db.example/agents
+
+    Args:
+        place (PLACE): The target of the copy.
     """
     from ...agent.copying import drop_copy
 

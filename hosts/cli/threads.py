@@ -15,15 +15,11 @@ import typer
 from .command import Work, command, storage_of
 from .exits import FAILED
 from .options import (
-    WHICH,
     WORKSPACE,
     AgentOptions,
     ThreadOptions,
     ThreadsOptions,
     app_option,
-    argument,
-    flag,
-    option,
     option_group,
 )
 from .output import Output, last_turn_text, time_text
@@ -62,20 +58,26 @@ def _threads() -> None:
 
 @option_group
 class ThreadsListOptions(ThreadsOptions):
-    """The options of `threads list`."""
+    """The options of `threads list`.
 
-    status: str | None = option("STATUS", "Only threads with this status, such as paused.", WHICH)
-    account: str | None = option("ID", "Only threads with a turn of this account.", WHICH)
-    channel: str | None = option("ID", "Only threads whose newest turn is of this channel.", WHICH)
-    query: str | None = option("TEXT", "Only threads whose title or messages contain TEXT, in any case.", WHICH)
-    before: str | None = option(
-        "KEY|TIME",
-        "The next page: the page_key of the last thread that --json shows. A TIME such as 2026-11-24 or "
-        "2026-11-24T10:00 lists those whose newest turn began before it.",
-        WHICH,
-    )
-    archived: bool = flag("--archived", "Only archived threads, which are not listed otherwise.", WHICH)
-    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
+    Attributes:
+        status (--status STATUS; Which): Only threads with this status, such as paused.
+        account (--account ID; Which): Only threads with a turn of this account.
+        channel (--channel ID; Which): Only threads whose newest turn is of this channel.
+        query (--query TEXT; Which): Only threads whose title or messages contain TEXT, in any case.
+        before (--before KEY|TIME; Which): The next page: the page_key of the last thread that --json shows. A TIME such
+            as 2026-11-24 or 2026-11-24T10:00 lists those whose newest turn began before it.
+        archived (--archived; Which): Only archived threads, which are not listed otherwise.
+        limit (--limit N; Which): How many to list, 1 to 1000.
+    """
+
+    status: str | None = None
+    account: str | None = None
+    channel: str | None = None
+    query: str | None = None
+    before: str | None = None
+    archived: bool = False
+    limit: int = 100
 
 
 @command(app, "list", asks=("threads",))
@@ -119,7 +121,7 @@ def show_thread(
         "Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
         "that is shown names it."
     ),
-    messages: int = option("N", "How many of the last messages to show, 1 to 1000.", WHICH, default=6),
+    messages: int = 6,
 ) -> Work:
     """Show the status of a thread, what it waits for, and its last messages.
 
@@ -128,6 +130,9 @@ def show_thread(
     [bold]Example[/bold]
 
       worldagent threads show t1
+
+    Args:
+        messages (--messages N; Which): How many of the last messages to show, 1 to 1000.
     """
     from .agents import open_agent
     from .turn_run import resume_command
@@ -159,11 +164,7 @@ def show_thread(
 
 
 @command(app, "rename", asks=("thread_rename",))
-async def rename_thread(
-    options: ThreadOptions,
-    output: Output,
-    title: str = argument("TITLE", "1 to 120 characters. An empty title restores the first words of the thread."),
-) -> None:
+async def rename_thread(options: ThreadOptions, output: Output, title: str) -> None:
     """Set the title that lists show for a thread.
 
     A thread without a title is listed with the first words of its first message. An empty TITLE restores them.
@@ -171,6 +172,9 @@ async def rename_thread(
     [bold]Example[/bold]
 
       worldagent threads rename t1 "Dragons of Vell"
+
+    Args:
+        title (TITLE): 1 to 120 characters. An empty title restores the first words of the thread.
     """
     async with _thread(options, output) as (thread, _):
         now = await thread.rename(title or None)
@@ -179,9 +183,7 @@ async def rename_thread(
 
 
 @command(app, "archive", asks=("thread_archive",))
-async def archive_thread(
-    options: ThreadOptions, output: Output, undo: bool = flag("--undo", "Show the thread in lists again.")
-) -> None:
+async def archive_thread(options: ThreadOptions, output: Output, undo: bool = False) -> None:
     """Hide a thread in lists until its next message. Nothing is removed.
 
     An agent that distils quiet threads distils it soon.
@@ -191,6 +193,9 @@ async def archive_thread(
       worldagent threads archive t1
 
       worldagent threads list --archived
+
+    Args:
+        undo (--undo): Show the thread in lists again.
     """
     async with _thread(options, output) as (thread, _):
         await thread.archive(not undo)
@@ -222,12 +227,7 @@ async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
 
 
 @command(app, "fork", asks=("fork",))
-async def fork_thread(
-    options: ThreadOptions,
-    output: Output,
-    at: str | None = option("ID", "The message that the new thread continues from. Default: the newest.", _NEW),
-    to: str | None = option("NAME", "The new thread. Default: a name from THREAD and a number.", _NEW),
-) -> None:
+async def fork_thread(options: ThreadOptions, output: Output, at: str | None = None, to: str | None = None) -> None:
     """Make a thread that continues from a message of another one, and print its name.
 
     Both threads share the earlier messages, so a fork costs only one row. [bold]threads show --messages 100
@@ -236,6 +236,10 @@ async def fork_thread(
     [bold]Example[/bold]
 
       worldagent threads fork t1 --to plan-b
+
+    Args:
+        at (--at ID; New thread): The message that the new thread continues from. Default: the newest.
+        to (--to NAME; New thread): The new thread. Default: a name from THREAD and a number.
     """
     async with _thread(options, output) as (thread, _):
         made = (await thread.fork(at=at, to=to)).scope.thread or ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from .command import command, storage_of
-from .options import OUTPUT, WHERE, WHICH, ThreadsOptions, argument, option
+from .options import ThreadsOptions
 from .output import Output, count_text
 from .threads import check_ids
 
@@ -41,12 +41,7 @@ def _trace() -> None:
 
 
 @command(app, "list")
-async def list_traces(
-    options: ThreadsOptions,
-    output: Output,
-    thread: str | None = option("ID", "List only traces of this thread.", WHICH),
-    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=50),
-) -> None:
+async def list_traces(options: ThreadsOptions, output: Output, thread: str | None = None, limit: int = 50) -> None:
     """List the newest turns and calls of a workspace, the newest first.
 
     TOKENS is the sum of the tokens that were sent to models and received from them.
@@ -54,6 +49,10 @@ async def list_traces(
     [bold]Example[/bold]
 
       worldagent trace list --thread t1 --limit 20
+
+    Args:
+        thread (--thread ID; Which): List only traces of this thread.
+        limit (--limit N; Which): How many to list, 1 to 1000.
     """
     from ...core import summed
 
@@ -78,18 +77,7 @@ async def list_traces(
 
 @command(app, "show", asks=("turn_trace",))
 async def show_trace(
-    options: ThreadsOptions,
-    output: Output,
-    turn: str | None = argument(
-        "[TURN]", "The turn, or a call without a turn. Default: the newest turn.", default=None
-    ),
-    file: Path | None = option("FILE", "Read traces from JSON Lines, not from the home.", WHERE, "--file"),
-    html: Path | None = option(
-        "FILE",
-        "Write it as one self-contained page. An existing file is replaced only if it is such a page.",
-        OUTPUT,
-        "--html",
-    ),
+    options: ThreadsOptions, output: Output, turn: str | None = None, file: Path | None = None, html: Path | None = None
 ) -> None:
     """Draw what a turn did as a tree, with times, decisions, tokens and costs.
 
@@ -105,6 +93,12 @@ async def show_trace(
       worldagent trace show turn_01a2 --html turn.html
 
       worldagent trace show --file agent.jsonl
+
+    Args:
+        turn ([TURN]): The turn, or a call without a turn. Default: the newest turn.
+        file (--file FILE; Where): Read traces from JSON Lines, not from the home.
+        html (--html FILE; Output): Write it as one self-contained page. An existing file is replaced only if it is such
+            a page.
     """
     import asyncio
 
@@ -126,19 +120,16 @@ async def show_trace(
 
 
 @command(app, "export")
-async def export_trace(
-    options: ThreadsOptions,
-    output: Output,
-    turn: str = argument("TURN", "The turn, or a call without a turn."),
-    file: Path | None = option(
-        "FILE", "The file to write. An existing file is replaced only if it is a trace.", OUTPUT, "--output", "-o"
-    ),
-) -> None:
+async def export_trace(options: ThreadsOptions, output: Output, turn: str, file: Path | None = None) -> None:
     """Write a turn's trace as JSON Lines (trace/1), to standard output or a file.
 
     [bold]Example[/bold]
 
       worldagent trace export turn_01a2 -o turn.jsonl
+
+    Args:
+        turn (TURN): The turn, or a call without a turn.
+        file (--output -o FILE; Output): The file to write. An existing file is replaced only if it is a trace.
     """
     import asyncio
 

@@ -12,7 +12,6 @@ import typer
 
 from .command import command, confirm
 from .exits import FAILED
-from .options import WHICH, argument, flag
 from .output import Output
 
 if TYPE_CHECKING:
@@ -40,11 +39,7 @@ def _trust() -> None:
 
 
 @command(app, "add")
-async def add(
-    output: Output,
-    folder: Path | None = argument("DIR", _DIR, default=None),
-    yes: bool = flag("--yes", "Trust it without asking.", WHICH, "-y"),
-) -> int | None:
+async def add(output: Output, folder: Path | None = None, yes: bool = False) -> int | None:
     """Trust the profiles and skills of a project as they are now.
 
     It shows them first and asks, unless --yes is given. The project is the nearest folder at or above DIR that has a
@@ -55,6 +50,10 @@ async def add(
       worldagent trust add
 
       worldagent trust add ../shop --yes
+
+    Args:
+        folder (DIR): A folder of the project. Default: the current one.
+        yes (--yes -y; Which): Trust it without asking.
     """
     from ...harness.trust import SKILLS_FOLDER, ProjectTrust, project_digest
     from ...skills.catalogue import SkillCatalogue
@@ -103,12 +102,15 @@ async def list_trusted(output: Output) -> None:
 
 
 @command(app, "remove")
-async def remove(output: Output, folder: Path | None = argument("DIR", _DIR, default=None)) -> int | None:
+async def remove(output: Output, folder: Path | None = None) -> int | None:
     """Stop trusting a project. The exit code is 1 if it was not trusted.
 
     [bold]Example[/bold]
 
       worldagent trust remove ../shop
+
+    Args:
+        folder (DIR): A folder of the project. Default: the current one.
     """
     from ...harness.trust import ProjectTrust
 

@@ -11,19 +11,14 @@ from typer.core import TyperCommand
 from .command import Work, command
 from .operating import operation
 from .options import (
-    ANSWERS,
     EVENTS,
     TURN_MODEL,
     UNATTENDED,
-    WHERE,
     ChatOptions,
     ResumingOptions,
     SpeakerOptions,
     ThreadsOptions,
     TurnOptions,
-    argument,
-    flag,
-    option,
     option_group,
 )
 from .output import Output
@@ -47,13 +42,7 @@ def _turns() -> None:
 
 
 @operation(turns_app, "rate", "turn_feedback", show=lambda found: "rated")
-def rate(
-    options: ThreadsOptions,
-    output: Output,
-    turn_id: str = argument("TURN", "The turn, as `threads show` and `trace list` show it."),
-    feedback: str = argument("good|bad", "What you think of it."),
-    note: str | None = option("TEXT", "Why."),
-) -> None:
+def rate(options: ThreadsOptions, output: Output, turn_id: str, feedback: str, note: str | None = None) -> None:
     """Rate a turn, in place of what was said before. Examples for `optimise` carry it.
 
     What members did in the turn counts as good or bad, too, and their trust changes.
@@ -61,6 +50,11 @@ def rate(
     [bold]Example[/bold]
 
       worldagent turns rate turn_01a2 bad --note 'It named the wrong city.'
+
+    Args:
+        turn_id (TURN): The turn, as `threads show` and `trace list` show it.
+        feedback (good|bad): What you think of it.
+        note (--note TEXT): Why.
     """
 
 
@@ -68,14 +62,9 @@ def rate(
 def ask(
     options: SpeakerOptions,
     output: Output,
-    thread: str | None = option("ID", "The conversation to continue. Default: a new one for each call.", WHERE),
-    text: str | None = argument(
-        "[TEXT]",
-        "The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
-        "-, the command reads the message from standard input.",
-        default=None,
-    ),
-    attach: list[str] | None = option("FILE|URL", "An image or a file to send with the message. Repeatable."),
+    thread: str | None = None,
+    text: str | None = None,
+    attach: list[str] | None = None,
     turn_model: list[str] | None = TURN_MODEL,
     unattended: str | None = UNATTENDED,
     events: bool = EVENTS,
@@ -94,6 +83,12 @@ def ask(
       git diff | worldagent ask 'Review this change:' --role @reviewer.md --lm openai/gpt-4o
 
       worldagent ask 'What is on it?' --attach photo.png --lm openai/gpt-4o
+
+    Args:
+        thread (--thread ID; Where): The conversation to continue. Default: a new one for each call.
+        text ([TEXT]): The message. Data that is piped to the command follows it after a blank line. Without TEXT, or
+            with -, the command reads the message from standard input.
+        attach (--attach FILE|URL): An image or a file to send with the message. Repeatable.
     """
     from ...core import new_id
     from .agents import open_agent, thread_of
@@ -137,11 +132,9 @@ def chat(options: ChatOptions) -> int:
 def task(
     options: TurnOptions,
     output: Output,
-    shape: str = argument("SHAPE", "The kind of work, such as subagent."),
-    param: list[str] | None = option(
-        "KEY=VALUE", "One param, as text. Overrides --params. Repeatable.", None, "--param", "-p"
-    ),
-    params: str | None = option("JSON|@FILE|-", "The params as a JSON object."),
+    shape: str,
+    param: list[str] | None = None,
+    params: str | None = None,
     turn_model: list[str] | None = TURN_MODEL,
     unattended: str | None = UNATTENDED,
 ) -> Work:
@@ -154,6 +147,11 @@ def task(
       worldagent task subagent --worker 'critic=You judge in one sentence.' -p worker=critic -p request='Judge: ...'
 
       worldagent task buy -p what=hat --app shop:agent --thread t1
+
+    Args:
+        shape (SHAPE): The kind of work, such as subagent.
+        param (--param -p KEY=VALUE): One param, as text. Overrides --params. Repeatable.
+        params (--params JSON|@FILE|-): The params as a JSON object.
     """
     from ...core.events import ModelWaiting
     from .agents import open_agent, thread_of
@@ -173,20 +171,24 @@ def task(
 
 @option_group
 class ResumeOptions(ResumingOptions):
-    """The options of `resume`."""
+    """The options of `resume`.
 
-    thread: str = argument("THREAD", "The thread whose turn to resume.")
-    answer: list[str] | None = option(
-        "[ID=]ANSWER",
-        "An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an option, a text, or the "
-        "fields of a form for a question. If only one pause waits, ID can be omitted. Repeatable.",
-        ANSWERS,
-    )
-    approve: list[str] | None = option("[ID]", "Approve the call that waits. Repeatable.", ANSWERS)
-    approve_all: bool = flag("--approve-all", "Approve every call that waits and is not rejected.", ANSWERS)
-    reject: list[str] | None = option(
-        "[ID][=REASON]", "Reject the call that waits. The caller receives the reason. Repeatable.", ANSWERS
-    )
+    Attributes:
+        thread (THREAD): The thread whose turn to resume.
+        answer (--answer [ID=]ANSWER; Answers): An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an
+            option, a text, or the fields of a form for a question. If only one pause waits, ID can be omitted.
+            Repeatable.
+        approve (--approve [ID]; Answers): Approve the call that waits. Repeatable.
+        approve_all (--approve-all; Answers): Approve every call that waits and is not rejected.
+        reject (--reject [ID][=REASON]; Answers): Reject the call that waits. The caller receives the reason.
+            Repeatable.
+    """
+
+    thread: str
+    answer: list[str] | None = None
+    approve: list[str] | None = None
+    approve_all: bool = False
+    reject: list[str] | None = None
 
 
 class BareValues(TyperCommand):

@@ -14,7 +14,7 @@ import typer
 from .command import Work, bad_usage, command, confirm, storage_of, until_sigterm
 from .exits import TERMINATED
 from .operating import open_upkeep
-from .options import HOME, WHERE, WHICH, ThreadOptions, ThreadsOptions, argument, flag, option
+from .options import HOME, ThreadOptions, ThreadsOptions
 from .output import Output, counted
 from .progress import shown_progress
 from .threads import app as threads_app
@@ -42,11 +42,7 @@ def _accounts() -> None:
 
 @command(accounts_app, "rm")
 def remove_account(
-    options: ThreadsOptions,
-    output: Output,
-    account: str = argument("ACCOUNT", "The account."),
-    yes: bool = flag("--yes", "Remove it without asking.", WHICH, "-y"),
-    cancel: bool = flag("--cancel", "Cancel its turns that run or can be resumed.", WHICH),
+    options: ThreadsOptions, output: Output, account: str, yes: bool = False, cancel: bool = False
 ) -> Work:
     """Remove an account from a workspace: its schedules, its threads and its memory entries.
 
@@ -56,6 +52,11 @@ def remove_account(
     [bold]Example[/bold]
 
       worldagent accounts rm ana --workspace novel --yes
+
+    Args:
+        account (ACCOUNT): The account.
+        yes (--yes -y; Which): Remove it without asking.
+        cancel (--cancel; Which): Cancel its turns that run or can be resumed.
     """
     check_ids(options)
     asked = f"Remove the account {account!r} from the workspace {options.workspace!r} for good?"
@@ -75,12 +76,7 @@ def remove_account(
 
 
 @command(threads_app, "rm")
-def remove_thread(
-    options: ThreadOptions,
-    output: Output,
-    yes: bool = flag("--yes", "Remove it without asking.", WHICH, "-y"),
-    cancel: bool = flag("--cancel", "Cancel its turn, if one runs or can be resumed.", WHICH),
-) -> Work:
+def remove_thread(options: ThreadOptions, output: Output, yes: bool = False, cancel: bool = False) -> Work:
     """Remove a thread with all its messages and turns, so that no file holds any of them.
 
     Messages that a fork shares stay with the fork. A thread whose turn runs or can be resumed is removed only with
@@ -90,6 +86,10 @@ def remove_thread(
     [bold]Example[/bold]
 
       worldagent threads rm t1 --yes
+
+    Args:
+        yes (--yes -y; Which): Remove it without asking.
+        cancel (--cancel; Which): Cancel its turn, if one runs or can be resumed.
     """
     check_ids(options)
     asked = f"Remove the thread {options.thread!r} for good?"
@@ -110,18 +110,7 @@ def remove_thread(
 
 
 @command(threads_app, "export")
-async def export_thread(
-    options: ThreadOptions,
-    output: Output,
-    file: Path = option(
-        "FILE",
-        "The file to write, or - for standard output. An existing file is replaced only if it is an export.",
-        WHERE,
-        "--output",
-        "-o",
-        default=...,
-    ),
-) -> None:
+async def export_thread(options: ThreadOptions, output: Output, file: Path) -> None:
     """Write a thread's conversation to a file of JSON Lines: its messages and attachments, but no role.
 
     The file holds neither the calls of turns nor a turn that waits.
@@ -131,6 +120,10 @@ async def export_thread(
       worldagent threads export t1 -o t1.jsonl
 
       worldagent threads export t1 -o - | gzip > t1.jsonl.gz
+
+    Args:
+        file (--output -o FILE; Where): The file to write, or - for standard output. An existing file is replaced only
+            if it is an export.
     """
     check_ids(options)
     stream = sys.stdout.buffer if str(file) == _STREAM else None
@@ -151,12 +144,7 @@ async def export_thread(
 
 
 @command(threads_app, "import")
-def import_thread(
-    options: ThreadsOptions,
-    output: Output,
-    file: Path = argument("FILE", "A file that `threads export` wrote, or - for standard input."),
-    to: str | None = option("THREAD", "The name of the new thread. Default: the name it had.", WHERE, "--as"),
-) -> Work:
+def import_thread(options: ThreadsOptions, output: Output, file: Path, to: str | None = None) -> Work:
     """Read an exported conversation into a thread: all of it, or nothing if the file was changed.
 
     A thread that already has the conversation is not changed.
@@ -166,6 +154,10 @@ def import_thread(
       worldagent threads import t1.jsonl --as t1-again
 
       gunzip -c t1.jsonl.gz | worldagent threads import -
+
+    Args:
+        file (FILE): A file that `threads export` wrote, or - for standard input.
+        to (--as THREAD; Where): The name of the new thread. Default: the name it had.
     """
     from ...agent.upkeep.thread_files import readable
 
@@ -189,16 +181,7 @@ def import_thread(
 
 @command(threads_app, "prune")
 async def prune_threads(
-    options: ThreadsOptions,
-    output: Output,
-    keep: int | None = option(
-        "N",
-        "How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting checkpoint_keep.",
-        WHICH,
-    ),
-    age: float | None = option(
-        "SECONDS", "The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.", WHICH
-    ),
+    options: ThreadsOptions, output: Output, keep: int | None = None, age: float | None = None
 ) -> None:
     """Remove old checkpoints that no turn resumes from, and free their space.
 
@@ -210,6 +193,12 @@ async def prune_threads(
     [bold]Example[/bold]
 
       worldagent threads prune --keep 10
+
+    Args:
+        keep (--keep N; Which): How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting
+            checkpoint_keep.
+        age (--age SECONDS; Which): The highest age of a checkpoint, up to 315360000. Default: the setting
+            checkpoint_age.
     """
     check_ids(options)
     from ...agent import Settings
@@ -233,22 +222,12 @@ async def prune_threads(
 async def prune(
     options: ThreadsOptions,
     output: Output,
-    runs: float | None = option(
-        "SECONDS", "Remove runs of schedules that are over and began longer ago. Default: none.", WHICH
-    ),
-    calls: float | None = option(
-        "SECONDS", "Remove the calls of turns that ended longer ago. Messages stay. Default: none.", WHICH
-    ),
-    traces: float | None = option("SECONDS", "Remove traces of turns that began longer ago. Default: none.", WHICH),
-    threads: float | None = option(
-        "SECONDS", "Remove threads whose newest turn ended longer ago, with all messages. Default: none.", WHICH
-    ),
-    society: float | None = option(
-        "SECONDS",
-        "Remove what is over of members for longer: events with their turns, messages, outcomes, steps. Default: none.",
-        WHICH,
-    ),
-    dry_run: bool = flag("--dry-run", "Only count what would be removed.", WHICH),
+    runs: float | None = None,
+    calls: float | None = None,
+    traces: float | None = None,
+    threads: float | None = None,
+    society: float | None = None,
+    dry_run: bool = False,
 ) -> None:
     """Remove what is older than an age, in small steps, while agents use the database.
 
@@ -260,6 +239,16 @@ async def prune(
       worldagent prune --runs 2592000 --calls 2592000
 
       worldagent prune --threads 31536000 --dry-run --json
+
+    Args:
+        runs (--runs SECONDS; Which): Remove runs of schedules that are over and began longer ago. Default: none.
+        calls (--calls SECONDS; Which): Remove the calls of turns that ended longer ago. Messages stay. Default: none.
+        traces (--traces SECONDS; Which): Remove traces of turns that began longer ago. Default: none.
+        threads (--threads SECONDS; Which): Remove threads whose newest turn ended longer ago, with all messages.
+            Default: none.
+        society (--society SECONDS; Which): Remove what is over of members for longer: events with their turns,
+            messages, outcomes, steps. Default: none.
+        dry_run (--dry-run; Which): Only count what would be removed.
     """
     check_ids(options)
     async with _upkeep(options, output) as upkeep:
@@ -286,15 +275,7 @@ async def prune(
 
 @command(app, panel="Data")
 def backup(
-    output: Output,
-    folder: Path = argument("FOLDER", "The folder to create."),
-    home: Path | None = HOME,
-    without_roles: bool = flag("--without-roles", "Omit the stored roles and the key of role digests.", WHICH),
-    home_only: bool = flag(
-        "--home-only",
-        "Copy only the home, if its database is on a Postgres server. Copy the database with pg_dump.",
-        WHICH,
-    ),
+    output: Output, folder: Path, home: Path | None = HOME, without_roles: bool = False, home_only: bool = False
 ) -> Work:
     """Copy a home while agents use it. The copy is a home too: use it with --home FOLDER.
 
@@ -303,6 +284,12 @@ def backup(
     [bold]Example[/bold]
 
       worldagent backup /backups/monday
+
+    Args:
+        folder (FOLDER): The folder to create.
+        without_roles (--without-roles; Which): Omit the stored roles and the key of role digests.
+        home_only (--home-only; Which): Copy only the home, if its database is on a Postgres server. Copy the database
+            with pg_dump.
     """
     from ...agent.upkeep import back_up
 

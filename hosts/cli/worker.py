@@ -11,7 +11,7 @@ import typer
 from ...agent.runtime.inside import inside
 from .command import bad_usage, command, until_sigterm
 from .exits import TERMINATED
-from .options import HOME_ROLES, REACH, AgentOptions, flag, option, option_group
+from .options import HOME_ROLES, AgentOptions, option_group
 from .output import Output
 
 if TYPE_CHECKING:
@@ -28,20 +28,22 @@ app = typer.Typer()
 
 @option_group
 class WorkerOptions(AgentOptions):
-    """The options of `worker`."""
+    """The options of `worker`.
 
-    concurrency: int | None = option(
-        "N", "How many submitted turns each worker runs at once. Default: as the app's Queue says.", _RUNS
-    )
-    queue_concurrency: int | None = option(
-        "N", "How many all workers together run at once. Default: as the app's Queue says.", _RUNS
-    )
-    port: str | None = option(
-        "[HOST:]PORT",
-        "Answer at /health, /ready and /metrics there. Default host: 127.0.0.1. Port 0 is a free one.",
-        REACH,
-    )
-    no_schedules: bool = flag("--no-schedules", "Fire no schedules.", _RUNS)
+    Attributes:
+        concurrency (--concurrency N; What it runs): How many submitted turns each worker runs at once. Default: as the
+            app's Queue says.
+        queue_concurrency (--queue-concurrency N; What it runs): How many all workers together run at once. Default: as
+            the app's Queue says.
+        port (--port [HOST:]PORT; How it is reached): Answer at /health, /ready and /metrics there. Default host:
+            127.0.0.1. Port 0 is a free one.
+        no_schedules (--no-schedules; What it runs): Fire no schedules.
+    """
+
+    concurrency: int | None = None
+    queue_concurrency: int | None = None
+    port: str | None = None
+    no_schedules: bool = False
 
 
 @command(app, panel="Servers")

@@ -10,7 +10,7 @@ import typer
 from .command import command
 from .exits import USAGE
 from .operating import ask, fields_of
-from .options import ThreadsOptions, argument
+from .options import ThreadsOptions
 from .output import Output, records_table
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _workspace() -> None:
 
 
 @command(app, "check")
-async def check(output: Output, files: list[Path] = argument("FILE...", "The files of workspaces.")) -> int | None:
+async def check(output: Output, files: list[Path]) -> int | None:
     """Check files of workspaces.
 
     It prints the problems with file and line, and the exit code is then 2. Wrong keys and values come first: correct
@@ -52,6 +52,9 @@ async def check(output: Output, files: list[Path] = argument("FILE...", "The fil
     [bold]Example[/bold]
 
       worldagent workspace check team.yaml
+
+    Args:
+        files (FILE...): The files of workspaces.
     """
     from ...members.workspace_file import read_workspace
 
@@ -74,7 +77,7 @@ async def check(output: Output, files: list[Path] = argument("FILE...", "The fil
 
 
 @command(app, "show")
-async def show(output: Output, file: Path = argument("FILE", "The file of a workspace.")) -> None:
+async def show(output: Output, file: Path) -> None:
     """Show the members of a workspace's file: who reports to whom, their domains, and what they may do.
 
     What is not listed needs approval. Of a template it shows what a member may do that a spawner makes: the narrower
@@ -83,6 +86,9 @@ async def show(output: Output, file: Path = argument("FILE", "The file of a work
     [bold]Example[/bold]
 
       worldagent workspace show team.yaml
+
+    Args:
+        file (FILE): The file of a workspace.
     """
     from ...core.checks import to_json
     from ...members.workspace_file import load_workspace
@@ -102,14 +108,15 @@ async def show(output: Output, file: Path = argument("FILE", "The file of a work
 
 
 @command(app, "outcomes", asks=("society_outcomes",))
-async def outcomes(
-    options: ThreadsOptions, output: Output, member: str = argument("MEMBER", "The id of the member.")
-) -> None:
+async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None:
     """List what a member did, the oldest first, and how far it is trusted with each capability since.
 
     [bold]Example[/bold]
 
       worldagent workspace outcomes cro
+
+    Args:
+        member (MEMBER): The id of the member.
     """
     found = await ask(options, "society_outcomes", member=member)
     shown = records_table(_OUTCOMES, found.outcomes, f"{member} has done nothing yet")
@@ -117,12 +124,7 @@ async def outcomes(
 
 
 @command(app, "feedback", asks=("society_feedback",))
-async def feedback(
-    options: ThreadsOptions,
-    output: Output,
-    episode: str = argument("EPISODE", "The id of what a member did, as `workspace outcomes` lists it."),
-    feedback: str = argument("good|bad|none", "What you think of it; none takes it back."),
-) -> None:
+async def feedback(options: ThreadsOptions, output: Output, episode: str, feedback: str) -> None:
     """Rate what a member did. It counts in place of the outcome, and of earlier feedback.
 
     Good adds 0.05 to the trust in the capability, and bad takes 0.15.
@@ -130,6 +132,10 @@ async def feedback(
     [bold]Example[/bold]
 
       worldagent workspace feedback event.lead-7 good
+
+    Args:
+        episode (EPISODE): The id of what a member did, as `workspace outcomes` lists it.
+        feedback (good|bad|none): What you think of it; none takes it back.
     """
     found = await ask(options, "society_feedback", episode=episode, feedback=None if feedback == "none" else feedback)
     output.result(fields_of(found), _trust(found.trust))

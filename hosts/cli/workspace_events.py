@@ -14,7 +14,7 @@ from ...agent.runtime.inside import inside
 from .command import bad_usage, command
 from .exits import DONE, PAUSED
 from .operating import opened
-from .options import WHICH, AgentOptions, ThreadsOptions, argument, flag, option, option_group
+from .options import AgentOptions, ThreadsOptions, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -35,16 +35,29 @@ app = typer.Typer()
 
 @option_group
 class NewEvent(ThreadsOptions):
-    """The options of `workspace emit`."""
+    """The options of `workspace emit`.
 
-    type: str | None = argument("TYPE", "What happened, such as lead.created.", default=None)
-    domain: str | None = option("DOMAIN", "What it is about. The first live member of it gets the event.", _EVENT)
-    payload: str | None = option("JSON|@FILE|-", "What is known of it.", _EVENT)
-    id: str | None = option("ID", "Its id, which makes it one however often it is posted. Default: a new one.", _EVENT)
-    source: str = option("SOURCE", "Where it comes from. user is the owner.", _EVENT, default="user")
-    to: str | None = option("MEMBER", "The member that gets it first. It forwards what is not of its domains.", _EVENT)
-    lines: str | None = option("FILE|-", f"{_LINES} Instead of TYPE.", _EVENT, "--events")
-    verified: bool = flag("--verified", f"{_VERIFIED} An event of user always is.", _EVENT)
+    Attributes:
+        type (TYPE): What happened, such as lead.created.
+        domain (--domain DOMAIN; The event): What it is about. The first live member of it gets the event.
+        payload (--payload JSON|@FILE|-; The event): What is known of it.
+        id (--id ID; The event): Its id, which makes it one however often it is posted. Default: a new one.
+        source (--source SOURCE; The event): Where it comes from. user is the owner.
+        to (--to MEMBER; The event): The member that gets it first. It forwards what is not of its domains.
+        lines (--events FILE|-; The event): JSON Lines, one event each: id, type, source, domain, payload. - reads
+            standard input. Instead of TYPE.
+        verified (--verified; The event): Vouch that each event is from its source, so that members obey a directive of
+            the owner in them. An event of user always is.
+    """
+
+    type: str | None = None
+    domain: str | None = None
+    payload: str | None = None
+    id: str | None = None
+    source: str = "user"
+    to: str | None = None
+    lines: str | None = None
+    verified: bool = False
 
 
 @command(app, "emit", asks=("event_post",))
@@ -73,17 +86,16 @@ async def emit(options: NewEvent, output: Output) -> None:
 
 
 @command(app, "events", asks=("event_list",))
-async def events(
-    options: ThreadsOptions,
-    output: Output,
-    state: str | None = option("waiting|decided|paused|done", "Only events with this state.", WHICH),
-    limit: int = option("N", "How many to show, 1 to 10,000, the last ones.", WHICH, default=100),
-) -> None:
+async def events(options: ThreadsOptions, output: Output, state: str | None = None, limit: int = 100) -> None:
     """List the last events with what was decided about them, and what came of it.
 
     [bold]Example[/bold]
 
       worldagent workspace events --state paused
+
+    Args:
+        state (--state waiting|decided|paused|done; Which): Only events with this state.
+        limit (--limit N; Which): How many to show, 1 to 10,000, the last ones.
     """
     async with opened(options) as workspace:
         found = await workspace.society.events.list(state=state, limit=limit)
@@ -93,11 +105,19 @@ async def events(
 
 @option_group
 class RunOptions(AgentOptions):
-    """The options of `workspace run`."""
+    """The options of `workspace run`.
 
-    file: Path | None = argument("FILE", "The file of the workspace. Default: the society of --app.", default=None)
-    lines: str | None = option("FILE|-", f"{_LINES} They are posted first.", _EVENT, "--events")
-    verified: bool = flag("--verified", _VERIFIED, _EVENT)
+    Attributes:
+        file (FILE): The file of the workspace. Default: the society of --app.
+        lines (--events FILE|-; The event): JSON Lines, one event each: id, type, source, domain, payload. - reads
+            standard input. They are posted first.
+        verified (--verified; The event): Vouch that each event is from its source, so that members obey a directive of
+            the owner in them.
+    """
+
+    file: Path | None = None
+    lines: str | None = None
+    verified: bool = False
 
 
 @command(app, "run")
