@@ -15,15 +15,9 @@ import typer
 from .command import Work, bad_usage, command
 from .exits import INTERRUPTED, TERMINATED
 from .options import (
-    HOME,
-    IDENTITY,
-    LM,
-    POLICY,
-    PROFILE,
     ROLE_HOST_TOKEN,
-    WORKER,
-    WORKERS,
     AgentOptions,
+    MadeOptions,
     app_option,
     option_group,
     role_host_option,
@@ -42,7 +36,7 @@ app = typer.Typer()
 
 
 @option_group
-class AcpOptions:
+class AcpOptions(MadeOptions):
     """The options of `acp`. All but `_OWN` are those of `AgentOptions`.
 
     Attributes:
@@ -64,14 +58,7 @@ class AcpOptions:
     workspace: str = "default"
     account: str | None = None
     channel: str | None = None
-    home: Path | None = HOME
-    policy: Path | None = POLICY
-    lm: str | None = LM
-    identity: str | None = IDENTITY
-    profile: str | None = PROFILE
     mode: list[str] | None = None
-    worker: list[str] | None = WORKER
-    workers: Path | None = WORKERS
     role_host: str | None = role_host_option("--token-file")
     role_host_stdio: str | None = None
     token_file: Path | None = ROLE_HOST_TOKEN

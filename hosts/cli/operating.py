@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .command import command, storage_of
+from .command import bad_usage, command, storage_of
 from .options import AgentOptions, ThreadsOptions
 from .output import Output
 
@@ -75,7 +75,8 @@ async def ask_in(workspace: Workspace, options: ThreadsOptions | AgentOptions, a
     from ..service.operations import OPERATIONS
 
     found, account = OPERATIONS[asked], getattr(options, "account", None)
-    of_options = {name: getattr(options, name) for name in found.arguments.model_fields if hasattr(options, name)}
+    names = found.arguments.model_fields.keys() - {"role"}
+    of_options = {name: getattr(options, name) for name in names if hasattr(options, name)}
     # What runs below checks the values, and its errors name them as a person wrote them.
     arguments = found.arguments.model_construct(**of_options | given)
     grant = Grant((workspace.workspace,), (ANY,), operator=True)
@@ -89,6 +90,8 @@ async def opened(options: ThreadsOptions | AgentOptions, output: Output | None =
     if isinstance(options, AgentOptions):
         from .agents import open_agent
 
+        if options.role is not None:
+            raise bad_usage("a call role has no effect here", remedy="omit --role")
         async with open_agent(options, output or Output()) as agent:
             yield agent
         return

@@ -130,19 +130,6 @@ def role_host_option(token_file: str) -> Any:
 # Options of several commands, word for word.
 HOME: Final = home_option(WHERE)
 EVENTS: Final = flag("--events", "Print each event of the turn as a line of JSON.", OUTPUT)
-POLICY: Final = option(
-    "FILE",
-    "The policy, as YAML or JSON: which calls run, which require approval, and which are refused. Default: "
-    "the setting policy.",
-    WHERE,
-)
-LM: Final = option(
-    "MODEL",
-    "A model string such as openai/gpt-4o, or local for the embedded model. Default: the setting lm "
-    "(WORLDAGENT_LM), else local. Keys come from the environment.",
-    MODEL,
-)
-IDENTITY: Final = option("TEXT", "Who the agent is. A role cannot change it.", MODEL)
 PROFILE: Final = option(
     "NAME|FILE",
     "The profile that the agent starts with, such as coder: see worldagent profiles list; or its file, with a / or "
@@ -150,10 +137,6 @@ PROFILE: Final = option(
     "the current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
     MODEL,
 )
-WORKER: Final = option(
-    "NAME=TEXT|NAME=@FILE", "A worker that the agent can dispatch work to, with its instructions. Repeatable.", MODEL
-)
-WORKERS: Final = option("FOLDER", "A folder with workers in files NAME.worker.md. Default: the setting workers.", MODEL)
 UNATTENDED: Final = option(
     "refuse|pause", "No person watches this turn: refuse calls that require approval, or pause and notify.", MODEL
 )
@@ -175,6 +158,31 @@ ROLE_HOST_TOKEN: Final = option("FILE", "A file with the token for --role-host."
 
 
 @option_group
+class MadeOptions:
+    """What an agent is made of, for every command that makes one.
+
+    Attributes:
+        policy (--policy FILE; Where): The policy, as YAML or JSON: which calls run, which require approval, and which
+            are refused. Default: the setting policy.
+        lm (--lm MODEL; Model and role): A model string such as openai/gpt-4o, or local for the embedded model. Default:
+            the setting lm (WORLDAGENT_LM), else local. Keys come from the environment.
+        identity (--identity TEXT; Model and role): Who the agent is. A role cannot change it.
+        worker (--worker NAME=TEXT|NAME=@FILE; Model and role): A worker that the agent can dispatch work to, with its
+            instructions. Repeatable.
+        workers (--workers FOLDER; Model and role): A folder with workers in files NAME.worker.md. Default: the setting
+            workers.
+    """
+
+    home: Path | None = HOME
+    policy: Path | None = None
+    lm: str | None = None
+    identity: str | None = None
+    profile: str | None = PROFILE
+    worker: list[str] | None = None
+    workers: Path | None = None
+
+
+@option_group
 class HostOptions:
     """The options of every command that needs the stored roles.
 
@@ -193,7 +201,7 @@ class HostOptions:
 
 
 @option_group
-class AgentOptions(HostOptions):
+class AgentOptions(MadeOptions, HostOptions):
     """The options of every command that opens an agent.
 
     Attributes:
@@ -219,18 +227,11 @@ class AgentOptions(HostOptions):
         "Modules of the current folder can be named."
     )
     workspace: str = "default"
-    home: Path | None = HOME
-    policy: Path | None = POLICY
-    lm: str | None = LM
     temperature: float | None = None
     max_tokens: int | None = None
     reasoning_effort: str | None = None
     header: list[str] | None = None
-    identity: str | None = IDENTITY
-    profile: str | None = PROFILE
     role: str | None = None
-    worker: list[str] | None = WORKER
-    workers: Path | None = WORKERS
     json: bool = False
     verbose: bool = False
 

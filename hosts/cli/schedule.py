@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from .command import command
-from .options import AgentOptions, option_group
-from .output import Output, table
+from .operating import ask, opened, operation
+from .options import AgentOptions, argument, option_group
+from .output import Output, records_table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import Mapping
 
-    from ...scheduling import Schedule, ScheduleRun, Schedules
+    from ..service.schedules import RunRecord, ScheduleRecord
 
 _WHEN = "When"
 _WHAT = "What it starts"
-_COLUMNS = ("ID", "WHEN", "STARTS", "NEXT", "THREAD")
-_RUNS = ("SLOT", "STATUS", "TURN", "NOTE")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_shown(each)}" for name, each in value.items() if each is not None)
+    return "" if value is None else str(value)
+
+
+def _record(schedule: ScheduleRecord) -> dict[str, Any]:
+    fields = schedule.model_dump(mode="json")
+    return fields | {"workspace": schedule.workspace, "next": fields.pop("next_slot")}
+
+
+def _value(found: Any) -> dict[str, Any]:
+    if hasattr(found, "schedules"):
+        return {"schedules": [_record(each) for each in found.schedules]}
+    return {"schedule": _record(found.schedule)}
+
+
+def _lines(schedule: ScheduleRecord) -> str:
+    return "\n".join(f"{name}: {_shown(each)}" for name, each in _record(schedule).items())
+
+
+def _run(run: RunRecord) -> dict[str, Any]:
+    return {"slot": run.slot, "status": run.status, "turn": run.turn_id, "note": run.note}
+
+
+def _ran(found: Any) -> dict[str, Any]:
+    return {"run": _run(found.run)}
+
+
+_COLUMNS: Final = {
+    "ID": "id",
+    "WHEN": lambda each: _shown(each.when),
+    "STARTS": lambda each: _shown(each.starts)[:60],
+    "NEXT": lambda each: "paused" if each.paused else each.next_slot,
+    "THREAD": "thread",
+}
+_RUNS: Final = {"SLOT": "slot", "STATUS": "status", "TURN": "turn_id", "NOTE": "note"}
+_ID: Final = argument("ID", "The id of the schedule.")
+
+
+def _listed(found: Any) -> str | None:
+    return records_table(_COLUMNS, found.schedules, "there are no schedules")
+
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -94,10 +137,13 @@ async def add(options: NewSchedule, output: Output) -> None:
 
       worldagent schedule add review --cron '0 9 * * MON' --event pipeline.review --domain revenue
     """
-    from ...scheduling import Schedule
+    from ...scheduling import Schedule, Schedules
+    from ...scheduling.schedule import refuse_call_role
 
     schedule = Schedule.from_json(_given(options))
-    async with _schedules(options, output) as schedules:
+    refuse_call_role(options.id, options.role)
+    async with opened(options, output) as agent:
+        schedules = Schedules(agent)
         schedule = replace(schedule, workspace=schedules.workspace)  # that of --app
         await schedules.add(schedule)
         slot = await schedules.next_slot(schedule.id)
@@ -107,43 +153,28 @@ async def add(options: NewSchedule, output: Output) -> None:
     )
 
 
-@command(app, "list", asks=("schedule_list",))
-async def list_schedules(options: AgentOptions, output: Output) -> None:
+@operation(app, "list", "schedule_list", show=_listed, value=_value)
+def list_schedules(options: AgentOptions, output: Output) -> None:
     """List the schedules of the workspace with their next slot.
 
     [bold]Example[/bold]
 
       worldagent schedule list --json
     """
-    async with _schedules(options, output) as schedules:
-        found = [(each, await schedules.next_slot(each.id)) for each in await schedules.list()]
-    rows = [
-        (each.id, _when(each), _starts(each), "paused" if each.paused else slot.id if slot else "", each.thread_id)
-        for each, slot in found
-    ]
-    value = [{**each.to_json(), "next": None if slot is None else slot.id} for each, slot in found]
-    output.result({"schedules": value}, table(_COLUMNS, rows) if rows else "there are no schedules")
 
 
-@command(app, "show", asks=("schedule_show",))
-async def show(options: AgentOptions, output: Output, id: str) -> None:
+@operation(app, "show", "schedule_show", show=lambda found: _lines(found.schedule), value=_value)
+def show(options: AgentOptions, output: Output, schedule: str = _ID) -> None:
     """Show a schedule with all its fields.
 
     [bold]Example[/bold]
 
       worldagent schedule show report
-
-    Args:
-        id (ID): The id of the schedule.
     """
-    async with _schedules(options, output) as schedules:
-        schedule = await schedules.get(id)
-    value = schedule.to_json()
-    output.result({"schedule": value}, "\n".join(f"{name}: {_shown(each)}" for name, each in value.items()))
 
 
 @command(app, "pause", asks=("schedule_pause",))
-async def pause(options: AgentOptions, output: Output, id: str, off: bool = False) -> None:
+async def pause(options: AgentOptions, output: Output, id: str = _ID, off: bool = False) -> None:
     """Skip the slots of a schedule from now on, or with --off fire them again.
 
     [bold]Examples[/bold]
@@ -153,50 +184,42 @@ async def pause(options: AgentOptions, output: Output, id: str, off: bool = Fals
       worldagent schedule pause report --off
 
     Args:
-        id (ID): The id of the schedule.
         off (--off; Which): Fire it again.
     """
-    async with _schedules(options, output) as schedules:
-        await schedules.pause(id, paused=not off)
+    await ask(options, "schedule_pause", output, schedule=id, paused=not off)
     output.result({"id": id, "paused": not off}, f"{id}: {'fires again' if off else 'paused'}")
 
 
-@command(app, "run", asks=("schedule_run",))
-async def run(options: AgentOptions, output: Output, id: str) -> None:
+@operation(app, "run", "schedule_run", show=lambda found: " ".join(filter(None, _run(found.run).values())), value=_ran)
+def run(options: AgentOptions, output: Output, schedule: str = _ID) -> None:
     """Fire a schedule once now, also if it is paused, and wait until its run ends or waits for a person.
 
     [bold]Example[/bold]
 
       worldagent schedule run report
-
-    Args:
-        id (ID): The id of the schedule.
     """
-    async with _schedules(options, output) as schedules:
-        begun = await schedules.run_now(id)
-        await schedules.settled()
-        [found] = [each for each in await schedules.history(id, limit=1000) if each.slot == begun.slot]
-    output.result({"run": _run(found)}, _line(found))
 
 
 @command(app, "rm", asks=("schedule_remove",))
-async def remove(options: AgentOptions, output: Output, id: str) -> None:
+async def remove(options: AgentOptions, output: Output, id: str = _ID) -> None:
     """Remove a schedule and its history. Turns that it started stay.
 
     [bold]Example[/bold]
 
       worldagent schedule rm report
-
-    Args:
-        id (ID): The id of the schedule.
     """
-    async with _schedules(options, output) as schedules:
-        await schedules.remove(id)
+    await ask(options, "schedule_remove", output, schedule=id)
     output.result({"removed": id}, f"{id}: removed")
 
 
-@command(app, "history", asks=("schedule_history",))
-async def history(options: AgentOptions, output: Output, id: str, limit: int = 20) -> None:
+@operation(
+    app,
+    "history",
+    "schedule_history",
+    show=lambda found: records_table(_RUNS, found.runs, "it has not run"),
+    value=lambda found: {"runs": [_run(each) for each in found.runs]},
+)
+def history(options: AgentOptions, output: Output, schedule: str = _ID, limit: int = 20) -> None:
     """List the newest runs of a schedule, and why some were skipped or failed.
 
     [bold]Example[/bold]
@@ -204,24 +227,8 @@ async def history(options: AgentOptions, output: Output, id: str, limit: int = 2
       worldagent schedule history report --limit 5
 
     Args:
-        id (ID): The id of the schedule.
         limit (--limit NUMBER; Which): How many runs, up to 1000.
     """
-    async with _schedules(options, output) as schedules:
-        found = await schedules.history(id, limit=limit)
-    rows = [(each.slot, each.status, each.turn or "", each.note or "") for each in found]
-    output.result({"runs": [_run(each) for each in found]}, table(_RUNS, rows) if rows else "it has not run")
-
-
-@asynccontextmanager
-async def _schedules(options: AgentOptions, output: Output) -> AsyncGenerator[Schedules]:
-    from ...scheduling import Schedules
-    from ...scheduling.schedule import refuse_call_role
-    from .agents import open_agent
-
-    refuse_call_role(getattr(options, "id", "of this command"), options.role)
-    async with open_agent(options, output) as agent:
-        yield Schedules(agent)
 
 
 def _given(options: NewSchedule) -> dict[str, Any]:
@@ -284,25 +291,3 @@ def _time(text: str | None) -> str | None:
     except ValueError:
         pass
     raise InvalidArgument(f"--at is not a time: {text[:40]!r}", remedy="write it as 2030-01-01T09:00")
-
-
-def _when(schedule: Schedule) -> str:
-    return _shown(schedule.to_json()["when"])
-
-
-def _starts(schedule: Schedule) -> str:
-    return _shown(schedule.to_json()["starts"])[:60]
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{key}={_shown(each)}" for key, each in value.items() if each is not None)
-    return "" if value is None else str(value)
-
-
-def _run(run: ScheduleRun) -> dict[str, Any]:
-    return {"slot": run.slot, "status": run.status, "turn": run.turn, "note": run.note}
-
-
-def _line(run: ScheduleRun) -> str:
-    return " ".join(filter(None, [run.slot, run.status, run.turn, run.note]))

@@ -17,16 +17,10 @@ import typer
 from .command import Work, bad_usage, command
 from .exits import INTERRUPTED, TERMINATED
 from .options import (
-    HOME,
-    IDENTITY,
-    LM,
-    POLICY,
-    PROFILE,
     REACH,
     ROLE_HOST_TOKEN,
     WHERE,
-    WORKER,
-    WORKERS,
+    MadeOptions,
     app_option,
     flag,
     home_option,
@@ -73,7 +67,7 @@ ALLOW_REMOTE: Final = flag(
 
 
 @option_group
-class ServeOptions:
+class ServeOptions(MadeOptions):
     """The options of `serve`.
 
     Attributes:
@@ -116,13 +110,6 @@ class ServeOptions:
         "Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
         "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named."
     )
-    home: Path | None = HOME
-    policy: Path | None = POLICY
-    lm: str | None = LM
-    identity: str | None = IDENTITY
-    profile: str | None = PROFILE
-    worker: list[str] | None = WORKER
-    workers: Path | None = WORKERS
     role_host: str | None = role_host_option("--role-host-token-file")
     role_host_stdio: str | None = None
     role_host_token_file: Path | None = ROLE_HOST_TOKEN

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ...agent import WorldAgent
@@ -189,6 +190,7 @@ class ScheduleRecord(Wire):
     paused: bool
     unattended: Literal["refuse", "pause"] | None
     next_slot: str | None = Field(description="the next time at which it fires if it is not paused; null without one")
+    workspace: SkipJsonSchema[str] = Field(default="", exclude=True)  # the caller knows it
 
 
 class RunRecord(Wire):
@@ -426,7 +428,7 @@ async def _own(call: Call[Any], schedules: Schedules) -> Schedule:
 
 async def _record(call: Call[Any], schedules: Schedules, schedule: Schedule) -> ScheduleRecord:
     slot = await schedules.next_slot(schedule.id)
-    fields = {name: each for name, each in schedule.to_json().items() if name != "workspace"}
+    fields = schedule.to_json()
     fields |= {"id": schedule.id.removesuffix(_own_id(call.caller, "")), "thread": schedule.thread_id}
     fields |= {"next_slot": None if slot is None else slot.id}
     return ScheduleRecord.model_validate(fields)
