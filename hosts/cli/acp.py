@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
@@ -13,15 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 import typer
 
 from .command import Work, bad_usage, command
-from .exits import INTERRUPTED, TERMINATED
-from .options import (
-    ROLE_HOST_TOKEN,
-    AgentOptions,
-    MadeOptions,
-    app_option,
-    option_group,
-    role_host_option,
-)
+from .exits import OF_SIGNALS
+from .options import ROLE_HOST_TOKEN, AgentOptions, MadeOptions, app_option, option_group, role_host_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -29,7 +21,6 @@ if TYPE_CHECKING:
     from ...role_resolution import Role
     from ..serving.logs import LogLevel
 
-_CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 _OWN: Final = ("account", "channel", "mode", "log_level")
 
 app = typer.Typer()
@@ -103,7 +94,7 @@ async def _serve(options: AcpOptions, agent: WorldAgent, roles: Mapping[str, Rol
     with quiet_logs(level=cast("LogLevel", options.log_level)):  # it refuses others
         async with agent:
             stopped = await serve_acp(agent, account=options.account, channel=options.channel, modes=roles)
-    return _CODES.get(stopped)
+    return OF_SIGNALS.get(stopped or 0)
 
 
 def _check_extra() -> None:

@@ -3,40 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from . import (
-    acp,
-    approvals,
-    doctor,
-    drafts,
-    evals,
-    evaluate,
-    importing,
-    logins,
-    memory,
-    models,
-    optimise,
-    policy,
-    profiles,
-    ps,
-    roles,
-    schedule,
-    serve,
-    skills,
-    society,
-    storage,
-    threads,
-    trace,
-    trust,
-    turns,
-    upkeep,
-    worker,
-    workspace,
-    workspace_events,
-)
 from .command import DEBUG
 from .exits import USAGE
 from .options import ChatOptions
@@ -82,34 +53,26 @@ def _worldagent(
     if ctx.invoked_subcommand is not None:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
-        from .chat import chat
+        from ..chat import chat
 
         raise typer.Exit(chat(ChatOptions()))
     typer.echo(ctx.get_help(), nl=False)
     raise typer.Exit(USAGE)
 
 
-# In the order of `--help`. Typer adds the commands of an app without a name directly to this one.
-app.add_typer(turns.app)
-app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")
-app.add_typer(turns.turns_app, name="turns", rich_help_panel="Conversations")
-app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
-app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
-app.add_typer(memory.app, name="memory", rich_help_panel="Conversations")
-app.add_typer(society.app, name="society", rich_help_panel="Conversations")
-app.add_typer(drafts.app, name="drafts", rich_help_panel="Conversations")
-workspace.app.add_typer(workspace_events.app)
-app.add_typer(workspace.app, name="workspace", rich_help_panel="Configuration")
-app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
-app.add_typer(skills.app, name="skills", rich_help_panel="Configuration")
-app.add_typer(schedule.app, name="schedule", rich_help_panel="Configuration")
-app.add_typer(logins.app, name="mcp", rich_help_panel="Configuration")
-app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
-app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
-app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
-for part in (importing.app, models.app, optimise.app, evaluate.app):
-    app.add_typer(part)
-app.add_typer(evals.app, name="evals", rich_help_panel="Configuration")
-for part in (doctor.app, serve.app, acp.app, worker.app, ps.app, upkeep.app):
-    app.add_typer(part)
-app.add_typer(storage.app, name="storage", rich_help_panel="Data")
+# By the headings of `--help`, in its order. Typer adds the commands of an app without a name directly to this one. A
+# module that has no app adds to that of another.
+for panel, modules in {
+    "Turns": ("turns",),
+    "Conversations": ("threads", "rating", "approvals", "trace", "memory", "society", "drafts"),
+    "Configuration": (
+        *("workspace", "workspace_events", "profiles", "skills", "schedule", "logins", "trust", "policy", "roles"),
+        *("importing", "models", "optimise", "evaluate", "evals", "doctor"),
+    ),
+    "Servers": ("serve", "acp", "worker", "ps"),
+    "Data": ("upkeep", "storage"),
+}.items():
+    for module in modules:
+        found = import_module(f".{module}", __package__)
+        if hasattr(found, "app"):
+            app.add_typer(found.app, rich_help_panel=panel)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ...agent.threads import ThreadState
     from ...core.pauses import Pause, PersonAnswer
     from ...role_resolution import Role
-    from ..service.home import HomeThreads
+    from ..service.home import HomeWorkspace
 
 _WITH: Final = "answer with one of these commands, and add the --app or other options that the turn began with:"
 
 _IDS: Final = argument("ID...", "Ids of calls, as `approvals list` shows them, all of one thread.")
 _THREAD: Final = option("ID", "The thread. Default: the thread of the ids.", WHERE)
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="approvals", no_args_is_help=True)
 
 
 @app.callback()
@@ -176,7 +176,7 @@ def _check_seen(pause: Pause, seen: str | None) -> None:
         )
 
 
-async def _waiting_threads(threads: HomeThreads, thread: str | None, output: Output) -> list[ThreadState]:
+async def _waiting_threads(threads: HomeWorkspace, thread: str | None, output: Output) -> list[ThreadState]:
     """The threads whose turns can wait for a person. With `thread`, only that thread, if it exists."""
     from ..service.home import MAX_SEARCHED_THREADS
 

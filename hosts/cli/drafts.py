@@ -14,7 +14,7 @@ from .output import Output, lines_of, table
 _COLUMNS: Final = ("ID", "TEMPLATE", "NAME", "PROPOSED BY", "STATUS")
 _ID: Final = argument("DRAFT", "The id of the draft, as `drafts list` shows it.")
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="drafts", no_args_is_help=True)
 
 
 @app.callback()

@@ -9,6 +9,7 @@ import _signal  # type: ignore[import-not-found]  # what `signal` is made of, wh
 import os
 import sys
 
+OF_SIGNALS = {2: 130, 15: 143}  # the exit codes of servers that a signal ended
 DONE, FAILED, USAGE, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
 # The error that `output` would write, for a moment in which nothing can be imported.

@@ -15,7 +15,7 @@ from .command import Work, bad_usage, command, confirm
 from .exits import DONE, FAILED
 from .operating import ask, ask_in, opened, operation
 from .options import JSON_RESULT, AgentOptions, ThreadsOptions, argument, option_group
-from .output import Output, lines_of, table
+from .output import Output, lines_of, problem_object, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _STREAM: Final = Path("-")
 _ENTRY = "Entry"
 _ID = argument("ID", "The id of the entry, as `memory list` shows it.")
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="memory", no_args_is_help=True)
 
 
 @app.callback()
@@ -373,8 +373,7 @@ async def _distil(agent: WorldAgent, options: DistilOptions, output: Output) -> 
                         made += (await ask_in(agent, options, "memory_distil", thread=thread)).entries
                     except WorldAgentError as error:
                         output.note(f"thread {thread!r}: {error}")
-                        what = {"code": error.code, "message": error.problem, "remedy": error.remedy}
-                        failed.append({"thread": thread, "error": what})
+                        failed.append({"thread": thread, "error": problem_object(error)})
                     report("threads", count, len(threads))
     entries = [_record(each) for each in made]
     output.result({"entries": entries, "failed": failed}, _table(made) or "there is nothing new to remember")

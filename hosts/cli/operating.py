@@ -69,7 +69,7 @@ async def ask(options: ThreadsOptions | AgentOptions, asked: str, output: Output
         return await ask_in(workspace, options, asked, **given)
 
 
-async def ask_in(workspace: Workspace, options: ThreadsOptions | AgentOptions, asked: str, /, **given: Any) -> Any:
+async def ask_in(workspace: Any, options: ThreadsOptions | AgentOptions | None, asked: str, /, **given: Any) -> Any:
     """As `ask`, in a workspace that is open."""
     from ..service.call import ANY, Call, Caller, Grant
     from ..service.operations import OPERATIONS

@@ -250,7 +250,28 @@ class SpeakerOptions(AgentOptions):
 
 
 @option_group
-class TurnOptions(SpeakerOptions):
+class BeginOptions(SpeakerOptions):
+    """The options of every command that begins one turn.
+
+    Attributes:
+        turn_model (--turn-model NAME; Model and role): The model of this turn only: a name from the setting models, or
+            a model string. A turn that waits resumes with it. Repeatable: if one model cannot be reached, the next one
+            is called.
+        unattended (--unattended refuse|pause; Model and role): No person watches this turn: refuse calls that require
+            approval, or pause and notify.
+    """
+
+    turn_model: list[str] | None = None
+    unattended: str | None = None
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """How the turn runs."""
+        return {"model": self.turn_model or None, "unattended": self.unattended}
+
+
+@option_group
+class TurnOptions(BeginOptions):
     """The options of the commands that begin a turn on the thread `main` by default.
 
     Attributes:
@@ -261,10 +282,11 @@ class TurnOptions(SpeakerOptions):
 
 
 @option_group
-class ChatOptions(TurnOptions):
+class ChatOptions(SpeakerOptions):
     """The options of `chat`.
 
     Attributes:
+        thread (--thread ID; Where): The conversation within the workspace.
         attach (--attach FILE|URL): An image or a file to send with the first message. /attach adds to later ones.
             Repeatable.
         role (--role TEXT|@FILE; Model and role): A call role for every message, on every thread, until /role changes
@@ -275,6 +297,7 @@ class ChatOptions(TurnOptions):
             terminal, chat always shows them.
     """
 
+    thread: str = "main"
     attach: list[str] | None = None
     role: str | None = None
     json: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, repeat
 from pathlib import Path
@@ -186,9 +186,7 @@ def lines_of(record: Mapping[str, Any], *hidden: str) -> str:
     return "\n".join(f"{name}: {each}" for name, each in shown.items())
 
 
-def records_table(
-    columns: Mapping[str, str | Callable[[Any], object]], records: Sequence[Any], empty: str | None = None
-) -> str | None:
+def records_table(columns: Mapping[str, Any], records: Sequence[Any], empty: str | None = None) -> str | None:
     """Lay out records as a table.
 
     Args:
@@ -204,6 +202,16 @@ def records_table(
         for each in records
     ]
     return table([*columns], rows) if rows else empty
+
+
+def problem_objects(problems: Iterable[WorldAgentError]) -> list[dict[str, str]]:
+    """Problems, for a program."""
+    return [problem_object(each) for each in problems]
+
+
+def problem_object(problem: WorldAgentError) -> dict[str, str]:
+    """A problem, for a program."""
+    return {"code": problem.code, "message": problem.problem, "remedy": problem.remedy}
 
 
 def note_text(event: Event) -> str:

@@ -27,7 +27,7 @@ _FUNCTIONS: Final = {
     "WHAT IT DOES": lambda each: each.title or each.description.partition("\n")[0],
 }
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="policy", no_args_is_help=True)
 
 
 @app.callback()

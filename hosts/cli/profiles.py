@@ -13,7 +13,7 @@ import typer
 from .command import command
 from .exits import USAGE
 from .options import AgentOptions, app_option
-from .output import Output
+from .output import Output, problem_objects
 
 if TYPE_CHECKING:
     from ...core.errors import UsageError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES: Final = (".yaml", ".yml")
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="profiles", no_args_is_help=True)
 
 
 @app.callback()
@@ -54,7 +54,7 @@ async def list_profiles(output: Output) -> None:
     lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {description_text(entry)}" for entry in entries]
     value = {
         "profiles": [profile_object(entry) for entry in entries],
-        "problems": [_problem(problem) for problem in profiles.unreadable],
+        "problems": problem_objects(profiles.unreadable),
     }
     output.result(value, "\n".join(lines))
 
@@ -127,10 +127,8 @@ async def check_profiles(
         for problem in problems:
             output.note(f"error: {problem.problem}\nremedy: {problem.remedy}")
     value = {
-        "checked": [
-            profile_object(entry) | {"problems": [_problem(problem) for problem in found]} for entry, found in checked
-        ],
-        "problems": [_problem(problem) for problem in problems],
+        "checked": [profile_object(entry) | {"problems": problem_objects(found)} for entry, found in checked],
+        "problems": problem_objects(problems),
     }
     output.result(value, "\n".join(fine) or None)
     return USAGE if problems else None
@@ -166,7 +164,7 @@ def profile_object(entry: ProfileEntry) -> dict[str, Any]:
         "used": entry.used,
         "trusted": entry.trusted,
         "description": "" if entry.profile is None else entry.profile.description,
-        "problems": [_problem(problem) for problem in entry.problems],
+        "problems": problem_objects(entry.problems),
     }
 
 
@@ -237,7 +235,3 @@ async def _tools(app: str | None, output: Output) -> tuple[list[str], list[str]]
         known += [worker.name for worker in load_workers(settings.workers.expanduser())]
     prefixes = [server.prefix_as(name) for name, server in settings.servers().items()]
     return list(dict.fromkeys(known)), prefixes
-
-
-def _problem(problem: UsageError) -> dict[str, str]:
-    return {"code": problem.code, "message": problem.problem, "remedy": problem.remedy}

@@ -40,7 +40,7 @@ async def ps(output: Output, home: Path | None = HOME) -> None:
       worldagent ps --json
     """
     from ..service.home import running_turns, running_workers
-    from .sidecars import running_sidecars
+    from ..service.running import running_sidecars
 
     storage = storage_of(home)
     sidecars = running_sidecars(storage.sidecars)

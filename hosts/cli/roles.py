@@ -12,14 +12,7 @@ import typer
 from .command import Work, bad_usage, command
 from .exits import FAILED
 from .operating import operation
-from .options import (
-    JSON_RESULT,
-    STORED,
-    HostOptions,
-    SpeakerOptions,
-    home_option,
-    option_group,
-)
+from .options import JSON_RESULT, STORED, HostOptions, SpeakerOptions, home_option, option_group
 from .output import Output, records_table, table
 
 if TYPE_CHECKING:
@@ -29,7 +22,7 @@ if TYPE_CHECKING:
 _TIERS = {"TIER": "tier", "STATE": "state", "NAME": "name", "CHARACTERS": "length"}
 _WIDTHS = (9, 24, 32)  # of tier, scope and name; with the length the table fits 80 columns
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="roles", no_args_is_help=True)
 
 
 @app.callback()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from .command import command
-from .operating import ask, opened, operation
+from .operating import ask, operation
 from .options import AgentOptions, argument, option_group
 from .output import Output, records_table
 
@@ -66,7 +66,7 @@ def _listed(found: Any) -> str | None:
     return records_table(_COLUMNS, found.schedules, "there are no schedules")
 
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="schedule", no_args_is_help=True)
 
 
 @app.callback()
@@ -139,10 +139,11 @@ async def add(options: NewSchedule, output: Output) -> None:
     """
     from ...scheduling import Schedule, Schedules
     from ...scheduling.schedule import refuse_call_role
+    from .agents import open_agent
 
     schedule = Schedule.from_json(_given(options))
     refuse_call_role(options.id, options.role)
-    async with opened(options, output) as agent:
+    async with open_agent(options, output) as agent:
         schedules = Schedules(agent)
         schedule = replace(schedule, workspace=schedules.workspace)  # that of --app
         await schedules.add(schedule)

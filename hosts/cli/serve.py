@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import typer
 
 from .command import Work, bad_usage, command
-from .exits import INTERRUPTED, TERMINATED
+from .exits import INTERRUPTED, OF_SIGNALS
 from .options import (
     REACH,
     ROLE_HOST_TOKEN,
@@ -33,16 +33,16 @@ from .output import Output
 if TYPE_CHECKING:
     from ...agent import WorldAgent
     from ..role_host import Grant, Tokens
+    from ..service.running import RunningSidecar
     from ..serving import Address, HttpOptions
     from ..sidecar import Limits, Sidecar
     from ..web import WebApp
-    from .sidecars import RunningSidecar, Served
+    from .sidecars import Served
 
 _LIMITS: Final = "Limits"
 _TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
 HTTP_OPTIONS: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
 WEB_ADDRESS: Final = "127.0.0.1:8000"
-_CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 app = typer.Typer()
 
@@ -171,9 +171,9 @@ async def _serve(
     options: ServeOptions, output: Output, served: Served, limits: Limits, http: HttpOptions
 ) -> int | None:
     """Run one sidecar from its start to its end. Its file says that it runs, once it can be reached."""
+    from ..service.running import SidecarFile
     from ..serving import PATH, Address, accepted_names, quiet_logs, serve_http, serve_stdio
     from ..sidecar import Sidecar
-    from .sidecars import SidecarFile
 
     file = SidecarFile(_running(options, served))
 
@@ -219,7 +219,7 @@ async def _serve(
                         tokens_by=_TOKENS,
                         web=_web_app(sidecar, served, accepted_names(address, http)) if options.web else None,
                     )
-                return _CODES.get(stopped)
+                return OF_SIGNALS.get(stopped or 0)
     finally:
         file.remove()
 
@@ -233,7 +233,7 @@ def _web_app(sidecar: Sidecar, served: Served, names: Collection[str] | None) ->
 def _running(options: ServeOptions, served: Served) -> RunningSidecar:
     from importlib.metadata import version
 
-    from .sidecars import RunningSidecar
+    from ..service.running import RunningSidecar
 
     return RunningSidecar(
         pid=os.getpid(),

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from .command import Work, command
 from .exits import USAGE
-from .options import TURN_MODEL, UNATTENDED, TurnOptions
-from .output import Output
+from .operating import ask_in
+from .options import WORKSPACE, TurnOptions
+from .output import Output, problem_objects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...core.errors import SkillInvalid
     from ...skills import SkillCatalogue, SkillEntry
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="skills", no_args_is_help=True)
 
 
 @app.callback()
@@ -63,26 +64,13 @@ async def show_skill(output: Output, name: str) -> None:
     Args:
         name (NAME): The name of the skill, as `skills list` shows it.
     """
-    package = open_skills().load(name)
-    header = package.header
-    about = {
-        "name": header.name,
-        "description": header.description,
-        "license": header.license,
-        "compatibility": header.compatibility,
-        "metadata": dict(header.metadata),
-        "allowed_tools": list(header.allowed_tools),
-        "disallowed_tools": list(header.disallowed_tools),
-        "argument_hint": header.argument_hint,
-        "started_by": list(header.started_by),
-        "folder": str(package.folder),
-        "version": package.version,
-        "files": list(package.files),
-    }
+    catalogue = open_skills()
+    folder = str(catalogue.load(name).folder)
+    found = await ask_in(SimpleNamespace(skills=catalogue, workspace=WORKSPACE), None, "skill_show", skill=name)
+    about = {**found.skill.model_dump(mode="json"), "folder": folder}
+    instructions = about.pop("instructions")
     lines = [f"{key}: {_line(value)}" for key, value in about.items() if value]
-    output.result(
-        {"skill": {**about, "instructions": package.instructions}}, "\n".join([*lines, "", package.instructions])
-    )
+    output.result({"skill": {**about, "instructions": instructions}}, "\n".join([*lines, "", instructions]))
 
 
 @command(app, "check")
@@ -112,20 +100,16 @@ async def check_skills(output: Output, folders: list[Path] | None = None) -> int
             for kind, each in (*(("error", each) for each in problems), *(("warning", each) for each in warnings)):
                 output.note(f"{kind}: {each.problem}\nremedy: {each.remedy}")
         fine += [str(folder)] if header is not None else []
-        value.append({"folder": str(folder), "problems": _listed(problems), "warnings": _listed(warnings)})
+        value.append(
+            {"folder": str(folder), "problems": problem_objects(problems), "warnings": problem_objects(warnings)}
+        )
     output.result({"checked": value}, "\n".join(fine) or (None if checked else "there are no skills"))
     return USAGE if len(fine) < len(checked) else None
 
 
 @command(app, "run", asks=("run_skill",))
 def run_skill(
-    options: TurnOptions,
-    output: Output,
-    name: str,
-    request: str | None = None,
-    params: str | None = None,
-    turn_model: list[str] | None = TURN_MODEL,
-    unattended: str | None = UNATTENDED,
+    options: TurnOptions, output: Output, name: str, request: str | None = None, params: str | None = None
 ) -> Work:
     """Run a skill and print its reply.
 
@@ -153,9 +137,13 @@ def run_skill(
     call_role = role(options.role)
     agent = open_agent(options, output)
     thread = thread_of(agent, options, options.thread)
-    how: dict[str, Any] = {"role": call_role, "model": turn_model or None, "unattended": unattended}
     return one_turn(
-        agent, options, output, options.thread, lambda: thread.stream_skill(name, given, **how), shown=ModelWaiting
+        agent,
+        options,
+        output,
+        options.thread,
+        lambda: thread.stream_skill(name, given, role=call_role, **options.how),
+        shown=ModelWaiting,
     )
 
 
@@ -197,8 +185,8 @@ def _object(entry: SkillEntry) -> dict[str, Any]:
         "folder": str(entry.folder),
         "used": entry.used,
         "description": "" if entry.header is None else entry.header.description,
-        "problems": _listed(entry.problems),
-        "warnings": _listed(() if entry.header is None else entry.header.warnings),
+        "problems": problem_objects(entry.problems),
+        "warnings": problem_objects(() if entry.header is None else entry.header.warnings),
     }
 
 
@@ -217,7 +205,3 @@ def _line(value: object) -> str:
             return ", ".join(map(str, value))
         case _:
             return " ".join(str(value).split())
-
-
-def _listed(problems: Sequence[SkillInvalid]) -> list[dict[str, str]]:
-    return [{"code": each.code, "message": each.problem, "remedy": each.remedy} for each in problems]

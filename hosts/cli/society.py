@@ -25,7 +25,7 @@ _CONTACTS: Final = {"ID": "id", "ROLE": "role", "INTRODUCED BY": "introduced_by"
 _MEMBER: Final = argument("MEMBER", "The id of the member.")
 _SPAWN: Final = argument("MEMBER", "The id of the member, as `society spawns` shows it.")
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="society", no_args_is_help=True)
 
 
 @app.callback()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PLACES: Final = "Places"
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="storage", no_args_is_help=True)
 
 
 @app.callback()

@@ -14,14 +14,7 @@ import typer
 
 from .command import Work, command, storage_of
 from .exits import FAILED
-from .options import (
-    WORKSPACE,
-    AgentOptions,
-    ThreadOptions,
-    ThreadsOptions,
-    app_option,
-    option_group,
-)
+from .options import WORKSPACE, AgentOptions, ThreadOptions, ThreadsOptions, app_option, option_group
 from .output import Output, last_turn_text, time_text
 
 if TYPE_CHECKING:
@@ -41,7 +34,7 @@ _WITHOUT_APP: Final = (
     "command shows the complete `resume` command"
 )
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="threads", no_args_is_help=True)
 
 
 @app.callback()

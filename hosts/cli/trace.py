@@ -25,7 +25,7 @@ _TOTALS: Final = (
 )
 _WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="trace", no_args_is_help=True)
 
 
 @app.callback()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!/@+~-]+")
 _DIR: Final = "A folder of the project. Default: the current one."
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="trust", no_args_is_help=True)
 
 
 @app.callback()

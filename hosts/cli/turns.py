@@ -1,4 +1,4 @@
-"""The commands that run turns: `ask`, `chat`, `task` and `resume`, and `turns rate`."""
+"""The commands that run turns: `ask`, `chat`, `task` and `resume`. They differ in how the turn begins."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from .command import Work, command
-from .operating import operation
-from .options import (
-    EVENTS,
-    TURN_MODEL,
-    UNATTENDED,
-    ChatOptions,
-    ResumingOptions,
-    SpeakerOptions,
-    ThreadsOptions,
-    TurnOptions,
-    option_group,
-)
+from .options import EVENTS, BeginOptions, ChatOptions, ResumingOptions, TurnOptions, option_group
 from .output import Output
 
 if TYPE_CHECKING:
@@ -28,45 +17,15 @@ if TYPE_CHECKING:
     from ...role_resolution import Role
 
 app = typer.Typer()
-turns_app = typer.Typer(no_args_is_help=True)
-
-
-@turns_app.callback()
-def _turns() -> None:
-    """Turns that have run: say what you think of them.
-
-    [bold]Example[/bold]
-
-      worldagent turns rate turn_01a2 good
-    """
-
-
-@operation(turns_app, "rate", "turn_feedback", show=lambda found: "rated")
-def rate(options: ThreadsOptions, output: Output, turn_id: str, feedback: str, note: str | None = None) -> None:
-    """Rate a turn, in place of what was said before. Examples for `optimise` carry it.
-
-    What members did in the turn counts as good or bad, too, and their trust changes.
-
-    [bold]Example[/bold]
-
-      worldagent turns rate turn_01a2 bad --note 'It named the wrong city.'
-
-    Args:
-        turn_id (TURN): The turn, as `threads show` and `trace list` show it.
-        feedback (good|bad): What you think of it.
-        note (--note TEXT): Why.
-    """
 
 
 @command(app, panel="Turns", asks=("converse",))
 def ask(
-    options: SpeakerOptions,
+    options: BeginOptions,
     output: Output,
     thread: str | None = None,
     text: str | None = None,
     attach: list[str] | None = None,
-    turn_model: list[str] | None = TURN_MODEL,
-    unattended: str | None = UNATTENDED,
     events: bool = EVENTS,
 ) -> Work:
     """Send a message to the agent and print its answer.
@@ -98,13 +57,19 @@ def ask(
     one_form(options.json, events)
     one_reader(options, "TEXT", "-" if text is None else text)
     said, call_role = message(options, text, output), role(options.role)
-    how: dict[str, Any] = {"attachments": attachments(attach), "model": turn_model or None, "unattended": unattended}
+    files = attachments(attach)
     agent = open_agent(options, output)
     # A message must not depend on how the previous one ended, so without --thread it gets a new thread.
     thread_id = new_id("ask") if thread is None else thread
     conversation = thread_of(agent, options, thread_id)
 
-    return one_turn(agent, options, output, thread_id, lambda: conversation.stream(said, role=call_role, **how))
+    return one_turn(
+        agent,
+        options,
+        output,
+        thread_id,
+        lambda: conversation.stream(said, role=call_role, attachments=files, **options.how),
+    )
 
 
 @command(app, panel="Turns")
@@ -123,20 +88,14 @@ def chat(options: ChatOptions) -> int:
 
       cat questions.txt | worldagent chat --json
     """
-    from .chat import chat as run_chat
+    from ..chat import chat as run_chat
 
     return run_chat(options)
 
 
 @command(app, panel="Turns", asks=("task",))
 def task(
-    options: TurnOptions,
-    output: Output,
-    shape: str,
-    param: list[str] | None = None,
-    params: str | None = None,
-    turn_model: list[str] | None = TURN_MODEL,
-    unattended: str | None = UNATTENDED,
+    options: TurnOptions, output: Output, shape: str, param: list[str] | None = None, params: str | None = None
 ) -> Work:
     """Dispatch one task to a shape and print its result.
 
@@ -162,10 +121,14 @@ def task(
     given, call_role = task_params(params, param), role(options.role)
     agent = open_agent(options, output)
     thread = thread_of(agent, options, options.thread)
-    how: dict[str, Any] = {"role": call_role, "model": turn_model or None, "unattended": unattended}
     # A task prints only its result and waits.
     return one_turn(
-        agent, options, output, options.thread, lambda: thread.stream_task(shape, given, **how), shown=ModelWaiting
+        agent,
+        options,
+        output,
+        options.thread,
+        lambda: thread.stream_task(shape, given, role=call_role, **options.how),
+        shown=ModelWaiting,
     )
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _STREAM: Final = "-"  # standard output or input instead of a file
 
 app = typer.Typer()
-accounts_app = typer.Typer(no_args_is_help=True)
-app.add_typer(accounts_app, name="accounts", rich_help_panel="Data")
+accounts_app = typer.Typer(name="accounts", no_args_is_help=True)
+app.add_typer(accounts_app, rich_help_panel="Data")
 
 
 @accounts_app.callback()

@@ -11,12 +11,11 @@ from .command import command
 from .exits import USAGE
 from .operating import ask, fields_of
 from .options import ThreadsOptions
-from .output import Output, records_table
+from .output import Output, problem_objects, records_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ...core.errors import WorkspaceInvalid
     from ...members.data.roles import AuthorityConfig, RoleSpec
     from ...members.data.workspace import RoleTemplate, WorkspaceConfig
     from ..service.society import TrustRecord
@@ -28,7 +27,7 @@ _OUTCOMES: Final = {
     "FEEDBACK": "feedback",
 }
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(name="workspace", no_args_is_help=True)
 
 
 @app.callback()
@@ -67,8 +66,8 @@ async def check(output: Output, files: list[Path]) -> int | None:
     value = [
         {
             "file": str(each.path),
-            "problems": _listed(each.problems),
-            "warnings": _listed((*each.warnings, *each.hints)),
+            "problems": problem_objects(each.problems),
+            "warnings": problem_objects((*each.warnings, *each.hints)),
         }
         for each in read
     ]
@@ -144,10 +143,6 @@ async def feedback(options: ThreadsOptions, output: Output, episode: str, feedba
 def _trust(trust: TrustRecord) -> str:
     scores = [f"{name} {score:.2f}" for name, score in sorted(trust.scores.items())]
     return f"trust: {', '.join([*scores, f'anything else {trust.default:.2f}'])}"
-
-
-def _listed(problems: Iterable[WorkspaceInvalid]) -> list[dict[str, str]]:
-    return [{"code": each.code, "message": each.problem, "remedy": each.remedy} for each in problems]
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------

@@ -8,14 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer
-
-from ...agent.runtime.inside import inside
 from .command import bad_usage, command
 from .exits import DONE, PAUSED
 from .operating import opened
 from .options import AgentOptions, ThreadsOptions, option_group
 from .output import Output, table
+from .workspace import app as workspace_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -29,8 +27,6 @@ _EVENT: Final = "The event"
 _COLUMNS: Final = ("EVENT", "TYPE", "MEMBER", "DECISION", "STATE", "WHY")
 _LINES: Final = "JSON Lines, one event each: id, type, source, domain, payload. - reads standard input."
 _VERIFIED: Final = "Vouch that each event is from its source, so that members obey a directive of the owner in them."
-
-app = typer.Typer()
 
 
 @option_group
@@ -60,7 +56,7 @@ class NewEvent(ThreadsOptions):
     verified: bool = False
 
 
-@command(app, "emit", asks=("event_post",))
+@command(workspace_app, "emit", asks=("event_post",))
 async def emit(options: NewEvent, output: Output) -> None:
     """Post an event, or the events of a file. A gateway, such as that of [bold]worker[/bold], handles them.
 
@@ -85,7 +81,7 @@ async def emit(options: NewEvent, output: Output) -> None:
     output.result({"events": [each.to_json() for each in posted]}, _text(posted))
 
 
-@command(app, "events", asks=("event_list",))
+@command(workspace_app, "events", asks=("event_list",))
 async def events(options: ThreadsOptions, output: Output, state: str | None = None, limit: int = 100) -> None:
     """List the last events with what was decided about them, and what came of it.
 
@@ -120,7 +116,7 @@ class RunOptions(AgentOptions):
     verified: bool = False
 
 
-@command(app, "run")
+@command(workspace_app, "run")
 async def run(options: RunOptions, output: Output) -> int:
     """Handle the events and messages of a workspace until nothing is left to do, and print each decision.
 
@@ -134,6 +130,7 @@ async def run(options: RunOptions, output: Output) -> int:
 
       worldagent workspace run --app team:agent
     """
+    from ...agent.runtime.inside import inside
     from ...members.events.events import MAX_EVENTS
     from ...members.gateway import Gateway
 

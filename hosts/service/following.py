@@ -214,7 +214,7 @@ class EventsRead:
             self.withheld.append(event)
 
 
-async def reached_turn(call: Call[EventsArguments] | Call[TurnFeedbackArguments], workspace: Workspace) -> ThreadState:
+async def reached_turn(call: Call[Any], workspace: Workspace) -> ThreadState:
     """Return the state of the turn that a call names.
 
     Raises:

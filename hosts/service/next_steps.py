@@ -21,7 +21,7 @@ from .pauses import is_late, takes_answer, unanswered, waits_for_reply
 from .records import ErrorRecord, NextStep
 
 if TYPE_CHECKING:
-    from .threads import Threads
+    from .home import Workspace
 
 _WHY: Final = {
     "paused": "it is answered; resume continues it",
@@ -149,7 +149,7 @@ def error_record(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) 
     ).model_copy(update=dict(advice))
 
 
-async def name_turn(call: Call[Any], workspace: Threads, failure: WorldAgentError) -> None:
+async def name_turn(call: Call[Any], workspace: Workspace, failure: WorldAgentError) -> None:
     """Set the turn id of an error: the turn that the call resumed or read. Remove the id of a turn that never began."""
     if isinstance(failure, errors.StorageUnavailable):  # no turn can be looked up
         return
@@ -160,7 +160,7 @@ async def name_turn(call: Call[Any], workspace: Threads, failure: WorldAgentErro
             failure.turn_id = None
 
 
-async def advised(call: Call[Any], workspace: Threads, failure: WorldAgentError) -> Mapping[str, Any]:
+async def advised(call: Call[Any], workspace: Workspace, failure: WorldAgentError) -> Mapping[str, Any]:
     """Return fields that replace or extend the record of an error.
 
     Args:

@@ -4,10 +4,11 @@
 `exchange_messages` is what `serve_stdio` has in common with `acp`, whose protocol is not MCP.
 """
 
+from ..service.spec import ToolSpec
 from .address import PATH, Address, HttpOptions
 from .http_server import accepted_names, application, serve_http, serving_pages
 from .logs import RequestLog, quiet_logs
-from .service import Operated, Service, Session, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
+from .service import Operated, Service, Session, Tokens, id_lists, listed_tools, read_token_file, tool_schemas
 from .stdio_server import Received, Sent, exchange_messages, serve_stdio
 
 __all__ = [

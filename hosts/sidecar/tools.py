@@ -115,7 +115,7 @@ async def call_tool(
         call = ToolCall(given=given, caller=caller, facts=facts, parts=parts, ctx=ctx, params=params)
         async with parts.agents.use(caller.workspace) as agent:
             try:
-                answer = await run_of(spec)(call, agent)
+                answer: Answer | InputRequiredResult = await run_of(spec)(call, agent)
             except WorldAgentError as error:
                 await name_turn(call, agent, error)
                 advice = await advised(call, agent, error)

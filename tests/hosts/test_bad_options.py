@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from worldagent.core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, UnknownPause, UsageError
 from worldagent.core.pauses import Pause
+from worldagent.hosts.chat.lines import LineInput, Printer
+from worldagent.hosts.chat.loop import Chat
+from worldagent.hosts.chat.screen import Screen
+from worldagent.hosts.chat.session import Session, Waiting
 from worldagent.hosts.cli.answers import OptionAnswers
 from worldagent.hosts.cli.app import app
-from worldagent.hosts.cli.chat.lines import LineInput, Printer
-from worldagent.hosts.cli.chat.loop import Chat
-from worldagent.hosts.cli.chat.screen import Screen
-from worldagent.hosts.cli.chat.session import Session, Waiting
 from worldagent.hosts.cli.command import until_sigterm
 from worldagent.hosts.cli.options import AgentOptions, ChatOptions
 from worldagent.hosts.cli.output import Output

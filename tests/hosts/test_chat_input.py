@@ -12,8 +12,8 @@ from support.chat import ALT_ENTER, BOUND, CTRL_C, CTRL_D, ENTER, TAB, UP, Start
 from support.openai_stub import OpenAIStub
 from support.role_hosts import HostProcess
 from worldagent.core import Tier
-from worldagent.hosts.cli.chat.commands import COMMANDS
-from worldagent.hosts.cli.chat.prompt import ENTRIES
+from worldagent.hosts.chat.commands import COMMANDS
+from worldagent.hosts.chat.prompt import ENTRIES
 from worldagent.role_resolution import Role, SqliteRoleStore
 from worldagent.testing import assert_no_role_leak
 

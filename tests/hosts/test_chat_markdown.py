@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from worldagent.hosts.cli.chat.commands import COMMANDS, MAX_KEPT_CHARACTERS, may_be_kept
-from worldagent.hosts.cli.chat.screen import Answer
+from worldagent.hosts.chat.commands import COMMANDS, MAX_KEPT_CHARACTERS, may_be_kept
+from worldagent.hosts.chat.screen import Answer
 from worldagent.hosts.service.pauses import printable
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")

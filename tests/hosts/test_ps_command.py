@@ -14,7 +14,7 @@ from support.command_line import APP, BOUND, Run, home, run, started
 from support.hat_shop import agent, effects
 from support.processes import eventually
 from worldagent.core.errors import StorageUnavailable
-from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile, running_sidecars
+from worldagent.hosts.service.running import RunningSidecar, SidecarFile, running_sidecars
 
 __all__ = ["home", "run"]  # fixtures
 

@@ -24,7 +24,7 @@ from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
 from support.tools import certificate
 from worldagent.hosts.cli.app import app
-from worldagent.hosts.cli.sidecars import running_sidecars
+from worldagent.hosts.service.running import running_sidecars
 
 pytestmark = pytest.mark.requirement("T10")
 

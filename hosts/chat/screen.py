@@ -25,16 +25,16 @@ from rich.spinner import Spinner
 from rich.syntax import Syntax
 from rich.text import Text
 
-from ....core import events
-from ....core.errors import InvalidArgument, WorldAgentError
-from ....core.pauses import Pause
-from ...service.pauses import printable, waits_for_reply
-from ...service.typed_answers import pause_text
-from ..options import ChatOptions
-from ..output import Output, note_text
+from ...core import events
+from ...core.errors import InvalidArgument, WorldAgentError
+from ...core.pauses import Pause
+from ..cli.options import ChatOptions
+from ..cli.output import Output, note_text
+from ..service.pauses import printable, waits_for_reply
+from ..service.typed_answers import pause_text
 
 if TYPE_CHECKING:
-    from ....agent import Turn
+    from ...agent import Turn
     from .session import Waiting
 
 _REFRESH_SECONDS: Final = 0.125

@@ -9,15 +9,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
-from ....core.errors import InvalidArgument, WorldAgentError
-from ....core.pauses import Pause
-from ..options import ChatOptions
-from ..output import Output
-from ..sources import decoded
-from ..turn_run import pauses_text, report, resume_command
+from ...core.errors import InvalidArgument, WorldAgentError
+from ...core.pauses import Pause
+from ..cli.options import ChatOptions
+from ..cli.output import Output
+from ..cli.sources import decoded
+from ..cli.turn_run import pauses_text, report, resume_command
 
 if TYPE_CHECKING:
-    from ....agent import Turn
+    from ...agent import Turn
     from .session import Waiting
 
 _LIMIT: Final = 8 << 20  # bytes of one line

@@ -13,20 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
 
-from ....core import ModelUsage, errors, events
-from ....core.errors import AnswerInvalid, NotAnApprover, WorldAgentError
-from ....core.pauses import Pause, PersonAnswer, may_answer
-from ....role_resolution import Role
-from ...service.pauses import is_late, takes_answer, unanswered
-from ...service.typed_answers import pause_text, read_answer
-from ..agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
-from ..options import ChatOptions
-from ..sources import attachments
-from ..turn_run import DRAIN, ROLE_REMEDIES, resume_command, with_local_remedy
+from ...core import ModelUsage, errors, events
+from ...core.errors import AnswerInvalid, NotAnApprover, WorldAgentError
+from ...core.pauses import Pause, PersonAnswer, may_answer
+from ...role_resolution import Role
+from ..cli.agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
+from ..cli.options import ChatOptions
+from ..cli.sources import attachments
+from ..cli.turn_run import DRAIN, ROLE_REMEDIES, resume_command, with_local_remedy
+from ..service.pauses import is_late, takes_answer, unanswered
+from ..service.typed_answers import pause_text, read_answer
 
 if TYPE_CHECKING:
-    from ....agent import Thread, ThreadState, TurnStream, WorldAgent
-    from ....memory.attachments import AttachmentSource
+    from ...agent import Thread, ThreadState, TurnStream, WorldAgent
+    from ...memory.attachments import AttachmentSource
     from .lines import Printer
     from .screen import Screen
 
@@ -333,7 +333,7 @@ class Session:
         Raises:
             WorldAgentError: The turn cannot be resumed, or failed. Accepted answers are not asked for again.
         """
-        from ....agent import UNSET  # the agent is loaded by now
+        from ...agent import UNSET  # the agent is loaded by now
 
         answers = {} if self.waiting is None else self.waiting.answers
         role = UNSET if self.role is None else self.role

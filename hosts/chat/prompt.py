@@ -21,7 +21,7 @@ from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.shortcuts import PromptSession
 
-from ....core.files import replace_file
+from ...core.files import replace_file
 from .commands import COMMANDS, may_be_kept
 from .lines import Interrupted
 
@@ -149,7 +149,7 @@ class FileHistory(History):
 
     def store_string(self, string: str) -> None:
         """Write a text to the file."""
-        from ....memory import thread_key  # not before the agent is loaded
+        from ...memory import thread_key  # not before the agent is loaded
 
         data = json.dumps({"thread": thread_key(self._session.thread.scope), "text": string}).encode() + b"\n"
         with suppress(OSError):  # such as a full disk, which must not end the chat

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ....core import STORED_TIERS, Tier, check_id
-from ....core.errors import InvalidArgument, NameTaken, UnknownTier
-from ....core.files import storage_errors
-from ....role_resolution import Role
-from ...service.pauses import one_line, printable
-from ..output import attachment_name, author_text, counted, message_text, table, time_text, tokens_text
-from ..roles import roles_table
-from ..sources import attachment, expanded
-from ..sources import text as text_of
+from ...core import STORED_TIERS, Tier, check_id
+from ...core.errors import InvalidArgument, NameTaken, UnknownTier
+from ...core.files import storage_errors
+from ...role_resolution import Role
+from ..cli.output import attachment_name, author_text, counted, message_text, table, time_text, tokens_text
+from ..cli.roles import roles_table
+from ..cli.sources import attachment, expanded
+from ..cli.sources import text as text_of
+from ..service.pauses import one_line, printable
 from .session import STATUS_TEXTS
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ async def _why(session: Session, _: str) -> str:
 @command("/profiles", help="the profiles that an agent can use, and the one in use")
 async def _profiles(session: Session, _: str) -> str:
     chosen = session.agent.profile.name
-    from ..profiles import description_text, open_profiles  # rarely needed
+    from ..cli.profiles import description_text, open_profiles  # rarely needed
 
     rows = [
         ("*" if entry.name == chosen else "", entry.name, entry.level, description_text(entry))

@@ -11,17 +11,17 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ....core import check_id
-from ....core.errors import WorldAgentError
-from ....role_resolution import Role
-from ..agents import check_hosts
-from ..apps import check_app
-from ..command import run, signals_handled
-from ..exits import DONE, FAILED, INTERRUPTED, PAUSED
-from ..options import ChatOptions
-from ..output import Output
-from ..sources import one_reader
-from ..sources import role as role_of
+from ...core import check_id
+from ...core.errors import WorldAgentError
+from ...role_resolution import Role
+from ..cli.agents import check_hosts
+from ..cli.apps import check_app
+from ..cli.command import run, signals_handled
+from ..cli.exits import DONE, FAILED, INTERRUPTED, PAUSED
+from ..cli.options import ChatOptions
+from ..cli.output import Output
+from ..cli.sources import one_reader
+from ..cli.sources import role as role_of
 from .commands import ChatEnded, files_named, parse
 from .lines import Interrupted, LineInput, Printer
 from .session import Session
