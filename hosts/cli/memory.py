@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from datetime import datetime
@@ -286,6 +285,8 @@ async def export(options: MemoryOptions, output: Output, file: Path) -> None:
     Args:
         file (--output -o FILE; Which): The file to write, or - for standard output.
     """
+    import asyncio
+
     async with opened(options) as workspace:
         lines = [
             json.dumps(each, ensure_ascii=False) async for each in workspace.memory.export(account=options.account)

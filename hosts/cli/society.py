@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -212,6 +211,8 @@ async def export(options: ThreadsOptions, output: Output, id: str = _MEMBER, fil
     Args:
         file (--output -o FILE; Which): The file to write; standard output by default.
     """
+    from asyncio import to_thread
+
     from ...core.files import replace_file, storage_errors
     from ...members.life.removal import export_member
 

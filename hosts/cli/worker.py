@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...agent.runtime.inside import inside
 from .command import bad_usage, command, until_sigterm
 from .exits import TERMINATED
 from .options import HOME_ROLES, AgentOptions, option_group
@@ -131,6 +130,7 @@ class _Report:
 
     async def ready(self) -> dict[str, Any]:
         """Return whether it takes turns, and its database and queue answer."""
+        from ...agent.runtime.inside import inside
         from ...core.errors import WorldAgentError
 
         ready = self._worker is None or not self._worker.draining
@@ -161,6 +161,7 @@ def _worker(agent: WorldAgent, options: WorkerOptions) -> QueueWorker | None:
 
 async def _together(runs: list[Coroutine[None, None, None]], agent: WorldAgent) -> None:
     """Run all until one fails or this is cancelled; the others have then ended, too."""
+    from ...agent.runtime.inside import inside
     from ...scheduling.worker import DRAIN_SECONDS
 
     tasks = [asyncio.ensure_future(run) for run in runs]

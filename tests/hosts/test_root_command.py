@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -60,6 +61,13 @@ def test_help_shows_the_commands_in_groups() -> None:
         *("Servers", "serve", "role-host", "acp", "worker", "ps"),
         *("Data", "prune", "backup", "accounts", "storage"),
     ]
+
+
+def test_help_and_completion_load_no_agent() -> None:
+    script = "import sys, typer.main; from worldagent.hosts.cli.app import app; typer.main.get_command(app); "
+    script += "print(*{'pydantic', 'dspy', 'langgraph', 'worldagent.agent'} & sys.modules.keys())"
+    found = subprocess.check_output((sys.executable, "-P", "-c", script), text=True, timeout=BOUND)
+    assert found == "\n"
 
 
 def every(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
