@@ -15,6 +15,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ...agent.upkeep import Upkeep
     from ..service.home import Workspace
+    from ..service.operation import Operation
     from ..service.records import Answer
 
 
@@ -53,12 +54,14 @@ def operation(
     return command(app, name, work=work, asks=(asked,))
 
 
-async def ask(options: ThreadsOptions | AgentOptions, asked: str, output: Output | None = None, /, **given: Any) -> Any:
+async def ask(
+    options: ThreadsOptions | AgentOptions, asked: str | Operation, output: Output | None = None, /, **given: Any
+) -> Any:
     """Ask for an operation.
 
     Args:
         options: The command's options. With those of an agent, it is asked of an agent.
-        asked: The operation.
+        asked: The operation, or its name.
         output: Where notes about the agent go.
         given: The arguments.
 
@@ -69,12 +72,15 @@ async def ask(options: ThreadsOptions | AgentOptions, asked: str, output: Output
         return await ask_in(workspace, options, asked, **given)
 
 
-async def ask_in(workspace: Any, options: ThreadsOptions | AgentOptions | None, asked: str, /, **given: Any) -> Any:
+async def ask_in(
+    workspace: Any, options: ThreadsOptions | AgentOptions | None, asked: str | Operation, /, **given: Any
+) -> Any:
     """As `ask`, in a workspace that is open."""
     from ..service.call import ANY, Call, Caller, Grant
     from ..service.operations import OPERATIONS
 
-    found, account = OPERATIONS[asked], getattr(options, "account", None)
+    found = OPERATIONS[asked] if isinstance(asked, str) else asked
+    account = getattr(options, "account", None)
     names = found.arguments.model_fields.keys() - {"role"}
     of_options = {name: getattr(options, name) for name in names if hasattr(options, name)}
     # What runs below checks the values, and its errors name them as a person wrote them.

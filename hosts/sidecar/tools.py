@@ -68,7 +68,13 @@ _RUNS: Final[Mapping[str, Run]] = {
 }
 """Operations that need what a server has."""
 
-TOOLS: Final[Operations] = {name: each for name, each in OPERATIONS.items() if "sidecar" not in each.absent}
+
+def tools_of(operations: Operations) -> Operations:
+    """Return the operations that are tools."""
+    return {name: each for name, each in operations.items() if "sidecar" not in each.absent}
+
+
+TOOLS: Final = tools_of(OPERATIONS)
 
 
 def run_of(operation: Operation) -> Run:

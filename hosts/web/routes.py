@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from ..service.arguments import WorkspaceArguments
 from ..service.operation import Operation, Run
-from ..service.operations import OPERATIONS
+from ..service.operations import OPERATIONS, Operations
 from ..service.records import ErrorAnswer, EventsAnswer
 from ..sidecar.tools import run_of
 from .turns import MessageArguments, read_events
@@ -120,18 +120,19 @@ def _endpoint(method: str, path: str, operation: Operation) -> Endpoint:
     )
 
 
-def _found() -> Iterator[tuple[str, str, Operation]]:
-    named = set[str]()
-    for line in _PATHS.strip().splitlines():
-        method, path, name = line.split()
-        named.add(name)
-        yield method, path, OPERATIONS[name]
-    for name, each in OPERATIONS.items():
-        if name not in named and "web" not in each.absent:  # one without a path of its own
-            yield "POST", f"/operations/{name}", each
+def endpoints_of(operations: Operations) -> tuple[Endpoint, ...]:
+    """Return the endpoints of operations. One that the table of paths does not have is at `/operations/NAME`."""
+    lines = [line.split() for line in _PATHS.strip().splitlines()]
+    left = operations.keys() - {name for _, _, name in lines}
+    lines += [["POST", f"/operations/{name}", name] for name in operations if name in left]
+    return tuple(
+        _endpoint(method, path, operations[name])
+        for method, path, name in lines
+        if "web" not in operations[name].absent
+    )
 
 
-ENDPOINTS: Final = tuple(_endpoint(*found) for found in _found())
+ENDPOINTS: Final = endpoints_of(OPERATIONS)
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------

@@ -1,18 +1,33 @@
 """The table of operations: each is on every surface, or its entry says why not."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 from typer.main import get_command
+from typer.testing import CliRunner
 
+from support.command_line import home
+from worldagent import WorldAgent
 from worldagent.core.errors import NameTaken
 from worldagent.hosts.cli.app import app
+from worldagent.hosts.cli.derived import commands_of
 from worldagent.hosts.cli.options import SpeakerOptions, ThreadsOptions
+from worldagent.hosts.service.arguments import JsonObject, WorkspaceArguments
+from worldagent.hosts.service.call import Call
+from worldagent.hosts.service.operation import operation
 from worldagent.hosts.service.operations import OPERATIONS, table
-from worldagent.hosts.sidecar.tools import TOOLS
-from worldagent.hosts.web.routes import ENDPOINTS
+from worldagent.hosts.service.records import Answer
+from worldagent.hosts.service.threads import thread_role_set, threads
+from worldagent.hosts.service.validation import Label
+from worldagent.hosts.sidecar.tools import TOOLS, tools_of
+from worldagent.hosts.web.routes import ENDPOINTS, endpoints_of
+
+__all__ = ["home"]  # a fixture
 
 pytestmark = pytest.mark.requirement("T10")
 
@@ -79,6 +94,43 @@ def _derived(words: str = "", command: Any = None) -> Iterator[tuple[str, str, A
         yield from _derived(f"{words} {name}".strip(), each)
     if getattr(command.callback, "derived", False):
         yield words, command.callback.asks[0], command
+
+
+class NoteArguments(WorkspaceArguments):
+    text: Label = Field(description="what to note")
+    tags: list[Label] = Field(default_factory=list, description="words to filter by")
+    more: JsonObject = Field(default_factory=dict, description="what else is known")
+    times: int = Field(default=1, ge=1, description="how often")
+    loud: bool = Field(default=False, description="whether in capitals")
+
+
+class NoteAnswer(Answer):
+    notes: list[dict[str, Any]]
+
+
+@operation("Take notes", "Take notes, as an operator.", who="operator")
+async def notes_take(call: Call[NoteArguments], agent: WorldAgent) -> NoteAnswer:
+    given = call.given
+    noted = given.text.upper() if given.loud else given.text
+    return NoteAnswer(
+        notes=[{"text": noted, "by": call.caller.account, **given.more, "tags": given.tags}] * given.times
+    )
+
+
+def test_one_entry_is_a_tool_a_path_and_a_command(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    joined = table(OPERATIONS.values(), [notes_take])
+    assert tools_of(joined)["notes_take"].title == "Take notes"
+    [found] = [each for each in endpoints_of(joined) if each.operation is notes_take]
+    assert (found.method, found.path, found.has_body) == ("POST", "/operations/notes_take", True)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    notes = commands_of("notes", "Notes.", [notes_take, threads, thread_role_set])
+    words = ["take", "Buy tea", "--tags", "shop", "--more", '{"why": "none left"}', "--times", "2", "--account", "ana"]
+    shown = CliRunner().invoke(notes, [*words, "--lm", "openai/none"])
+    assert shown.stdout.splitlines() == ["TEXT     BY   WHY        TAGS", *["Buy tea  ana  none left  ['shop']"] * 2]
+    asked = CliRunner().invoke(notes, [*words, "--loud", "--json", "--lm", "openai/none"])
+    assert json.loads(asked.stdout)["notes"][0]["text"] == "BUY TEA"
+    wrong = CliRunner().invoke(notes, ["take", "Tea", "--times", "0", "--lm", "openai/none"])
+    assert (wrong.exit_code, "times: Input should be greater than or equal to 1" in wrong.stderr) == (2, True)
 
 
 def test_a_table_can_be_joined_and_names_are_taken_once() -> None:

@@ -1,0 +1,97 @@
+"""Commands made from operations alone, such as those of a capability: options from the model, a table of the answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from types import NoneType
+from typing import Any, Final, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from ..service.operation import Operation
+from ..service.validation import validated
+from .command import command
+from .operating import ask, fields_of
+from .options import SpeakerOptions
+from .output import Output, lines_of, records_table
+from .sources import json_object, text
+
+_SHARED: Final = ("workspace", "account", "channel")  # options of every command
+_PLAIN: Final = (str, int, float, bool)
+
+
+def commands_of(name: str, help: str, operations: Iterable[Operation]) -> typer.Typer:
+    """Return a group of commands, one for each operation that does not say why it has none.
+
+    The name of a command is that of its operation, without that of the group: `notes_add` is `notes add`.
+
+    Args:
+        name: The name of the group.
+        help: What the group is about.
+        operations: The operations.
+    """
+    app = typer.Typer(name=name, help=help, no_args_is_help=True)
+    for each in operations:
+        if "command" not in each.absent:
+            _add(app, each, each.name.removeprefix(f"{name}_").replace("_", "-"))
+    return app
+
+
+def _add(app: typer.Typer, found: Operation, name: str) -> None:
+    fields = {each: field for each, field in found.arguments.model_fields.items() if each not in _SHARED}
+
+    async def work(options: SpeakerOptions, output: Output, **given: Any) -> None:
+        named = {each: value for each, value in given.items() if value not in (None, [])}
+        for each in named.keys() & {each for each, field in fields.items() if _type_of(field) is dict}:
+            named[each] = json_object(f"--{each}", text(f"--{each}", named[each]))
+        checked = validated(found.arguments, named, texts=True)
+        answer = await ask(
+            options, found, output, **{each: getattr(checked, each) for each in checked.model_fields_set}
+        )
+        output.result(fields_of(answer), _shown(fields_of(answer)))
+
+    def declared(options: SpeakerOptions, output: Output) -> None: ...
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shown = [inspect.Parameter(each, keyword, default=_declared(each, field)) for each, field in fields.items()]
+    declared.__doc__ = f"{found.description}\n\n[bold]Example[/bold]\n\n  worldagent {app.info.name} {name}"
+    declared.__annotations__ |= {each: _annotation(field) for each, field in fields.items()}
+    declared.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # inspect reads it
+        [*inspect.signature(declared).parameters.values(), *shown]
+    )
+    command(app, name, work=work, asks=(found.name,))(declared)
+
+
+def _type_of(field: FieldInfo) -> type:
+    """What an option takes for a field: a plain type, a list of texts, or a JSON object."""
+    kinds = [each for each in get_args(field.annotation) or (field.annotation,) if each is not NoneType]
+    if get_origin(field.annotation) is list or any(get_origin(each) is list for each in kinds):
+        return list
+    plain = {type(each) if isinstance(each, str) else each for each in kinds}  # a Literal has its texts
+    return plain.pop() if len(plain) == 1 and plain <= {*_PLAIN} else dict
+
+
+def _annotation(field: FieldInfo) -> Any:
+    kind = _type_of(field)
+    return list[str] | None if kind is list else bool if kind is bool else str | None
+
+
+def _declared(name: str, field: FieldInfo) -> Any:
+    kind, option = _type_of(field), f"--{name.replace('_', '-')}"
+    if kind is bool:
+        return typer.Option(False, option, help=field.description)
+    metavar = "JSON|@FILE|-" if kind is dict else "TEXT" if kind in (str, list) else "NUMBER"
+    if field.is_required() and kind is not dict:
+        return typer.Argument(..., metavar=name.upper(), help=field.description)
+    default = ... if field.is_required() else None
+    return typer.Option(default, option, metavar=metavar, help=field.description)
+
+
+def _shown(answer: dict[str, Any]) -> str | None:
+    """An answer for a person: the one list of records in it as a table, else its fields."""
+    [(_, records), *more] = answer.items()
+    if more or not (isinstance(records, list) and records and isinstance(records[0], dict)):
+        return lines_of(answer)
+    return records_table({each.upper(): lambda record, each=each: record[each] for each in records[0]}, records)
