@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 _LAST_DIGITS = (b"+/", b"-_")  # standard and URL-safe
@@ -164,9 +165,14 @@ _ENCODERS: tuple[tuple[str, Callable[[str], bytes]], ...] = (
 
 
 def _encode(text: str, encode: Callable[[str], bytes]) -> tuple[bytes, tuple[int, ...]]:
-    known = {character: encode(character) for character in set(text)}  # a text repeats most of its characters
+    known = {character: _encoded(encode, character) for character in set(text)}  # a text repeats most of them
     parts = [known[character] for character in text]
     return b"".join(parts), tuple(accumulate(map(len, parts), initial=0))
+
+
+@lru_cache(1 << 14)  # each scan encodes the same letters
+def _encoded(encode: Callable[[str], bytes], character: str) -> bytes:
+    return encode(character)
 
 
 def _grow(text: bytes, at: int, data: bytes, own: int) -> tuple[int, int]:

@@ -78,23 +78,17 @@ class _Sampled:
         # Long grams seldom match by chance; short ones allow long steps.
         self._gram = max(_SHORTEST_GRAM, need // 2)
         self._step = need - self._gram + 1
-        holders: dict[bytes, tuple[int, ...]] = {}
-        for number, needle in enumerate(group):
+        self._grams: set[bytes] = set()
+        for needle in group:
             part, data, size = needle.certain(), needle.data, self._gram
-            alone = (number,)  # shared by most grams, of which there are many
-            for gram in {data[at : at + size] for at in range(part.start, part.stop - size + 1)}:
-                before = holders.get(gram)
-                holders[gram] = alone if before is None else before + alone
-        self._holders, self._group = holders, group
+            self._grams.update([data[at : at + size] for at in range(part.start, part.stop - size + 1)])
+        self._group = group
 
     def candidates(self, data: bytes) -> Iterator[tuple[int, int, Needle]]:
-        look_up, size = self._holders.get, self._gram
+        grams, size = self._grams, self._gram
         for at in range(0, len(data) - size + 1, self._step):
-            gram = data[at : at + size]
-            numbers = look_up(gram)
-            if numbers is not None:
-                for number in numbers:
-                    needle = self._group[number]
+            if (gram := data[at : at + size]) in grams:  # seldom, so whose it is need not be kept
+                for needle in self._group:
                     for own in _places(needle.data, gram, needle.certain()):
                         yield at, own, needle
 
@@ -103,13 +97,14 @@ class _PlainSearch:
     """Searches for each complete needle."""
 
     def __init__(self, group: list[Needle]) -> None:
-        self._group = group
+        parts = [(needle, needle.certain()) for needle in group]
+        self._pieces = [(needle, part.start, needle.data[part.start : part.stop]) for needle, part in parts]
 
     def candidates(self, data: bytes) -> Iterator[tuple[int, int, Needle]]:
-        for needle in self._group:
-            part = needle.certain()
-            for at in _places(data, needle.data[part.start : part.stop], range(len(data))):
-                yield at, part.start, needle
+        for needle, start, piece in self._pieces:
+            if piece in data:
+                for at in _places(data, piece, range(len(data))):
+                    yield at, start, needle
 
 
 def _places(data: bytes, piece: bytes, part: range) -> Iterator[int]:

@@ -103,8 +103,8 @@ def capture_logs() -> Generator[CapturedLogs, None, None]:
     holders = [one for one in _loggers() if one is logging.root or not one.propagate]
     logging.disable(logging.NOTSET)
     for one, _, _ in before:
-        one.setLevel(logging.DEBUG)
-        one.disabled = False
+        one.level, one.disabled = logging.DEBUG, False
+    logging.root.setLevel(logging.DEBUG)  # which clears what all of them remember, once
     for one in holders:
         one.addHandler(captured)
     try:
@@ -113,9 +113,8 @@ def capture_logs() -> Generator[CapturedLogs, None, None]:
         for one in holders:
             one.removeHandler(captured)
         for one, level, was_disabled in before:
-            one.setLevel(level)
-            one.disabled = was_disabled
-        logging.disable(disabled)
+            one.level, one.disabled = level, was_disabled
+        logging.disable(disabled)  # this clears it as well
 
 
 @pytest.fixture
@@ -333,7 +332,8 @@ class Watch:
     def leaks(self, *contents: str, names: Sequence[str] = ()) -> list[str]:
         """Say where one of `contents` stands, or one of `names`, which a frame may show: a role's repr does."""
         found = [*_in_home(self.home, (*contents, *names), self.objects())]
-        found += scan_for_roles([frame_locals(error) for error in self.errors], contents, skip=_APART).findings
+        if self.errors:
+            found += scan_for_roles([frame_locals(error) for error in self.errors], contents, skip=_APART).findings
         return [str(finding) for finding in found]
 
     def leaks_on_disk(self, *texts: str) -> list[str]:
@@ -403,6 +403,8 @@ def watch(home: Path) -> Generator[Watch, None, None]:
         loop = asyncio.get_running_loop()
         stack.callback(loop.set_debug, loop.get_debug())
         stack.callback(setattr, loop, "slow_callback_duration", loop.slow_callback_duration)
+        stack.callback(setattr, asyncio.constants, "DEBUG_STACK_DEPTH", asyncio.constants.DEBUG_STACK_DEPTH)
+        asyncio.constants.DEBUG_STACK_DEPTH = 1  # a message names one line
         loop.set_debug(True)
         loop.slow_callback_duration = 0  # so that every callback is logged, with the results it hands on
         yield seen
