@@ -1,12 +1,14 @@
-"""A Postgres server for the tests of one process, from a wheel, and databases of their own."""
+"""A Postgres server for the tests of one process and those that it starts, from a wheel, and databases of their own."""
 
 import functools
 import itertools
+import json
 import os
 import subprocess
 import tempfile
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,32 +24,67 @@ with warnings.catch_warnings():
 _COUNT = itertools.count(1)
 
 
+_SHARED = "SERVER_OF_TESTS"
+"""The variable that tells processes of tests where the server is."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server: its log, and the url of its first database."""
+
+    log: Path
+    url: str
+
+    def get_uri(self, database: str = "postgres") -> str:
+        """The url of a database."""
+        return urlsplit(self.url)._replace(path=f"/{database}").geturl()
+
+
 @functools.cache
-def server() -> PostgresServer:
-    """The server, which ends with this process."""
-    # As root it makes a user of the system and opens the folders above its own: so under the temporary directory.
-    started = get_server(Path(tempfile.mkdtemp(prefix="worldagent-postgres-")), cleanup_mode="delete")
-    with psycopg.connect(started.get_uri(), autocommit=True) as connection:
-        for name in ("fsync", "full_page_writes"):  # what is tested is kills of clients, not of machines
-            connection.execute(f"ALTER SYSTEM SET {name}=off".encode())
-        # It starts a process for each database in turn, and there are hundreds of them.
-        connection.execute("ALTER SYSTEM SET autovacuum=off")
-        connection.execute("SELECT pg_reload_conf()")
-    return started
+def server() -> Server:
+    """The server, which ends with the process that asked for it first."""
+    if _SHARED not in os.environ:
+        started = _started()
+        _own.append(started)
+        with psycopg.connect(started.get_uri(), autocommit=True) as connection:
+            for name in ("fsync", "full_page_writes"):  # what is tested is kills of clients, not of machines
+                connection.execute(f"ALTER SYSTEM SET {name}=off".encode())
+            # It starts a process for each database in turn, and there are hundreds of them.
+            connection.execute("ALTER SYSTEM SET autovacuum=off")
+            connection.execute("SELECT pg_reload_conf()")
+        os.environ[_SHARED] = json.dumps([str(started.log), started.get_uri()])
+    log, url = json.loads(os.environ[_SHARED])
+    return Server(Path(log), url)
+
+
+_own: list[PostgresServer] = []  # what this process has to stop
 
 
 def stop() -> None:
-    """Stop the server, if there is one. A process that is killed while it ends would leave it behind."""
-    if server.cache_info().currsize:
-        server().cleanup()
-        server.cache_clear()
+    """Stop the server, if this process has started it; nothing here uses it afterwards."""
+    while _own:
+        _own.pop().cleanup()
+
+
+# Ends a server and removes its folder when its input ends, however the process ended that has the other end of it.
+_WATCH = 'exec 3<&0; { cat <&3; kill -QUIT $(head -1 "$0/postmaster.pid") && sleep 1; rm -rf "$0"; } >/dev/null 2>&1 &'
+
+
+def _started() -> PostgresServer:
+    """Start a server that ends with this process, and also where it is killed."""
+    # As root it makes a user of the system and opens the folders above its own: so under the temporary directory.
+    started = get_server(Path(tempfile.mkdtemp(prefix="worldagent-postgres-")), cleanup_mode="delete")
+    reading, _open_until_the_end = os.pipe()
+    subprocess.run(["sh", "-c", _WATCH, started.pgdata], stdin=reading, check=True)
+    os.close(reading)
+    return started
 
 
 class OwnServer:
     """A server that can be stopped and started again, for one test."""
 
     def __init__(self) -> None:
-        self._server = get_server(Path(tempfile.mkdtemp(prefix="worldagent-postgres-")), cleanup_mode="delete")
+        self._server = _started()
 
     @property
     def url(self) -> str:

@@ -227,6 +227,10 @@ async def run_child(module: str, bound: float = 60, /, **given: object) -> tuple
     Returns:
         How it ended, what it found, and what it printed to standard error.
     """
+    if "postgres" in given.values():
+        from support.postgres import server  # it starts a server, which the program then takes
+
+        await asyncio.to_thread(server)
     argv = (sys.executable, "-P", ROOT / "tests" / "support" / f"{module}.py", json.dumps(given))
     async with ending(await start(argv, env=clean_environment())) as process:
         out, err = await asyncio.wait_for(process.communicate(), bound)
