@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from support.processes import children, eventually, held, others
-from support.role_host_stub import StubHost, over_http
+from support.role_host_stub import StubHost, over_http, program
 from support.role_hosts import HostProcess, Kind, Mode, host, opened
 from worldagent import Role, Tier
 from worldagent.core.errors import AgentClosed, HostUnavailable
@@ -193,9 +193,10 @@ async def test_stopped_program_is_restarted_and_stopped_service_used_again(tmp_p
     limits = dict[str, Any](timeout=0.5 if kind == "http" else 1.0, connect_timeout=60.0)
     async with AsyncExitStack() as stack:
         if kind == "http":
-            given: Any = HttpHost((await stack.enter_async_context(HostProcess(tmp_path))).url, **limits)
+            given: Any = HttpHost((await stack.enter_async_context(HostProcess(tmp_path, fresh=True))).url, **limits)
         else:
-            given = stack.enter_context(host("stdio", tmp_path, **limits))
+            files = ("--file", tmp_path / "host.json", "--log", tmp_path / "host.log")
+            given = StdioHost(program("stdio", *files), **limits)
         store = HostRoleStore(given)
         await store.put(Tier.WORKSPACE, "w", kept)
         [child] = children() - before

@@ -2,7 +2,7 @@
 
 `fork_server.py ADDRESS PID` gives its prompt back once it listens, serves on the abstract Unix socket ADDRESS, and ends
 with the process PID. A connection brings the standard streams and what to run, and gets the pid of the fork and its
-exit code, for which a process of its own waits. When the server ends, these processes die, and the forks with them.
+exit code. Where the connection ends first, the fork is killed, and so is each of them when the server ends.
 """
 
 import contextlib
@@ -21,11 +21,12 @@ import struct
 import sys
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# What nearly every process of a test imports. No server, no command line and no provider: tests look for those.
+# What processes of tests import.
 IMPORTS = (
     "dspy",
     "langgraph.graph",
@@ -39,9 +40,46 @@ IMPORTS = (
     "worldagent.signatures.predictor",
     "worldagent.testing",
 )
+# And what those import that serve. A process whose modules a test counts is a fresh one.
+HOSTS = (
+    "acp",
+    "dbos",
+    "mcp.server.stdio",
+    "prompt_toolkit",
+    "uvicorn",
+    "worldagent.hosts.acp.server",
+    "worldagent.hosts.cli.app",
+    "worldagent.hosts.cli.chat",
+    "worldagent.hosts.role_host.server",
+    "worldagent.hosts.sidecar.server",
+    "worldagent.hosts.web.app",
+    "worldagent.mcp_client.tools",
+    "worldagent.scheduling",
+)
+# Python, or a module that the server has imported, may have read these where a fork begins.
+_EARLY = (
+    "PYTHON",
+    "LC_",
+    "LANG",  # and those of LangChain and LangSmith
+    "DSPY_",
+    "LITELLM_",
+    "OTEL_",
+    "PYDANTIC_",
+    "HOME",
+    "TZ",
+    "DEBUG",
+    "OPENBLAS_",
+    "OMP_",
+)
+_TOLD = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # a fork is told of these
 WORD = struct.Struct("!i")
 PR_SET_PDEATHSIG = 1
 STRICT = ("error", None, Warning, None, 0)  # what `-W error` adds to the filters
+
+
+def early(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a fork cannot be told of."""
+    return {name: value for name, value in environment.items() if name.startswith(_EARLY) and name not in _TOLD}
 
 
 def import_all() -> None:
@@ -50,9 +88,15 @@ def import_all() -> None:
         importlib.import_module(name)
 
 
+Forks = dict[int, tuple[int, socket.socket]]
+"""Each fork by a handle of it: its pid, and the connection that asked for it."""
+
+
 def _serve() -> tuple[dict[str, Any], list[int]]:
     """Let go of the process that started this, and fork until the tests end; gives, in each fork, what it is to be."""
     import_all()
+    for name in HOSTS:
+        importlib.import_module(name)
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         raise SystemExit(f"the server of forks has {threads} threads")
@@ -64,28 +108,52 @@ def _serve() -> tuple[dict[str, Any], list[int]]:
     os.setsid()
     gc.collect()
     gc.freeze()
-    running: dict[int, tuple[int, socket.socket]] = {}  # each fork, and who is told how it ends, by its handle
-    while tests not in (ready := select.select([listening.fileno(), tests, *running], [], [])[0]):
-        for ended in running.keys() & set(ready):
-            pid, told = running.pop(ended)
-            os.close(ended)
-            with contextlib.suppress(OSError), told:  # it may have gone
-                told.sendall(WORD.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
-        if listening.fileno() in ready:
-            told, _ = listening.accept()
-            word, streams, _, _ = socket.recv_fds(told, WORD.size, 3)
-            asked = json.loads(told.recv(WORD.unpack(word)[0], socket.MSG_WAITALL))
-            pid = os.fork()
-            if not pid:
-                _die_with_parent()
-                told.sendall(WORD.pack(os.getpid()))  # only now: a signal that comes while Python forks is lost
-                for opened in (listening, told, *(other for _, other in running.values())):
-                    opened.close()
-                return asked, streams
-            running[os.pidfd_open(pid)] = pid, told
-            for handle in streams:
-                os.close(handle)
+    forks: Forks = {}
+    while tests not in (ready := select.select([listening, tests, *forks, *_asking(forks)], [], [])[0]):
+        _note_ends(forks, ready)
+        if listening in ready and (asked := _fork(listening, forks)):
+            return asked
     os._exit(0)
+
+
+def _asking(forks: Forks) -> list[socket.socket]:
+    return [told for _, told in forks.values()]
+
+
+def _note_ends(forks: Forks, ready: list[Any]) -> None:
+    """Kill the forks whose connection has ended, and tell the others how theirs has."""
+    for pid, told in forks.values():
+        if told in ready:
+            os.kill(pid, signal.SIGKILL)
+    for ended in forks.keys() & set(ready):
+        pid, told = forks.pop(ended)
+        os.close(ended)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(OSError), told:  # it may have gone
+            told.sendall(WORD.pack(code))
+
+
+def _fork(listening: socket.socket, forks: Forks) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for a connection; gives, in the fork, what it is to be."""
+    told, _ = listening.accept()
+    word, streams, _, _ = socket.recv_fds(told, WORD.size, 3)
+    asked = json.loads(told.recv(WORD.unpack(word)[0], socket.MSG_WAITALL))
+    known = early(asked["env"]).items() <= early(os.environ).items()
+    pid = os.fork() if known else -1
+    if not pid:
+        _die_with_parent()
+        told.sendall(WORD.pack(os.getpid()))  # only now: a signal that comes while Python forks is lost
+        for opened in (listening, told, *_asking(forks)):
+            opened.close()
+        return asked, streams
+    for handle in streams:
+        os.close(handle)
+    if known:
+        forks[os.pidfd_open(pid)] = pid, told
+    else:
+        with told:
+            told.sendall(WORD.pack(0))  # it has to be a fresh process
+    return None
 
 
 def _die_with_parent() -> None:
@@ -104,7 +172,7 @@ def _become(asked: dict[str, Any], streams: list[int], base: list[str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(asked["cwd"])
-    sys.path[:] = dict.fromkeys([*map(os.path.abspath, environment["PYTHONPATH"].split(os.pathsep)), *base])
+    sys.path[:] = dict.fromkeys([*paths_of(environment), *base])
     importlib.invalidate_caches()
     sys.path_importer_cache.clear()
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
@@ -113,6 +181,11 @@ def _become(asked: dict[str, Any], streams: list[int], base: list[str]) -> None:
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     _open_streams(bool(environment.get("PYTHONUNBUFFERED")))
+
+
+def paths_of(environment: Mapping[str, str]) -> list[str]:
+    """Where the environment has modules from."""
+    return [os.path.abspath(each) for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
 
 
 def own_terminal() -> None:

@@ -3,7 +3,8 @@
 A fork is a process of its own: it takes real signals, and its environment, arguments, streams, folder and path are
 those it was asked for. Its server is not a child of this process, whose children tests count. It ends with this
 process, and kills what still runs. Where a process reads something before a fork could be told of it, where
-`WORLDAGENT_TESTS_FRESH` is set, and on other systems than Linux, `start` starts a fresh process.
+`WORLDAGENT_TESTS_FRESH` is set, and on other systems than Linux, `start` starts a fresh process. What the code under
+test starts is given `forking` words: a small program (support/fork_client.py) that stands for its fork.
 """
 
 import asyncio
@@ -21,37 +22,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from support import fork_server
-from support.fork_server import WORD, own_terminal
+from support import fork_client, fork_server
+from support.fork_server import WORD, early, own_terminal, paths_of
 from support.house import ROOT
 
 _LIMIT = 2**16  # bytes of a line, as asyncio has it
-# Python, or a module that the server has imported, may have read these where a fork begins.
-_EARLY = (
-    "PYTHON",
-    "LC_",
-    "LANG",  # and those of LangChain and LangSmith
-    "DSPY_",
-    "LITELLM_",
-    "OTEL_",
-    "PYDANTIC_",
-    "HOME",
-    "TZ",
-    "DEBUG",
-    "OPENBLAS_",
-    "OMP_",
-)
-_TOLD = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # a fork is told of these
 _FRESH = sys.platform != "linux" or "WORLDAGENT_TESTS_FRESH" in os.environ  # before conftest.py takes it away
-
-
-def _early(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_EARLY) and name not in _TOLD}
 
 
 # What this process has before a test changes it; conftest.py sets the first, and takes some away.
 _AWAY = ("DSPY_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
-_OWN = {name: value for name, value in _early(os.environ).items() if not name.startswith(_AWAY)}
+_OWN = {name: value for name, value in early(os.environ).items() if not name.startswith(_AWAY)}
 _EARLY_HERE = {"LITELLM_LOCAL_MODEL_COST_MAP": "true", **_OWN}
 _starting = threading.Lock()
 _address: list[str] = []  # of the server, once it runs
@@ -63,7 +44,7 @@ def _server() -> str:
         if not _address:
             address = f"worldagent-forks-{os.getpid()}"
             words = (sys.executable, "-P", "-W", "error", fork_server.__file__, address, str(os.getpid()))
-            others = {name: value for name, value in os.environ.items() if not name.startswith(_EARLY)}
+            others = {name: value for name, value in os.environ.items() if not early({name: value})}
             paths = os.pathsep.join((str(ROOT / ".dev"), str(ROOT / "tests")))
             environment = {**others, **_EARLY_HERE, "PYTHONPATH": paths}
             subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=100)
@@ -149,10 +130,21 @@ async def start(
 
 
 def _may_fork(words: Sequence[str], env: Mapping[str, str]) -> bool:
-    paths = [os.path.abspath(path) for path in env.get("PYTHONPATH", "").split(os.pathsep)]
     options = list(words[1:3]) if words[1] == "-W" else [words[1]]
-    known = options in (["-P"], ["-W", "error"]) and words[0] == sys.executable and str(ROOT / ".dev") in paths
-    return known and not _FRESH and _early(env) == _EARLY_HERE
+    known = options in (["-P"], ["-W", "error"]) and words[0] == sys.executable and str(ROOT / ".dev") in paths_of(env)
+    return known and not _FRESH and early(env) == _EARLY_HERE
+
+
+def forking(argv: Sequence[str | Path]) -> list[str]:
+    """Give words that start the same Python as a fork: for `subprocess`, or for the code under test to start.
+
+    Args:
+        argv: Python, `-P`, and the rest; other programs stay as they are. Whoever starts it sets the environment.
+    """
+    words = [os.fspath(word) for word in argv]
+    if _FRESH or words[:2] != [sys.executable, "-P"]:
+        return words
+    return [sys.executable, "-I", "-S", fork_client.__file__, _server(), *words]
 
 
 def _fork(address: str, asked: bytes, streams: Sequence[int]) -> _Started:

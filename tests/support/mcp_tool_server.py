@@ -209,9 +209,16 @@ def server_of(host: ToolServer) -> Server[Any]:
     )
 
 
-def command(*arguments: str | Path) -> list[str]:
-    """How the program is started."""
+def program(*arguments: str | Path) -> list[str]:
+    """The argv of the program."""
     return [sys.executable, "-P", __file__, *map(str, arguments)]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """The same, for the code under test to start."""
+    from support.forks import forking  # the program does not need it
+
+    return forking(program(*arguments))
 
 
 async def main() -> None:

@@ -138,9 +138,9 @@ async def until(true: Callable[[], object]) -> None:
 async def over_http(home: Path, *, broken: str = "", port: int | None = None) -> AsyncGenerator[HttpHost]:
     """The test server as a process that serves HTTP, on a port that is free where none is said."""
     port = free_port() if port is None else port
-    process = await asyncio.create_subprocess_exec(
-        *command(str(port), "--log", home / "server.log", "--broken", broken)
-    )
+    words = command(str(port), "--log", home / "server.log", "--broken", broken)
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     async with ending(process):
         await reachable(port)
         yield HttpHost(f"http://127.0.0.1:{port}/mcp")
+    await process.communicate()  # its fork may end a moment later

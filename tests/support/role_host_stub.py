@@ -252,9 +252,16 @@ def over_http(stub: StubHost, *, token: str | None = None, port: int = 0) -> Gen
         yield f"{origin}/mcp"
 
 
-def command(*more: str | Path) -> list[str]:
+def program(*more: str | Path) -> list[str]:
     """The argv of the stub as a program; `stdio` or a port first."""
-    return [sys.executable, str(Path(__file__)), *map(str, more)]
+    return [sys.executable, "-P", __file__, *map(str, more)]
+
+
+def command(*more: str | Path) -> list[str]:
+    """The same, for the code under test to start."""
+    from support.forks import forking  # the program does not need it
+
+    return forking(program(*more))
 
 
 async def _stdio(stub: StubHost) -> None:

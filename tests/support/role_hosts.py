@@ -17,8 +17,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from support.agents import scripted_agent
+from support.forks import forking
 from support.processes import clean_environment, listening
-from support.role_host_stub import ALL, StubHost, command, over_http
+from support.role_host_stub import ALL, StubHost, command, over_http, program
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost
 from worldagent.role_resolution import RoleStore
@@ -66,23 +67,23 @@ async def reachable(port: int) -> None:
 class HostProcess:
     """A host over HTTP that is a process: it can be killed and started again at the same address."""
 
-    def __init__(self, home: Path, *, broken: str = "") -> None:
+    def __init__(self, home: Path, *, broken: str = "", fresh: bool = False) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         files = ("--file", home / "host.json", "--log", home / "host.log")
-        self._argv = command(str(self.port), *files, "--broken", broken)
+        self._argv = (program if fresh else command)(str(self.port), *files, "--broken", broken)
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start it, and wait until it takes connections."""
-        self._process = await asyncio.create_subprocess_exec(*self._argv)
+        self._process = await asyncio.create_subprocess_exec(*self._argv, stdout=asyncio.subprocess.PIPE)
         await reachable(self.port)
 
     async def kill(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._process.wait()
+            await self._process.communicate()  # its fork may end a moment later
             self._process = None
 
     async def __aenter__(self) -> Self:
@@ -102,8 +103,8 @@ BOUND = 60  # seconds
 @asynccontextmanager
 async def stdio_client_of(store: Path, mode: Mode, *options: str) -> AsyncGenerator[Client, None]:
     """Give a client of a host that it has started."""
-    words = [*COMMAND[1:], "--stdio", "--store", str(store), *options]
-    target = StdioServerParameters(command=COMMAND[0], args=words, env=clean_environment())
+    first, *words = forking([*COMMAND, "--stdio", "--store", store, *options])
+    target = StdioServerParameters(command=first, args=words, env=clean_environment())
     async with Client(target, mode=mode, read_timeout_seconds=BOUND) as client:
         yield client
 
@@ -121,10 +122,10 @@ async def http_client_of(url: str, mode: Mode, token: str | None = None) -> Asyn
 
 @contextmanager
 def http_host(
-    store: Path, *options: str, program: Sequence[str] = COMMAND, errors: Path | None = None, **env: str
+    store: Path, *options: str, argv: Sequence[str] = COMMAND, errors: Path | None = None, **env: str
 ) -> Generator[tuple[str, subprocess.Popen[bytes]], None, None]:
     """Run a host on a free port and give its address and its process."""
-    words = [*program, "--http", "127.0.0.1:0", "--store", str(store), *options]
+    words = forking([*argv, "--http", "127.0.0.1:0", "--store", store, *options])
     with listening(words, env=clean_environment(**env), errors=errors) as (url, process):
         assert url.startswith("http://127.0.0.1:"), "the host did not start"
         yield url, process
@@ -192,14 +193,14 @@ def reference(
         more: For `HttpHost` or `StdioHost`.
     """
     limits: dict[str, Any] = {"timeout": 30, "connect_timeout": 60, **more}
-    program = COMMAND if errors is None else (sys.executable, "-P", "-c", _DEBUGGED, "role-host")
+    words = COMMAND if errors is None else (sys.executable, "-P", "-c", _DEBUGGED, "role-host")
     if kind == "stdio":
-        argv = [*program, "--stdio", "--store", str(home / "host.db")]
+        argv = forking([*words, "--stdio", "--store", home / "host.db"])
         redirect = [] if errors is None else ["sh", "-c", 'exec "$@" 2>>"$0"', str(errors)]
         yield StdioHost([*redirect, *argv], clean_environment(), **limits)
     else:
         store = home / "host.db"
-        with http_host(store, program=program, errors=errors, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
+        with http_host(store, argv=words, errors=errors, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
             yield HttpHost(url, TOKEN, **limits)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx2
 import uvicorn
 
+from support.forks import forking
 from support.house import ROOT
 from support.processes import clean_environment, listening
 from support.shop import HOME
@@ -40,14 +41,15 @@ class Served:
     def end(self, how: signal.Signals) -> int:
         """Send a signal, and return how the process ended."""
         self._process.send_signal(how)
-        return self._process.wait(BOUND)
+        self._process.communicate(timeout=BOUND)
+        return self._process.returncode
 
 
 @contextmanager
 def web_process(home: Path) -> Generator[Served]:
     """Start the process, which is killed at the end of the block."""
     home.mkdir(exist_ok=True)
-    argv = (sys.executable, "-P", str(ROOT / "tests" / "support" / "web_process.py"))
+    argv = forking((sys.executable, "-P", ROOT / "tests" / "support" / "web_process.py"))
     database = {name: os.environ[name] for name in ("WORLDAGENT_DATABASE_URL",) if name in os.environ}
     env = clean_environment(**{HOME: str(home)}, **database)
     with listening(argv, env=env, errors=home / "errors") as (url, process):
