@@ -3,7 +3,6 @@
 import faulthandler
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,14 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 from support.databases import ENGINES, Engine
+from support.session import nothing_is_left, pytest_runtest_makereport, pytest_terminal_summary
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
     from support.browser import Browser
+
+__all__ = ["nothing_is_left", "pytest_runtest_makereport", "pytest_terminal_summary"]
 
 # dspy may import litellm, which asks the network for a price list at import unless this is set.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
@@ -53,13 +55,6 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     """Remove the bound at the end of a test: xdist lets a process without work wait for the others."""
     faulthandler.cancel_dump_traceback_later()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish() -> None:
-    """Stop the Postgres server: xdist kills a worker that takes ten seconds to end, before its handlers at exit."""
-    if (postgres := sys.modules.get("support.postgres")) is not None:
-        postgres.stop()
 
 
 @pytest.hookimpl(trylast=True)

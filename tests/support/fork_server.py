@@ -1,8 +1,9 @@
 """The server that support/forks.py starts processes from: it imports the package once, has no thread, and forks.
 
-`fork_server.py ADDRESS PID` gives its prompt back once it listens, serves on the abstract Unix socket ADDRESS, and ends
-with the process PID. A connection brings the standard streams and what to run, and gets the pid of the fork and its
-exit code. Where the connection ends first, the fork is killed, and so is each of them when the server ends.
+`fork_server.py ADDRESS PID` prints the pid of another process and ends once that one listens on the abstract Unix
+socket ADDRESS; it serves until the process PID ends. A connection brings the standard streams and what to run, and
+gets the pid of the fork and its exit code. Where the connection ends first, the fork is killed, and so is each of them
+when the server ends.
 """
 
 import contextlib
@@ -103,7 +104,8 @@ def _serve() -> tuple[dict[str, Any], list[int]]:
     listening, tests = socket.socket(socket.AF_UNIX), os.pidfd_open(int(sys.argv[2]))
     listening.bind(f"\0{sys.argv[1]}")
     listening.listen(64)
-    if os.fork():
+    if server := os.fork():
+        os.write(1, b"%d\n" % server)
         os._exit(0)
     os.setsid()
     gc.collect()

@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from support import fork_client, fork_server
 from support.fork_server import WORD, early, own_terminal, paths_of
 from support.house import ROOT
@@ -36,6 +38,7 @@ _OWN = {name: value for name, value in early(os.environ).items() if not name.sta
 _EARLY_HERE = {"LITELLM_LOCAL_MODEL_COST_MAP": "true", **_OWN}
 _starting = threading.Lock()
 _address: list[str] = []  # of the server, once it runs
+_servers: list[psutil.Process] = []
 
 
 def _server() -> str:
@@ -47,9 +50,23 @@ def _server() -> str:
             others = {name: value for name, value in os.environ.items() if not early({name: value})}
             paths = os.pathsep.join((str(ROOT / ".dev"), str(ROOT / "tests")))
             environment = {**others, **_EARLY_HERE, "PYTHONPATH": paths}
-            subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=100)
+            pipe = subprocess.PIPE
+            with subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=pipe) as starting:
+                assert starting.stdout is not None
+                _servers.append(psutil.Process(int(starting.stdout.readline())))
             _address.append(address)
     return _address[0]
+
+
+def running() -> list[psutil.Process]:
+    """The forks that run, with what they have started."""
+    return [fork for server in _servers for fork in server.children(recursive=True)]
+
+
+def spent() -> float:
+    """Seconds of CPU of the server, and of the forks that have ended."""
+    used = [server.cpu_times() for server in _servers]
+    return sum(each.user + each.system + each.children_user + each.children_system for each in used)
 
 
 class _Started:

@@ -1,0 +1,77 @@
+"""Hooks of a run of tests: what it leaves behind fails it, and at its end it says where its time went."""
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+from support import forks
+from support.processes import children
+
+_SHOWN = 0.01  # the share of the whole time from which a folder has a line of its own
+_ENDING = 10.0  # seconds in which processes that are ending end
+
+
+def _spent() -> float:
+    """Seconds of CPU of this process, of its children that have ended, and of its forks that have."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used) + forks.spent()
+
+
+_before = [_spent()]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note the CPU that a part of a test took."""
+    report = yield
+    _before.append(_spent())
+    vars(report)["cpu"] = _before[-1] - _before.pop(0)  # xdist hands on what it finds there
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Print seconds and CPU by folder, the largest first."""
+    seconds, cpu = defaultdict[str, float](float), defaultdict[str, float](float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                for folder in ("/".join(Path(report.nodeid.partition("::")[0]).parts[:2]), "all"):
+                    seconds[folder] += report.duration
+                    cpu[folder] += vars(report).get("cpu", 0.0)
+    terminalreporter.section("seconds of tests and of CPU by folder")
+    for folder, taken in sorted(seconds.items(), key=lambda item: -item[1]):
+        if taken >= _SHOWN * seconds["all"]:
+            terminalreporter.line(f"{taken:8.0f} {cpu[folder]:8.0f}  {folder}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Generator[None]:
+    """Fail the last test of a process where something outlives the tests: a process or a temporary folder."""
+    folders: dict[str, str] = {}
+    make = tempfile.mkdtemp
+
+    def noted(*args: Any, **more: Any) -> Any:
+        folder = make(*args, **more)
+        folders[folder] = os.environ.get("PYTEST_CURRENT_TEST", "nothing")
+        return folder
+
+    tempfile.mkdtemp = noted
+    yield
+    tempfile.mkdtemp = make
+    if (postgres := sys.modules.get("support.postgres")) is not None:
+        postgres.stop()  # here: xdist kills a worker that takes ten seconds to end, before its handlers at exit
+    kept = [f"{folder}, made in {test}" for folder, test in folders.items() if os.path.exists(folder)]
+    deadline = time.monotonic() + _ENDING
+    while (left := [*children(), *forks.running()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found = [*map(str, left), *kept]
+    assert not found, "\n".join(["tests have left", *found])
