@@ -296,7 +296,7 @@ def _capabilities(
 
 def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Profile) -> None:
     """Add the capabilities that the settings and the profile ask for, and drop those that the profile switches off."""
-    for name in settings.capabilities:
+    for name in settings.capabilities:  # also named in capabilities=, it is still one
         if name not in found:
             found[name] = named_capability(name)()
     servers = servers_of(profile, settings, _servers(found.values()))

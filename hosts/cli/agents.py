@@ -130,6 +130,7 @@ def agent_maker(
         "policy": policy(options.policy),
         "on_error": print_original if DEBUG.get() else None,
         "society": society,
+        "capabilities": options.capability or (),
         "storage": settings.storage(Storage(home=options.home)),
         "settings": settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
     }

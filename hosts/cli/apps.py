@@ -23,7 +23,7 @@ _POLICY: Final = "WORLDAGENT_POLICY"
 _HOME: Final = "WORLDAGENT_HOME"
 _MAKERS: Final = (
     *("lm", "temperature", "max_tokens", "reasoning_effort", "header", "identity", "profile", "worker", "workers"),
-    *("role_host", "role_host_stdio", "token_file"),
+    *("capability", "role_host", "role_host_stdio", "token_file"),
 )
 
 

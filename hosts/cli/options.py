@@ -171,6 +171,8 @@ class MadeOptions:
             instructions. Repeatable.
         workers (--workers FOLDER; Model and role): A folder with workers in files NAME.worker.md. Default: the setting
             workers.
+        capability (--with NAME; Model and role): An installed capability that the agent has besides those of the
+            setting capabilities, such as notes. Repeatable.
     """
 
     home: Path | None = HOME
@@ -180,6 +182,7 @@ class MadeOptions:
     profile: str | None = PROFILE
     worker: list[str] | None = None
     workers: Path | None = None
+    capability: list[str] | None = None
 
 
 @option_group
@@ -197,7 +200,7 @@ class HostOptions:
 
     def option_name(self, field: str) -> str:
         """The name of a field's option on the command line."""
-        return f"--{field.replace('_', '-')}"
+        return "--with" if field == "capability" else f"--{field.replace('_', '-')}"
 
 
 @option_group

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.command_line import Run, as_json, home, refusal, run
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.agent import assembly
 from worldagent.agent.copying import copy_storage
@@ -19,6 +20,8 @@ from worldagent.core.capability import Capability, InputField, Runtime
 from worldagent.core.errors import CapabilityFailed, FunctionInvalid, InvalidArgument, NameTaken
 from worldagent.memory.owned import OwnedTable
 from worldagent.testing import ScriptedLM
+
+__all__ = ["home", "run"]  # fixtures
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "capability_notes"
 
@@ -171,3 +174,14 @@ async def test_a_setting_switches_it_on_and_get_returns_what_it_offers(tmp_path:
         assert isinstance(agent.get(Second), Second)
         with pytest.raises(InvalidArgument, match="this agent has no other"):
             agent.get(Other)
+
+
+@pytest.mark.local
+@pytest.mark.requirement("H10")
+async def test_the_command_line_switches_it_on_with_an_option(run: Run) -> None:
+    asked = await as_json(run, "ask", "--lm", "local", "--with", "notes", "Hi")
+    assert asked["status"] == "done"
+    told = await refusal(run, "ask", "--lm", "local", "--with", "nots", "Hi")
+    assert "no installed package has the capability 'nots'" in str(told)
+    told = await refusal(run, "ask", "--with", "notes", "--app", "x:y", "Hi")
+    assert "--app and --with exclude each other" in str(told)
