@@ -672,17 +672,6 @@ class TurnEngine:
         *,
         found: Mapping[str, Any] | None = None,
     ) -> TurnOutcome:
-        """As `_drive`, with what was withheld meanwhile."""
-        return replace(await self._drive(turn, request, state, found=found), withheld=turn.withheld)
-
-    async def _drive(
-        self,
-        turn: TurnContext,
-        request: TurnRequest,
-        state: LoopState | None = None,
-        *,
-        found: Mapping[str, Any] | None = None,
-    ) -> TurnOutcome:
         """Run a turn until it ends or waits, and again as long as answers arrive meanwhile.
 
         Args:
@@ -717,10 +706,11 @@ class TurnEngine:
             if "__interrupt__" not in values:
                 said = run.outcome or await self._said_at(values["head"], request.work)
                 outcome = self._outcome(turn.budget.ledger.bill, request.work, said, recalled)
-                return outcome if request.on_behalf_of == ROOT else replace(outcome, roleless=_roleless(turn, said))
+                roleless = None if request.on_behalf_of == ROOT else _roleless(turn, said)
+                return replace(outcome, roleless=roleless, withheld=turn.withheld)
             assert journal is not None, "only a turn with a journal can wait"
             if turn.drive.stopping:
-                return TurnOutcome(status="stopped", usage=turn.budget.ledger.bill)
+                return TurnOutcome(status="stopped", usage=turn.budget.ledger.bill, withheld=turn.withheld)
             records = await journal.load(turn.turn_id, lease=turn.lease)
             pauses = tuple(pause_of(record) for record in records.values() if record.open)
             answered = any(record.answered for record in records.values())
@@ -730,7 +720,8 @@ class TurnEngine:
                     remedy="make bodies depend only on their params and the results of their calls, or cancel the turn",
                 )
             if not answered:
-                return TurnOutcome(status="paused", usage=turn.budget.ledger.bill, pauses=pauses, recalled=recalled)
+                usage, withheld = turn.budget.ledger.bill, turn.withheld
+                return TurnOutcome(status="paused", usage=usage, pauses=pauses, recalled=recalled, withheld=withheld)
             last = turn.drive
             drive = self._new_drive(
                 turn.turn_id, records, turn.lease, last.refreshed, last.unattended, last.on_behalf_of
