@@ -245,20 +245,24 @@ def _made(run: _Run, plan: _Plan, optimizer: Optimizer, held_out: Sequence[dspy.
     settings |= {"callbacks": [_Reader(run)]}
     settings |= {"max_errors": sys.maxsize}  # a prediction that cannot be read is one that failed
     global_settings = configured()
+    found = plan.program
     with dspy.context(**settings), _no_logs():
-        with run.stage("before") as stage:
-            scores = _scores(plan.program, held_out, plan.metric)
-            before = stage.score = sum(scores) / len(scores)
-        if all(score == _PERFECT for score in scores):
-            return run.result(plan.program, before, before, plan, held_out, perfect=True)
-        with run.stage("optimising"):
+        run.begin("before")
+        scores = _scores(plan.program, held_out, plan.metric)
+        after = before = run.end(scores)
+        perfect = all(score == _PERFECT for score in scores)
+        if not perfect:
+            run.begin("optimising")
             compiled = _COMPILE[optimizer](plan)
             check_configured(global_settings, f"the optimizer {optimizer!r}", run.fail)
-        found = plan.program.with_predict(_saved(compiled, plan.program))
-        with run.stage("after") as stage:
-            scores = _scores(found, held_out, plan.metric)
-            after = stage.score = sum(scores) / len(scores)
-    return run.result(found, before, after, plan, held_out)
+            run.end()
+            found = plan.program.with_predict(_saved(compiled, plan.program))
+            run.begin("after")
+            after = run.end(_scores(found, held_out, plan.metric))
+    train, kept_back = len(plan.train), len(held_out)
+    return Optimised(
+        program=found, before=before, after=after, train=train, held_out=kept_back, perfect=perfect, **run.so_far
+    )
 
 
 def _scores(program: Program, examples: Sequence[dspy.Example], metric: Metric) -> list[float]:
@@ -377,13 +381,6 @@ def _no_logs() -> Generator[None]:
 # --- one run ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True)
-class _Stage:
-    name: Stage
-    scored: int = 0
-    score: float | None = None
-
-
 class _Run:
     """What the thread of an optimizer and the event loop share. Make it in the event loop.
 
@@ -399,7 +396,7 @@ class _Run:
         self.failure: WorldAgentError | None = None
         self.original: BaseException | None = None
         self._progress = progress
-        self._stage = _Stage(name="before")
+        self.begin("before")
         self._stopped = False
         self._calls: set[Future[Any]] = set()
         self._lock = threading.Lock()
@@ -419,17 +416,27 @@ class _Run:
         engine = _ThreadEngine(self, caller, taught)
         return dspy.LM(inner.model, engine=engine, cache=False, num_retries=0, **options)
 
-    @contextmanager
-    def stage(self, name: Stage) -> Generator[_Stage]:
-        """One stage. What it scores is reported, and its score at its end."""
-        self._stage = stage = _Stage(name=name)
-        yield stage
+    def begin(self, stage: Stage) -> None:
+        """Begin a stage, in which nothing is scored yet."""
+        self._stage: Stage = stage
+        self._scored: int = 0
+        self._score: float | None = None
+
+    def end(self, scores: Sequence[float] = ()) -> float:
+        """Report that the stage is over. Return the mean of its scores."""
+        self._score = sum(scores) / len(scores) if scores else None
         self._report()
+        return self._score or 0.0
+
+    @property
+    def so_far(self) -> dict[str, Any]:
+        """The usage and the answers."""
+        return {"usage": self.usage, "answers": self.answers(), "taught": self.answers(taught=True)}
 
     def scored(self) -> None:
         """Count a scored prediction."""
         with self._lock:
-            self._stage.scored += 1
+            self._scored += 1
         self.check()
         self._report()
 
@@ -450,39 +457,8 @@ class _Run:
             self.fail(problem, problem)
             raise Stopped
 
-    def result(
-        self,
-        program: Program,
-        before: float,
-        after: float,
-        plan: _Plan,
-        held_out: Sequence[dspy.Example],
-        *,
-        perfect: bool = False,
-    ) -> Optimised:
-        """The result, once all calls have returned."""
-        return Optimised(
-            program=program,
-            before=before,
-            after=after,
-            usage=self.usage,
-            train=len(plan.train),
-            held_out=len(held_out),
-            answers=self.answers(),
-            taught=self.answers(taught=True),
-            perfect=perfect,
-        )
-
     def _report(self) -> None:
-        stage = self._stage
-        step = Progress(
-            stage=stage.name,
-            scored=stage.scored,
-            usage=self.usage,
-            answers=self.answers(),
-            taught=self.answers(taught=True),
-            score=stage.score,
-        )
+        step = Progress(stage=self._stage, scored=self._scored, score=self._score, **self.so_far)
         self.tell(self._progress, step)
 
     def tell(self, function: Callable[..., object], *arguments: Any) -> None:
