@@ -232,7 +232,7 @@ class _NodeTurn:
         except (RoleRequired, RoleChanged) as error:
             failure = type(error)(error.problem, remedy=_restore_role(self._thread.scope.thread))
             failure.turn_id = error.turn_id
-        except KeyReused:  # the key is the task's; whoever asks may be another account, so this does not name the turn
+        except KeyReused:  # the key is the task's; the caller may be another account, so this does not name the turn
             failure = InvalidArgument(
                 "the graph was run again with another account, channel, inputs or message than those that the turn of "
                 "its task began with",

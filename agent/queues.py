@@ -38,7 +38,7 @@ class QueueClient(Protocol):
         ...
 
     async def find(self, id: str) -> Queued | None:
-        """Return what became of a start; None if there is none.
+        """Return the result of a start; None if there is none.
 
         Raises:
             StorageUnavailable: The queue cannot be reached.

@@ -307,7 +307,7 @@ class Settings(BaseSettings):
         default=7_776_000.0,
         ge=0,
         le=AGE_LIMIT,
-        description="seconds after which a gateway and `threads prune` remove what is over of members: events with the "
+        description="seconds after which a gateway and `threads prune` remove finished work of members: events with "
         "threads and episodes of their turns, messages, what members did, and steps of their lives; none means never",
     )
 

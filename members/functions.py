@@ -50,7 +50,7 @@ GOALS: Final = "check_goals"
 LOOK_UP: Final = "look_up_role"
 AUTHORITY: Final = "check_authority"
 AMBIENT: Final = (RECALL, GOALS, LOOK_UP, AUTHORITY)
-"""The functions that a member can call while it answers, and no others. None changes anything (000 4.6, A6)."""
+"""The functions that a member can call while it answers, and no others. None changes anything (A6)."""
 
 SEND_RULES: Final = (
     Rule(
@@ -107,7 +107,7 @@ class SocietyFunctions:
         about = prompts(config.language, usable_by(ROOT, config.role_templates.values()))
         self.functions: tuple[Function, ...] = (
             # A member in testing runs the same code: the society records what it sends, and delivers nothing.
-            # Whoever asks the World Agent, the owner approves (A1).
+            # The owner approves what anybody asks of the World Agent (A1).
             *(
                 replace(each, approvers=(escape(config.owner),))
                 for each in (

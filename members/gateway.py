@@ -145,7 +145,7 @@ class Gateway:
     async def _replies(self) -> dict[Scope, dict[str, Reply]]:
         """The threads with a turn that waits for a reply (A4) and can be resumed, with the replies to its pauses.
 
-        One whose time is over gets none.
+        One that has expired gets none.
         """
         found, left = dict[Scope, dict[str, Reply]](), list[OpenReply]()
         for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):

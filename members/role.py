@@ -1,4 +1,4 @@
-"""A member as a class: its definition, what it does with an event, and how it answers and remembers (000).
+"""A member as a class: its definition, what it does with an event, and how it answers and remembers.
 
 ```python
 class Cro(AutonomousRole):
@@ -257,7 +257,7 @@ class AutonomousRole:
     async def spawn(
         self, template_id: str, params: Mapping[str, str], brief: TaskBrief | Mapping[str, Any] | None = None
     ) -> str:
-        """Make a child of a template; returns its id, after `pending:` if the owner approves it first (000 4.9).
+        """Make a child of a template; returns its id, after `pending:` if the owner approves it first (A9).
 
         Args:
             template_id: The template.
@@ -300,7 +300,7 @@ class AutonomousRole:
     async def request_role(
         self, target_id: str, message: str, payload: Mapping[str, Any] | None = None, *, seconds: float = REPLY_SECONDS
     ) -> RoleMessage:
-        """Send a request to a member or a person, and wait for the reply (000 4.4, A4).
+        """Send a request to a member or a person, and wait for the reply (A4).
 
         It is for code outside of turns. In a turn, the function `request_role` pauses the turn instead.
 
@@ -326,7 +326,7 @@ class AutonomousRole:
         return await self._opened.get(Members).mail.request(self.role_id, target_id, asked, seconds=seconds)
 
     async def notify_role(self, target_id: str, message: str, payload: Mapping[str, Any] | None = None) -> RoleMessage:
-        """Send a message to a member or a person, and do not wait (000 4.4, A4).
+        """Send a message to a member or a person, and do not wait (A4).
 
         Args:
             target_id: Who gets it. It must be a contact.
@@ -372,7 +372,8 @@ class AutonomousRole:
         if operator_id not in self.spec.operator_ids:
             known = ", ".join(self.spec.operator_ids) or "none"
             raise ToolNotAllowed(
-                f"{str(operator_id)[:60]!r} is no operator of {self.role_id!r}", remedy=f"its operators are: {known}"
+                f"{str(operator_id)[:60]!r} is not an operator of {self.role_id!r}",
+                remedy=f"its operators are: {known}",
             )
         return Operator(self._opened, self.role_id, operator_id)
 

@@ -1,4 +1,4 @@
-"""A society: the members of a workspace with all that passes between them (000, 002)."""
+"""A society: the members of a workspace with all that passes between them."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Society:
         return spec.role_id
 
     async def bootstrap(self) -> tuple[str, ...]:
-        """Add the members and people of the configuration, in its order (000 4.9, path 1).
+        """Add the members and people of the configuration, in its order (A9).
 
         A second call changes nothing. A member whose definition has changed gets the new one, and keeps its state,
         memory, messages, contacts and earned trust; what it may not do any more, its descendants may not either. A
@@ -511,7 +511,7 @@ class Society:
         """End a member and all its descendants, these first; returns the ids of all of them in that order (A7).
 
         Each takes every step from its state to its end. Its requests to others remain. What others asked of it is
-        answered with that it was terminated, what waits for it is closed, and it is no contact any more. A gateway then
+        answered with that it was terminated, what waits for it is closed, and it is no longer a contact. A gateway then
         cancels its turn and does with its memory what its `memory_policy` says.
 
         Args:

@@ -1,4 +1,4 @@
-"""Reads the file of a workspace: its policy, its first members and its templates, as YAML (000 4.9, A1).
+"""Reads the file of a workspace: its policy, its first members and its templates, as YAML (A9, A1).
 
 A file is checked completely, and each problem has its file, line and remedy. What loads has passed all checks of
 `WorkspaceConfig`; a template that grants more than its spawner may only leads to a warning, because its members get

@@ -65,7 +65,7 @@ async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, obje
             if found is not None and found.settled:
                 raise AlreadyAnswered(
                     f"the pause {pause_id!r} is answered already, and the turn {record.id!r} is done",
-                    remedy="look at the thread's history for what became of it, or begin a new turn",
+                    remedy="look at the thread's history for its result, or begin a new turn",
                 )
     raise NothingToResume(
         f"the last turn {record.id!r} of thread {key!r} is {record.status}", remedy="begin a new turn"

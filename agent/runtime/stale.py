@@ -1,9 +1,9 @@
 """Turns that can never resume, because what they began with has changed (D15, A13).
 
 A turn that a person began waits until the old declaration is back, or is cancelled. One that a message, an event or a
-schedule began would hold up all that comes after it, and nobody looks at it. So whoever starts such turns looks for
-one that cannot resume, tells people, and goes on: the turn is ended when the next one of its thread begins, or after
-the setting `graph_changed_grace`. Until then it resumes if the old declaration is back.
+schedule began would hold up all that comes after it, and nobody looks at it. So gateways and
+schedulers look for one that cannot resume, tell people, and continue: the turn is ended when the next one of its thread
+begins, or after the setting `graph_changed_grace`. Until then it resumes if the old declaration is back.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Upkeep:
         workspace: The workspace's id.
         roles: Where stored roles are; None removes none with a member.
         aged: What capabilities remove by age, by the name of the age.
-        society_age: How many seconds `prune` keeps what is over of the workspace's members; None keeps it.
+        society_age: How many seconds `prune` keeps finished work of the workspace's members; None keeps it.
 
     Attributes:
         stores: The database and its stores.
@@ -141,7 +141,7 @@ class Upkeep:
         Checkpoints that an open turn may need are kept, and so is the newest of each thread. Of as many turns the
         recorded events are kept. Unreferenced attachments are removed too, and so are examples of turns that were not
         completed, expired memory entries, what an interrupted removal left in files, locks of threads that never began,
-        and what is over of members for longer than the setting `society_age`, as by `prune_by_age`.
+        and work of members that was finished before the setting `society_age`, as by `prune_by_age`.
 
         Args:
             keep: How many of the newest to keep of each thread, and of how many turns the recorded events, 1 to
@@ -188,7 +188,7 @@ class Upkeep:
             calls: The age of turns that are over, whose calls are removed from the journal. Their messages stay.
             traces: The age of traces in this home. The setting `trace_age` removes them too.
             threads: The age of threads whose newest turn is done, failed or cancelled. They are removed as by `remove`.
-            society: The age of what is over of the workspace's members: events with the threads and episodes of their
+            society: The age of finished work of the workspace's members: events with the threads and episodes of their
                 turns, messages that were handled, what members did, and steps of their lives. Trust stays as it is. The
                 setting `society_age` removes them too.
             dry_run: Whether to count only.

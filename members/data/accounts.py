@@ -26,7 +26,7 @@ def scope_of(workspace: str, role_id: str) -> Scope:
 
 
 async def reader_of(society: Society, account: str) -> Reader | None:
-    """The reader of a member's turns, with its clearance as it is now; None for an account that is no member's.
+    """The reader of a member's turns, with its clearance as it is now; None for an account that is not a member's.
 
     An account of a member that does not exist sees what is public.
 

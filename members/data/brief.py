@@ -1,4 +1,4 @@
-"""The task brief and the interface spec: what work is, and how a member wants to be asked for it (002/1, 002/4)."""
+"""The task brief and the interface spec: what work is, and how a member wants to be asked for it (C1, C4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Language = Literal["en", "zh"]
 Priority = Literal["low", "normal", "high"]
 
 REQUIRED: Final = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
-"""The fields that each task brief has (002/1.2)."""
+"""The fields that each task brief has (C1.2)."""
 
 MAX_COLLABORATORS: Final = 50
 MAX_REFERENCES: Final = 50

@@ -1,4 +1,4 @@
-"""A member of a workspace as data: who it is, what it may do, what it knows of, and how far it is trusted (000)."""
+"""A member of a workspace as data: who it is, what it may do, what it knows of, and how far it is trusted."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class KeyResult:
 
     @property
     def progress(self) -> float:
-        """`current` as a share of `target`, at most 1; 0 without a target (000 4.5)."""
+        """`current` as a share of `target`, at most 1; 0 without a target (A5)."""
         return 0.0 if self.target == 0 else min(self.current / self.target, 1.0)
 
 
@@ -271,7 +271,7 @@ class TrustProfile:
 
 GOOD: Final = 5
 BAD: Final = -15
-"""By how many hundredths good and bad results change trust: it grows slowly and falls fast (000 4.8)."""
+"""By how many hundredths good and bad results change trust: it grows slowly and falls fast (A8)."""
 
 
 def update_trust(trust: TrustProfile, episode: Episode, feedback: Feedback | None = None) -> TrustProfile:
@@ -303,7 +303,7 @@ def change_of(succeeded: bool, feedback: Feedback | None) -> int:
 
 
 class RoleStatus(StrEnum):
-    """The states of a member, in their order (000 4.7)."""
+    """The states of a member, in their order (A7)."""
 
     DRAFT = "draft"
     TESTING = "testing"
@@ -416,7 +416,7 @@ class Participant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
-    """The definition of a member, from a workspace's file or made of a template (000 4.9).
+    """The definition of a member, from a workspace's file or made of a template (A9).
 
     Attributes:
         role_id: Its id.

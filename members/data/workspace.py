@@ -1,4 +1,4 @@
-"""A workspace as data: its policy, its templates, and what its members receive and decide (000)."""
+"""A workspace as data: its policy, its templates, and what its members receive and decide."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Metric = Literal["episodes_by_tag", "time_share", "unique_entities", "payload_fi
 DraftStatus = Literal["pending_review", "approved", "active", "rejected"]
 Action = Literal["delegate", "escalate", "forward", "ignore"]
 Monitoring = Literal["review", "report", "log"]
-"""How a person watches what is done: before, soon after, or in the log (000 4.8)."""
+"""How a person watches what is done: before, soon after, or in the log (A8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class SpawnCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnSignal:
-    """When a member should think of making a child of a template (000 4.9).
+    """When a member should think of making a child of a template (A9).
 
     Attributes:
         id: Its id.
@@ -200,7 +200,7 @@ class SpawnRecommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleTemplate:
-    """What a person defines and an agent fills in: its parameters, and nothing else (000 4.9).
+    """What a person defines and an agent fills in: its parameters, and nothing else (A9).
 
     Attributes:
         template_id: Its id.
@@ -321,7 +321,7 @@ class RoleTemplateDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspacePolicy:
-    """The rules of a workspace (000 4.1 and what 002 adds, A1).
+    """The rules of a workspace (A1).
 
     Attributes:
         max_roles: How many members it can have.
@@ -372,7 +372,7 @@ _CHOICES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceConfig:
-    """A workspace: namespace, boundary and policy of its members (000 4.1).
+    """A workspace: namespace, boundary and policy of its members (A1).
 
     Attributes:
         id: Its id.
@@ -433,7 +433,7 @@ class WorkspaceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened, as a gateway hands it to a member (000 4.2).
+    """Something that happened, as a gateway hands it to a member (A2).
 
     Attributes:
         id: Its id.

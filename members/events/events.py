@@ -1,4 +1,4 @@
-"""The events of a workspace: posted once, dispatched to a member, decided once, and kept with what came of them (A12).
+"""The events of a workspace: posted once, dispatched to a member, decided once, and kept with their results (A12).
 
 An event waits in the line of its member. A gateway decides about the first of each line and executes the decision. What
 needs no turn is done in the transaction that stores the decision: forwarding, and messages to members and people.
@@ -71,7 +71,7 @@ class PostedEvent:
         state: How far it is.
         trail: The members that forwarded it, the first one first.
         decision: The last decision about it.
-        result: What came of it; None until it is over.
+        result: Its result; None until it is over.
         code: The code of the error, if it failed or was refused.
         posted: When it was posted.
         ended: When it was over.
@@ -262,7 +262,7 @@ class Events:
     async def receive(self) -> None:
         """Post the events that come over the broker until this is cancelled. Without a broker it returns at once.
 
-        What is no event, or repeats the id of another one, is dropped with a warning.
+        What is not an event, or repeats the id of another one, is dropped with a warning.
         """
         await self._store.wakeups.receive_events(self._workspace, self._received)
 
@@ -414,11 +414,11 @@ class Events:
     async def finish(
         self, event_id: str, result: EventResult, *, code: str = "", outcome: Outcome | None = None, report: str = ""
     ) -> None:
-        """Note what came of an event, and what its member did. Repeating the call has no effect.
+        """Settle an event: store its result, and what its member did. Repeating the call has no effect.
 
         Args:
             event_id: The event.
-            result: What came of it.
+            result: Its result.
             code: The code of the error, if it failed or was refused.
             outcome: The outcome of its operator, if that ran.
             report: What is sent to the owner; empty sends nothing. It is left out if the owner's inbox is full.

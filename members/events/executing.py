@@ -1,4 +1,4 @@
-"""Executes what members decide about events: runs their operators, makes members, and notes what came of it (A2, A12).
+"""Executes what members decide about events: runs their operators, makes members, and settles them (A2, A12).
 
 Each step has a key that is made of the event's id. A gateway that is killed between two of them, or two gateways that
 take the same event, do nothing twice.
@@ -187,7 +187,7 @@ class EventRunner:
         return await self._ended(posted, "done" if turn.status == "done" else "cancelled")
 
     async def _turn(self, posted: PostedEvent, decision: RoutingDecision, thread: Thread) -> Turn:
-        """Start the turn of an event, continue it if it was interrupted or answered, or return what became of it.
+        """Start the turn of an event, continue it if it was interrupted or answered, or return its result.
 
         A turn that began is not started again with its key: its operator can be declared in another way since, and its
         input would be read with other defaults.
@@ -218,7 +218,7 @@ class EventRunner:
         return await self._ended(posted, "done")
 
     async def _ended(self, posted: PostedEvent, result: EventResult, code: str = "", *, detail: str = "") -> bool:
-        """Note what came of an event, with the outcome of its operator if that ran."""
+        """Settle an event, with the outcome of its operator if that ran."""
         decision, event = posted.decision, posted.event
         assert decision is not None
         outcome = None

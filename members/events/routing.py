@@ -1,4 +1,4 @@
-"""What a member does with an event, as a pure function of the member, the event and the roster (000 4.3, A2).
+"""What a member does with an event, as a pure function of the member, the event and the roster (A2).
 
 Nothing here reads a clock, a database or a model, and nothing is changed. A gateway executes what is decided.
 """
@@ -31,7 +31,7 @@ _DIRECTIVE_FIELDS: Final = ("template_id", "params", "brief")
 
 
 def monitoring_of(trust: float) -> Monitoring:
-    """How a person watches what is done with some trust: before it, soon after it, or in the log (000 4.8).
+    """How a person watches what is done with some trust: before it, soon after it, or in the log (A8).
 
     Args:
         trust: The trust in a capability, from 0 to 1.
@@ -101,7 +101,7 @@ def run_by(found: Route | None) -> tuple[str | None, str | None]:
 
 
 def route(member: Member, event: Event, roster: Roster, match: Matcher | None = None) -> RoutingDecision:
-    """Decide what a member does with an event (000 4.3 and 4.7, A2, A8, A9). Equal arguments give equal decisions.
+    """Decide what a member does with an event (A2, A7, A8, A9). Equal arguments give equal decisions.
 
     The route that fits the event is looked up first, because it names the capability. Then its life, the domain, the
     authority, the operator and the trust decide, in this order; what needs approval by authority or by trust is an

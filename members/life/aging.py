@@ -1,4 +1,4 @@
-"""Removes what is over of members for longer than an age, some rows in each transaction (A12, C2).
+"""Removes finished work of members that is older than an age, some rows in each transaction (A12, C2).
 
 What something still needs stays: an event that is open, a message that waits, is answered later or has an answer that a
 turn waits for, and a member's last task. Of outcomes their sum stays, so that trust is what all of them made it (A8).
@@ -23,7 +23,7 @@ _ACCOUNTS: Final = "SELECT DISTINCT account FROM wa_turn WHERE thread=?"
 
 
 async def prune_members(work: ByAge, before: float) -> dict[str, int]:
-    """Remove what is over of the workspace's members; returns how many of each kind."""
+    """Remove finished work of the workspace's members; returns how many of each kind."""
     return await _Members(work).run(before)
 
 
@@ -55,7 +55,7 @@ class _Members:
             self._work.progress("events", done, max(done, total))
 
     async def _without_turns(self, event: str, before: float) -> bool:
-        """Remove the thread of an event; False if a turn of it is not over, began since, or is no member's."""
+        """Remove the thread of an event; False if a turn of it is not over, began since, or is not a member's."""
         name = f"event {part_of(event)}"
         key = thread_key(Scope(workspace=self._work.workspace, thread=name))
         accounts = [account for (account,) in await self._work.read(_ACCOUNTS, (key,))]

@@ -182,7 +182,7 @@ _DONE: Final = "DELETE FROM wa_memory_due WHERE workspace=? AND number=?"
 def write_lives(tx: Transaction, member: Member, lives: Sequence[RoleLifecycle], now: datetime) -> None:
     """Store the steps that a member takes, in a transaction that holds the members of its workspace.
 
-    A member that is terminated by them is no longer counted, is no contact of any other, and its memory is due.
+    A member that is terminated by them is no longer counted, is removed from all contacts, and its memory is due.
 
     Args:
         tx: The transaction.
@@ -247,7 +247,7 @@ def add_memory_due(tx: Transaction, member: Member, work: MemoryWork, tags: Iter
 
 
 def memory_due(tx: Transaction, workspace: str, most: int) -> list[MemoryDue]:
-    """What is still to be done with the memory of members that are no drafts, in the order in which it is done."""
+    """What is still to be done with the memory of members that are not drafts, in the order in which it is done."""
     rows = tx.execute(_DUE, (workspace, most))
     return [
         MemoryDue(number=number, member=id_, parent=parent, work=work, tags=tuple(json.loads(tags)))

@@ -1,4 +1,4 @@
-"""The members of a workspace: who there is, and for what (000 4.4)."""
+"""The members of a workspace: who there is, and for what (A3)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_PAGE: Final = 1000
 
 @runtime_checkable
 class RoleRegistry(Protocol):
-    """The registry of a workspace's members (000 4.4). `MemberRegistry` keeps it in the agent's database."""
+    """The registry of a workspace's members (A3). `MemberRegistry` keeps it in the agent's database."""
 
     async def get(self, workspace: str, role_id: str) -> Participant | None:
         """The member or person with this id; None if there is none."""
@@ -591,7 +591,7 @@ def unknown_member(role_id: object, workspace: str) -> UnknownMember:
 
 
 class InMemoryRegistry:
-    """The registry of a test: nothing is stored (000 4.4).
+    """The registry of a test: nothing is stored (A3).
 
     Args:
         owner: The person that `user` stands for.

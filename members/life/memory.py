@@ -408,7 +408,7 @@ class Values:
             value: The value, 1 to 4,000 characters.
 
         Raises:
-            InvalidArgument: The value is not such a text, or the name is no short line.
+            InvalidArgument: The value is not such a text, or the name is not a short line.
         """
         memory = self._memory
         draft = Draft(
@@ -442,7 +442,7 @@ class Values:
 
 
 class MemoryFiles:
-    """What a member may read, as folders and files: a view that cannot be written to (000 section 2).
+    """What a member may read, as folders and files: a view that cannot be written to (A14).
 
     Each folder has a file `.directory`, which says what is in it. The folders are `facts`, `insights` and `episodes`,
     and each entry is a file there. The newest 1,000 of each kind are shown.

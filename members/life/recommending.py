@@ -1,4 +1,4 @@
-"""What a member's episodes recommend: children of the templates that it can use (000 4.9, path 4, A15)."""
+"""What a member's episodes recommend: children of the templates that it can use (A15)."""
 
 from __future__ import annotations
 

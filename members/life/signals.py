@@ -1,4 +1,4 @@
-"""What a spawn signal counts in the episodes of a member (000 4.9, A15). Pure data: no model, no database."""
+"""What a spawn signal counts in the episodes of a member (A15). Pure data: no model, no database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a member is made of a template: what a person fixed, and the parameters that an agent fills in (000 4.9)."""
+"""How a member is made of a template: what a person fixed, and the parameters that an agent fills in (A9)."""
 
 from __future__ import annotations
 

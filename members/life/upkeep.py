@@ -32,7 +32,7 @@ INHERITED: Final = "inherited"
 """The tag of an insight that a member has from its parent."""
 
 INHERITED_SHARE: Final = 0.7
-"""What part of its confidence an insight keeps when it is inherited: the child must verify it itself (000 4.9)."""
+"""What part of its confidence an insight keeps when it is inherited: the child must verify it itself (A9)."""
 
 MAX_INHERITED: Final = 20
 
@@ -44,7 +44,7 @@ _LOG: Final = logging.getLogger("worldagent.gateway")
 
 
 def inherited(insights: Iterable[Insight], child: Member, tags: Iterable[str]) -> tuple[Insight, ...]:
-    """The insights that a child has from its parent, as its own (000 4.9, step 6).
+    """The insights that a child has from its parent, as its own (A9).
 
     They are those of the child's domains with one of the tags, or with no tag at all; without tags, all of its domains.
     The most certain ones count.
@@ -118,7 +118,7 @@ class MemberUpkeep:
         return done
 
     async def prune(self) -> None:
-        """Remove what is over of members for longer than the setting `society_age`, each hour until this is cancelled.
+        """Remove finished work of members after the setting `society_age`, each hour until this is cancelled.
 
         Content of attachments that no message refers to is removed each day.
         """

@@ -1,4 +1,4 @@
-"""Whom a member knows, since when and by whom (002/2). A message passes only to a contact."""
+"""Whom a member knows, since when and by whom (C2). A message passes only to a contact."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FIRST_MESSAGE: Final = "first message"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """A member or person that a member can write to (002/2.7).
+    """A member or person that a member can write to (C2.7).
 
     Attributes:
         id: Its id.
@@ -88,7 +88,7 @@ _ALWAYS: Final = {
     ROOT: Contact(id=USER, role="user", introduced_by=BIRTH),
     USER: Contact(id=ROOT, role="World Agent", introduced_by=BIRTH),
 }
-"""The contact that the World Agent and the owner have in each workspace (002/2.3, 002/2.4). It is not stored."""
+"""The contact that the World Agent and the owner have in each workspace (C2.3, C2.4). It is not stored."""
 
 
 class _Stored(Row):

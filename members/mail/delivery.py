@@ -1,4 +1,4 @@
-"""The form in which a member reads a message: who sent it, its text, and how to reply (002/10)."""
+"""The form in which a member reads a message: who sent it, its text, and how to reply (C10)."""
 
 from __future__ import annotations
 

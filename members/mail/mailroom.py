@@ -1,4 +1,4 @@
-"""Every message and introduction of a workspace passes here, and is stored or refused (002).
+"""Every message and introduction of a workspace passes here, and is stored or refused.
 
 Nothing here starts a turn. A gateway takes what waits, lets `settle` do what needs no model, and starts the receiver's
 turn for the rest.
@@ -574,7 +574,7 @@ class Mailroom:
             receiver = None if letter is None else letter.message.to_id
             if receiver == ROOT or (receiver is not None and one_member(tx, self._workspace, receiver) is not None):
                 raise InvalidArgument(
-                    f"the message {message_id[:60]!r} is to {receiver!r}, which is no person",
+                    f"the message {message_id[:60]!r} is to {receiver!r}, which is not a person",
                     remedy="mark messages of people as read; a gateway delivers the others",
                 )
             set_state(tx, self._workspace, message_id, "handled")

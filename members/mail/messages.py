@@ -1,4 +1,4 @@
-"""Messages between members: their types, what each type must carry, and who may be their sender (002/8, 002/9)."""
+"""Messages between members: their types, what each type must carry, and who may be their sender (C8, C9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...core.errors import BriefInvalid, InvalidArgument, MessageInvalid
 from ..data.brief import TaskBrief, interface_of
 
 Envelope = Literal["request", "response", "notification"]
-"""000's kinds of messages: one that wants an answer, an answer, and one that wants none."""
+"""The kinds of messages: one that wants an answer, an answer, and one that wants none."""
 
 MessageType = Literal[
     "task_assignment",
@@ -23,7 +23,7 @@ MessageType = Literal[
     "collaboration_request",
     "collaboration_response",
 ]
-"""002's types of messages. A message without one is plain text."""
+"""The types of messages. A message without one is plain text."""
 
 MESSAGE_TYPE: Final = "message_type"
 """The field of a payload that holds its type."""
@@ -104,7 +104,7 @@ def envelope_of(message_type: MessageType | None, plain: Envelope = "notificatio
 
 
 def checked_payload(payload: object) -> Mapping[str, Any]:
-    """Return a read-only copy of a payload that fits its type (002/8).
+    """Return a read-only copy of a payload that fits its type (C8).
 
     Raises:
         MessageInvalid: Its type is not known, a field that the type needs is missing, or one is invalid.

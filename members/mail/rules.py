@@ -1,4 +1,4 @@
-"""What a message must be to be sent: who there is, lives, contacts, answers and chains (002)."""
+"""What a message must be to be sent: who there is, lives, contacts, answers and chains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""000's transport: how a message reaches its receiver. `Society` is the one over an agent's database.
+"""The transport: how a message reaches its receiver. `Society` is the one over an agent's database.
 
 `InMemoryTransport` has no database and no rules about contacts. It is for tests, and for hosts that try things.
 """
@@ -20,7 +20,7 @@ REPLY_SECONDS = 60.0
 
 
 class RoleTransport(Protocol):
-    """Sends messages between members (000, 4.4).
+    """Sends messages between members (A3).
 
     Every message is delivered at least once, in order from each sender to each receiver. A second message with the same
     id has no effect.

@@ -340,7 +340,7 @@ async def test_an_operator_stays_behind_the_gate(tmp_path: Path) -> None:
         turn = await role.get_operator("deploy")({"where": "here"})
         assert (turn.status, [pause.function for pause in turn.pauses]) == ("paused", ["deploy"])
         assert await role.agent_memory.episodes() == ()
-        with pytest.raises(ToolNotAllowed, match=r"'recall' is no operator of 'cro'; its operators are: price"):
+        with pytest.raises(ToolNotAllowed, match=r"'recall' is not an operator of 'cro'; its operators are: price"):
             role.get_operator("recall")
 
 

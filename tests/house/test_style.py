@@ -1,10 +1,14 @@
 """Style rules that ruff cannot check, held over every shipped folder."""
 
 import ast
+import re
 
 from support.house import ROOT, shipped_modules
+from support.pages import pages
 
 FUNCTION_LINES = 80
+# "is no file" for "is not a file". "There is no file", and "is no longer", are English as people write it.
+_NO_SUCH = re.compile(r"(?<!there )(?<!There )\b(?:is|are|was|were) no (?!longer|more|other|later|less|one\b)[a-z]\w*")
 
 
 def foreign_statements(source: str) -> list[str]:
@@ -48,3 +52,9 @@ def test_a_folder_only_re_exports() -> None:
             source = path.read_text(encoding="utf-8")
             assert ast.get_docstring(ast.parse(source)), f"{path.relative_to(ROOT)} does not say what the folder is"
             assert foreign_statements(source) == [], path.relative_to(ROOT)
+
+
+def test_something_is_not_another_thing_rather_than_no_such_thing() -> None:
+    for path in (*shipped_modules(), *pages()):
+        found = _NO_SUCH.findall(path.read_text(encoding="utf-8"))
+        assert found == [], path.relative_to(ROOT)

@@ -174,7 +174,7 @@ async def test_what_a_suspended_member_asked_is_answered_and_waits_for_it(societ
 
 async def test_a_message_to_a_member_is_not_marked_as_read(society: Society) -> None:
     letter = await society.mail.send("cro", "bdr", "Hello.")
-    with pytest.raises(InvalidArgument, match="is to 'bdr', which is no person"):
+    with pytest.raises(InvalidArgument, match="is to 'bdr', which is not a person"):
         await society.mail.read(letter.message.id)
     assert [each.message.id for each in await society.mail.waiting()] == [letter.message.id]
 
