@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from ...core.errors import VersionTooOld
 from ...memory import TurnRecord
 
-LEAST: Final = "0.1.0"
+LEAST: Final = "0.2.0"
 """The least version that can resume the turns of this one. It grows when a turn, its journal or its checkpoints get
 something that earlier versions cannot read, and not otherwise: processes of both versions can then share a database.
 """

@@ -199,7 +199,7 @@ _OTHERS = (
     (re.compile(r'(\\?"seconds\\?": ?)[\d.e-]+'), r"\g<1>1.5"),
     (re.compile(r'(\\?"input_tokens\\?": ?)\d+'), r"\g<1>240"),
     (re.compile(r'(\\?"output_tokens\\?": ?)\d+'), r"\g<1>20"),
-    (re.compile(r'("version": ?")[\d.]+'), r"\g<1>0.1.0"),
+    (re.compile(r'("version": ?")[\d.]+'), r"\g<1>0.2.0"),
 )
 
 
