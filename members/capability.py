@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -13,7 +13,7 @@ from ..core import ROOT, Emitter, Scope, new_id
 from ..core.capability import Capability, Runtime
 from ..core.errors import InvalidArgument, UnknownMember
 from ..core.events import TurnEnded, TurnStarted
-from ..harness import Function, Worker
+from ..harness import Function
 from .data.accounts import reader_of
 from .data.store import Notice, Refusal, emit_notices
 from .data.workspace import Event, WorkspaceConfig
@@ -62,15 +62,8 @@ class Members(Capability[Society]):
     async def opened(self, runtime: Runtime) -> AsyncGenerator[Society]:
         agent, hooks = inside(runtime), runtime.hooks
 
-        # The engine is made once all capabilities are open, so it is asked for at each call.
-        def is_taken(name: str) -> bool:
+        def is_taken(name: str) -> bool:  # the engine is made once all capabilities are open
             return agent.parts.engine.is_taken(name)
-
-        def add(worker: Worker, /, *, trust: Callable[[Function], float] | None = None) -> None:
-            agent.parts.engine.add_worker(worker, trust=trust)
-
-        def remove(name: str) -> None:
-            agent.parts.engine.remove_worker(name)
 
         society = Society(
             self.config,
@@ -80,7 +73,7 @@ class Members(Capability[Society]):
             wakeups=wakeups_of(runtime.database, agent.spec.settings.nats_url),
             is_taken=is_taken,
         )
-        workers = MemberWorkers(society, runtime.registry.workers, add=add, remove=remove)
+        workers = MemberWorkers(society, agent)
 
         async def enlist(member: str) -> None:
             """Give a member its worker before a turn of it resumes: without it the gate would refuse all its calls."""

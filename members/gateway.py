@@ -90,8 +90,8 @@ class Gateway:
         self._moved = asyncio.Event()
         self._held: set[str] = set()  # threads whose message cannot be over yet; the next poll tries them again
         self._polled = -poll
-        self._upkeep = MemberUpkeep(agent, self.enlist)
-        self._events = EventRunner(agent, self.enlist, self._slots, roles)
+        self._upkeep = MemberUpkeep(agent)
+        self._events = EventRunner(agent, self._slots, roles)
 
     async def __aenter__(self) -> Self:
         """Begin to deliver in the background."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
+from ..agent.runtime.inside import AgentRuntime
 from ..core import digest
 from ..core.validation import ClosedModel
 from ..harness import Function, Worker
@@ -82,34 +83,17 @@ def responder_name(role_id: str) -> str:
     return name if len(name) <= MAX_NAME else f"Respond.{digest(role_id)}"
 
 
-class AddWorker(Protocol):
-    """Adds a worker to an agent, as `WorldAgent.add_worker` does."""
-
-    def __call__(self, worker: Worker, /, *, trust: Callable[[Function], float] | None = None) -> None:
-        """Add it."""
-        ...
-
-
 class MemberWorkers:
     """The workers of an agent's members. Each is made from its member, as that is stored, when a turn needs it.
 
     Args:
         society: The members.
-        known: The workers of the agent by name, which `add` and `remove` change.
-        add: Adds a worker and how far its calls are trusted; `NameTaken` if the agent has something of its name.
-        remove: Removes a worker.
-
-    Attributes:
-        society: The members.
+        agent: The agent. Its engine is made once all capabilities are open, so it is asked for at each call.
     """
 
-    def __init__(
-        self, society: Society, known: Mapping[str, Worker], *, add: AddWorker, remove: Callable[[str], None]
-    ) -> None:
-        self.society = society
-        self._known = known
-        self._add = add
-        self._remove = remove
+    def __init__(self, society: Society, agent: AgentRuntime) -> None:
+        self._society = society
+        self._agent = agent
         self._trusted: dict[str, TrustProfile] = {}
         self._marks: dict[str, tuple[str, ...]] = {}
 
@@ -123,7 +107,7 @@ class MemberWorkers:
             UnknownMember: There is no such member.
             NameTaken: The agent has a function or a worker of its own with this id.
         """
-        await self.update(await self.society.members.member(self.society.config.id, member_id))
+        await self.update(await self._society.members.member(self._society.config.id, member_id))
 
     async def update(self, member: Member) -> None:
         """Do as `enlist` does with a member that was just read.
@@ -136,12 +120,12 @@ class MemberWorkers:
         self._marks[member.id] = member.spec.untrusted
         self._trusted[member.id] = member.trust  # read at each call, so that what changes later counts in running turns
         if member.life.status in (*LIVE, RoleStatus.SUSPENDED):
-            usable = await self.society.templates(member.id)
-            self.put(worker_of(member, self.society.config, usable), trust=partial(self._trust_of, member.id))
+            usable = await self._society.templates(member.id)
+            self.put(worker_of(member, self._society.config, usable), trust=partial(self._trust_of, member.id))
             return
-        known = self._known.get(member.id)
+        known = self._agent.registry.workers.get(member.id)
         if known is not None and known.variant:
-            self._remove(member.id)
+            self._agent.parts.engine.remove_worker(member.id)
 
     def marks_of(self, member_id: str) -> tuple[str, ...]:
         """The untrusted content that the definition of a member was made of, which each of its turns has read (M5).
@@ -160,12 +144,12 @@ class MemberWorkers:
         Raises:
             NameTaken: The agent has a function or a worker of its own with this name.
         """
-        known = self._known.get(worker.name)
+        known = self._agent.registry.workers.get(worker.name)
         if known == worker:
             return
         if known is not None and known.variant:  # that of the member before its definition changed
-            self._remove(worker.name)
-        self._add(worker, trust=trust)
+            self._agent.parts.engine.remove_worker(worker.name)
+        self._agent.parts.engine.add_worker(worker, trust=trust)
 
     def _trust_of(self, member_id: str, callee: Function) -> float:
         return trust_in(self._trusted[member_id], callee)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.runtime.inside import inside
@@ -36,6 +36,7 @@ from ..data.workspace import Event, RoutingDecision
 from ..life.members import LIVE
 from ..life.memory import AgentMemory
 from ..life.outcomes import Outcome
+from ..responding import workers_of
 from .events import EventResult, PostedEvent, part_of
 from .routing import SPAWN, Roster, route
 
@@ -57,7 +58,6 @@ class EventRunner:
 
     Args:
         agent: An open agent with a society.
-        enlist: Gives a member its worker, as it is defined now.
         slots: How many turns run at once.
         roles: Classes of members, whose code decides in place of the routes of their definitions.
     """
@@ -65,12 +65,10 @@ class EventRunner:
     def __init__(
         self,
         agent: WorldAgent,
-        enlist: Callable[[str], Awaitable[None]],
         slots: asyncio.Semaphore,
         roles: Iterable[AutonomousRole] = (),
     ) -> None:
         self._agent = agent
-        self._enlist = enlist
         self._slots = slots
         self._roles: Mapping[str, AutonomousRole] = {each.role_id: each for each in roles}
         self._looked_at = 0
@@ -169,7 +167,7 @@ class EventRunner:
             return await self._spawned(posted, decision.input_data or {})
         thread = self.thread(posted)
         try:
-            await self._enlist(posted.member)
+            await workers_of(self._agent).enlist(posted.member)
             turn = await asyncio.shield(self._turn(posted, decision, thread))
         except WorldAgentError as error:
             if _is_passing(error):

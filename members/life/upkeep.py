@@ -7,7 +7,7 @@ twice without a difference, so a kill in between loses nothing and does nothing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from ...core.scope import account_of
 from ...memory.entries import Insight
 from ..capability import Members
 from ..data.roles import RoleStatus
+from ..responding import workers_of
 from ..society import Society
 from .lives import MemoryDue
 from .members import Member
@@ -91,12 +92,10 @@ class MemberUpkeep:
 
     Args:
         agent: An open agent with a society.
-        enlist: Gives a member its worker, or takes it away, in this process.
     """
 
-    def __init__(self, agent: WorldAgent, enlist: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, agent: WorldAgent) -> None:
         self._agent = agent
-        self._enlist = enlist
         self._seen = 0
 
     async def run(self) -> int:
@@ -141,7 +140,7 @@ class MemberUpkeep:
             last = {each.member: each.status for each in steps}
             for member in (each for each, status in last.items() if status is RoleStatus.TERMINATED):
                 try:
-                    await self._enlist(member)
+                    await workers_of(self._agent).enlist(member)
                 except UnknownMember:  # it was removed since
                     continue
 

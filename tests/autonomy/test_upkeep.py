@@ -59,10 +59,6 @@ async def society(home: Path, lm: ScriptedLM | None = None, **more: Any) -> Asyn
         yield agent
 
 
-async def nothing(member: str) -> None:
-    """No worker to take."""
-
-
 async def texts(agent: WorldAgent, member: str) -> dict[str, tuple[float, tuple[str, ...]]]:
     found = await AgentMemory(agent, member).recall_insights(limit=100)
     return {each.text: (each.confidence, each.tags) for each in found if each.role_id == member}
@@ -127,7 +123,7 @@ async def test_a_spawned_member_inherits_once_it_is_active(tmp_path: Path, appro
         ]
         await AgentMemory(agent, "cro").store_insights(insights)
         await agent.society.spawn("cro", "bdr", {"territory": "APAC"})
-        upkeep = MemberUpkeep(agent, nothing)
+        upkeep = MemberUpkeep(agent)
         if approval:
             assert await upkeep.run() == 0
             await agent.society.approve_spawn("bdr-apac")
@@ -151,7 +147,7 @@ async def test_the_memory_of_a_member_ends_by_its_policy(tmp_path: Path) -> None
             own = [insight(f"Of {policy}.", policy), insight(f"Inherited by {policy}.", policy, tags=("inherited",))]
             await AgentMemory(agent, policy).store_insights(own)
             await agent.society.terminate(policy)
-        upkeep = MemberUpkeep(agent, nothing)
+        upkeep = MemberUpkeep(agent)
         assert (await upkeep.run(), await upkeep.run()) == (3, 0)
         assert {*await texts(agent, "archive")} == {"Inherited by archive.", "Of archive."}
         assert await texts(agent, "cro") == {"Of merge_to_parent.": (0.9, ("apac",))}
@@ -165,7 +161,7 @@ async def test_what_a_branch_learned_reaches_the_member_above_it(tmp_path: Path)
         await agent.society.join(spec_of("intern", "bdr", memory_policy="merge_to_parent"))
         await AgentMemory(agent, "intern").store_insights([insight("Of the intern.", "intern")])
         await agent.society.terminate("bdr")
-        await MemberUpkeep(agent, nothing).run()
+        await MemberUpkeep(agent).run()
         assert [*await texts(agent, "cro")] == ["Of the intern."]
 
 
@@ -181,8 +177,8 @@ async def test_a_work_that_was_cut_off_is_done_once(tmp_path: Path, monkeypatch:
 
         with monkeypatch.context() as patched:
             patched.setattr(Society, "memory_done", cut_off)
-            assert await MemberUpkeep(agent, nothing).run() == 0
-        assert await MemberUpkeep(agent, nothing).run() == 1
+            assert await MemberUpkeep(agent).run() == 0
+        assert await MemberUpkeep(agent).run() == 1
         assert await texts(agent, "cro") == {"Of bdr.": (0.9, ("apac",))}
 
 
