@@ -108,7 +108,7 @@ class Crowd:
 
     async def deliver(self) -> None:
         [letter, *_] = await self.society.mail.waiting(1)
-        await self.society.mail.settle(letter.message.id)
+        await self.society.mail.answer(letter.message.id)
         await self.society.mail.ended(letter.message.id)
 
     async def look_up(self) -> None:
@@ -124,7 +124,7 @@ class Crowd:
             "required_capability": "checks contracts",
         }
         letter = await self.society.mail.send(asker, asked, payload=ask)
-        await self.society.mail.settle(letter.message.id)
+        await self.society.mail.answer(letter.message.id)
 
 
 async def measure(small: Crowd, large: Crowd, *, quick: bool, prefix: str) -> list[Row]:

@@ -117,13 +117,13 @@ class Crowd:
     async def one_event(self) -> None:
         posted = await self.society.events.post(event(next(self._numbers)))
         await self.society.members.around("w", posted.member, posted.event.domain)
-        await self.society.events.decide(posted, _IGNORED)
+        await self.society.events.route(posted, _IGNORED)
 
     async def one_message(self) -> None:
         number = self._random.randrange(self._members)
         letter = await self.society.mail.send(f"m{number}", f"m{(number + 1) % self._members}", "Hello.")
         await self.society.mail.waiting(1)
-        await self.society.mail.settle(letter.message.id)
+        await self.society.mail.answer(letter.message.id)
         await self.society.mail.ended(letter.message.id)
 
 

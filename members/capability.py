@@ -101,7 +101,7 @@ class Members(Capability[Society]):
 
 
 def _trace(parts: RunnerParts, workspace: str, notices: Sequence[Notice]) -> None:
-    """Trace messages that no call of a turn sent: those of host code, and those that a gateway settles."""
+    """Trace messages that no call of a turn sent: those of host code, and those that answer without a turn."""
     path, tap = new_id("call"), parts.tracer.tap(Scope(workspace=workspace))
     emit = Emitter(path, parts.stores.clock, tap, tap)
     emit(TurnStarted, thread="", kind="call")

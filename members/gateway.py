@@ -272,7 +272,7 @@ class Gateway:
 
     async def _delivered(self, letter: Letter) -> bool:
         async with self._slots:
-            if await self._society.mail.settle(letter.message.id):
+            if await self._society.mail.answer(letter.message.id):
                 return True
             try:
                 turn = await asyncio.shield(self._turn(letter))

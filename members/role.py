@@ -44,7 +44,7 @@ from .data.roles import (
     goals_text,
 )
 from .data.workspace import Event, RoutingDecision
-from .events.routing import Roster, decide, route, route_of, run_by
+from .events.routing import Roster, route, route_as, route_of, run_by
 from .life.designing import design_role
 from .life.memory import AgentMemory, MemoryFiles, Values
 from .life.recommending import recommend
@@ -190,7 +190,7 @@ class AutonomousRole:
         if known is not None and listed is not None:
             return route(listed, event, known, code)
         status = RoleStatus.ACTIVE if self.lifecycle is None else self.lifecycle.status
-        return decide(self.spec, status, self.trust or TrustProfile(), event, known, code)
+        return route_as(self.spec, status, self.trust or TrustProfile(), event, known, code)
 
     def can_act(self, capability: str) -> Authority:
         """What it may do with a capability: `autonomous`, `needs_approval` or `forbidden`.

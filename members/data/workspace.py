@@ -510,20 +510,20 @@ class RoutingDecision:
             object.__setattr__(self, "input_data", json_object("input_data", self.input_data))
 
 
-def decided(action: Action, reason: str, **given: Any) -> RoutingDecision:
+def routed(action: Action, reason: str, **given: Any) -> RoutingDecision:
     """A `RoutingDecision` of routing, made without its checks, which would read the whole payload again.
 
     All that it holds must be valid: parts of an event or a definition, which were checked when they were made.
     """
     made, put = object.__new__(RoutingDecision), object.__setattr__
-    for name, value in (_UNDECIDED | given).items():
+    for name, value in (_NOTHING | given).items():
         put(made, name, value)
     put(made, "action", action)
     put(made, "reason", reason)
     return made
 
 
-_UNDECIDED: Final[dict[str, Any]] = {each.name: None for each in fields(RoutingDecision)}
+_NOTHING: Final[dict[str, Any]] = {each.name: None for each in fields(RoutingDecision)}
 
 
 def circle_of(roles: Iterable[RoleSpec]) -> tuple[RoleSpec, ...]:

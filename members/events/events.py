@@ -356,7 +356,7 @@ class Events:
 
         await self._store.transact(work)
 
-    async def decide(self, before: PostedEvent, decision: RoutingDecision) -> PostedEvent:
+    async def route(self, before: PostedEvent, decision: RoutingDecision) -> PostedEvent:
         """Store the decision about an event, and do what needs no turn. A decision is made once.
 
         Ignored events and escalations are then over, unless an escalation has an operator: a person can release that. A
@@ -411,7 +411,7 @@ class Events:
 
         await self._store.transact(work)
 
-    async def finish(
+    async def settle(
         self, event_id: str, result: EventResult, *, code: str = "", outcome: Outcome | None = None, report: str = ""
     ) -> None:
         """Settle an event: store its result, and what its member did. Repeating the call has no effect.

@@ -111,21 +111,21 @@ class EventRunner:
         return found is not None
 
     async def move(self, posted: PostedEvent) -> bool:
-        """Decide about an event and execute the decision; returns whether it moved on."""
+        """Route an event and execute the decision; returns whether it moved on."""
         async with self._slots:
             try:
-                decided = posted if posted.state != "waiting" else await self._decided(posted)
-                if decided is None or decided.state not in ("decided", "paused"):
+                routed = posted if posted.state != "waiting" else await self._routed(posted)
+                if routed is None or routed.state not in ("decided", "paused"):
                     return True
-                return await self._executed(decided)
+                return await self._executed(routed)
             except WorldAgentError as error:  # such as a database that is down, or a full mailbox: it is tried again
                 _LOG.warning("the event %s is handled again later: %s; %s", posted.event.id, error.code, error.remedy)
                 return False
 
-    # --- deciding -----------------------------------------------------------------------------------------------------
+    # --- routing ------------------------------------------------------------------------------------------------------
 
-    async def _decided(self, posted: PostedEvent) -> PostedEvent | None:
-        """Decide about an event. None if it was dispatched to another member instead."""
+    async def _routed(self, posted: PostedEvent) -> PostedEvent | None:
+        """Route an event. None if it went to another member instead."""
         roster = await self._roster(posted)
         member = roster.members.get(posted.member)
         if not posted.named and (member is None or member.life.status not in LIVE):
@@ -133,7 +133,7 @@ class EventRunner:
             if found:
                 await self._society.events.assign(posted.event.id, found[0].id)
                 return None
-        return await self._society.events.decide(posted, self._decision(posted, roster))
+        return await self._society.events.route(posted, self._decision(posted, roster))
 
     async def _roster(self, posted: PostedEvent) -> Roster:
         """What the decision can depend on: of all members, its own one and the first of the event's domain."""
@@ -224,7 +224,7 @@ class EventRunner:
             outcome = await self._remembered(posted, decision, code, succeeded=result == "done")
         report = f"{decision.operator_id} for {event.type}: {result}{f' ({code})' if code else ''}"
         reported = decision.monitoring == "report" or result == "failed"
-        await self._society.events.finish(
+        await self._society.events.settle(
             event.id,
             result,
             code=code,

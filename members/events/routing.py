@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ..data.roles import USER, RoleSpec, RoleStatus, Route, TrustProfile
-from ..data.workspace import Event, Monitoring, RoutingDecision, WorkspaceConfig, decided
+from ..data.workspace import Event, Monitoring, RoutingDecision, WorkspaceConfig, routed
 from ..life.members import LIVE, Member
 
 SPAWN: Final = "role.spawn"
@@ -113,10 +113,10 @@ def route(member: Member, event: Event, roster: Roster, match: Matcher | None = 
         roster: All members of the workspace.
         match: The operator and the trigger for an event, instead of the member's routes.
     """
-    return decide(member.spec, member.life.status, member.trust, event, roster, match)
+    return route_as(member.spec, member.life.status, member.trust, event, roster, match)
 
 
-def decide(
+def route_as(
     spec: RoleSpec,
     status: RoleStatus,
     trust: TrustProfile,
@@ -135,7 +135,7 @@ def decide(
         match: The operator and the trigger for an event, instead of the member's routes.
     """
     if status not in LIVE:
-        return decided("ignore", f"{spec.role_id!r} is {status.value}")
+        return routed("ignore", f"{spec.role_id!r} is {status.value}")
     if event.domain not in spec.domains:
         return _of_another_domain(spec, event, roster)
     owner = USER if roster is None else roster.owner
@@ -171,15 +171,15 @@ def _in_own_domain(
         return _escalation(target, event, f"{capability!r} needs approval for {spec.role_id!r}", **runs)
     if monitoring == "review":
         return _escalation(target, event, f"the trust in {spec.role_id!r} for {capability!r} is low", **runs)
-    return decided("delegate", f"{spec.role_id!r} runs {operator!r} for {event.type!r}", **runs)
+    return routed("delegate", f"{spec.role_id!r} runs {operator!r} for {event.type!r}", **runs)
 
 
 def _of_another_domain(spec: RoleSpec, event: Event, roster: Roster | None) -> RoutingDecision:
     owner = None if roster is None else roster.owner_of(event.domain, spec.role_id)
     if owner is None:
-        return decided("ignore", f"no member is responsible for {event.domain!r}")
+        return routed("ignore", f"no member is responsible for {event.domain!r}")
     reason = f"{owner.id!r} is responsible for {event.domain!r}"
-    return decided("forward", reason, target_role_id=owner.id, message=f"{event.type}: {reason}")
+    return routed("forward", reason, target_role_id=owner.id, message=f"{event.type}: {reason}")
 
 
 def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
@@ -192,7 +192,7 @@ def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
     given = {name: event.payload[name] for name in _DIRECTIVE_FIELDS if name in event.payload}
     if not isinstance(given.get("template_id"), str) or not isinstance(given.setdefault("params", _NONE), Mapping):
         return _escalation(target, event, "the payload has no `template_id`, or `params` is not an object")
-    return decided(
+    return routed(
         "delegate",
         f"{event.source!r} tells {spec.role_id!r} to make a member",
         operator_id=SPAWN,
@@ -203,7 +203,7 @@ def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
 
 
 def _escalation(target: str, event: Event, reason: str, **runs: Any) -> RoutingDecision:
-    return decided("escalate", reason, target_role_id=target, message=f"{event.type}: {reason}", **runs)
+    return routed("escalate", reason, target_role_id=target, message=f"{event.type}: {reason}", **runs)
 
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})

@@ -1,6 +1,6 @@
 """Every message and introduction of a workspace passes here, and is stored or refused.
 
-Nothing here starts a turn. A gateway takes what waits, lets `settle` do what needs no model, and starts the receiver's
+Nothing here starts a turn. A gateway takes what waits, lets `answer` do what needs no model, and starts the receiver's
 turn for the rest.
 """
 
@@ -363,7 +363,7 @@ class Mailroom:
         check_texts(id_=id_)
         return await self._store.read(lambda tx: self._rules.receives(tx, id_))
 
-    async def settle(self, message_id: str) -> bool:
+    async def answer(self, message_id: str) -> bool:
         """Do what a message asks for that needs no model; returns whether nothing is left to do (C3).
 
         A request for an introduction is answered if exactly one contact of the member that is asked fits all its
@@ -382,7 +382,7 @@ class Mailroom:
             set_state(tx, self._workspace, message_id, "handling")
             kind = letter.message.message_type
             done = (
-                (kind == "introduction_request" and self._answer(tx, letter))
+                (kind == "introduction_request" and self._introduce(tx, letter))
                 or (kind == "introduction_response" and self._forward(tx, letter))
                 or (letter.message.type == "response" and self._answers_question(tx, letter))
             )
@@ -392,7 +392,7 @@ class Mailroom:
 
         return await self._store.transact(work)
 
-    def _answer(self, tx: Transaction, letter: Letter) -> bool:
+    def _introduce(self, tx: Transaction, letter: Letter) -> bool:
         found = None if letter.answered else self._introductions.found(tx, letter)
         if found is None:
             return letter.answered

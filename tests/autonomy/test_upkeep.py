@@ -214,7 +214,7 @@ async def test_a_message_that_was_taken_when_its_receiver_was_suspended_is_deliv
         await agent.society.join(spec_of("bdr", "cro"))
         letter = await agent.society.mail.send("cro", "bdr", "Hello.")
         gateway = Gateway(agent)
-        assert not await agent.society.mail.settle(letter.message.id)
+        assert not await agent.society.mail.answer(letter.message.id)
         await agent.society.suspend("bdr")
         assert await gateway._delivered(letter)
         assert await agent.society.mail.waiting() == []

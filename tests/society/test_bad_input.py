@@ -236,7 +236,7 @@ CONTACT = Contact(id="legal", role="Legal")
 BY_IDS = """
 test role_id | activate role_id | suspend role_id | resume role_id | terminate role_id | steps role_id
 approve_spawn role_id | reject_spawn role_id | mail.receives id_ | mail.inbox person
-mail.recorded member | mail.of member | mail.read message_id | mail.settle message_id | mail.reply_to message_id
+mail.recorded member | mail.of member | mail.read message_id | mail.answer message_id | mail.reply_to message_id
 mail.ended message_id | mail.task_of member | mail.last_task member
 events.get event_id | events.pause event_id | events.assign event_id member
 members.get workspace role_id | members.member workspace role_id | members.list_roles workspace
@@ -250,7 +250,7 @@ drafts.get draft_id | drafts.approve draft_id | drafts.reject draft_id
 """Calls with the names of the ids that they take."""
 WITH_MORE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "mail.prepared": (("message_id",), {"make": nothing}),
-    "events.finish": (("event_id",), {"result": "done"}),
+    "events.settle": (("event_id",), {"result": "done"}),
     "members.add_person": (("workspace",), {"person": Participant(id="ana", type="human", name="Ana")}),
     "contacts.add": (("owner",), {"contact": CONTACT}),
     "recommendations.add": (("member",), {"found": ()}),

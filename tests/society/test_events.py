@@ -330,7 +330,7 @@ async def test_what_an_escalation_sends_is_reported_and_wakes_gateways(tmp_path:
             posted = await society.events.post(event(domain="marketing"))
             await asyncio.wait_for(watch.wait(), 20)
             decision = RoutingDecision(action="escalate", reason="It is of no member.", target_role_id="charles")
-            await society.events.decide(posted, decision)
+            await society.events.route(posted, decision)
             await asyncio.wait_for(watch.wait(), 20)
         assert [each.message.to_id for each in seen] == ["user"]
 

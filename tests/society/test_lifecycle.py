@@ -146,7 +146,7 @@ async def test_messages_to_a_suspended_member_wait_or_are_refused(society: Socie
     other = await society.mail.send("coo", "root", "Hello.")
     await society.suspend("bdr")
     assert [each.message.id for each in await society.mail.waiting()] == [other.message.id]
-    assert await society.mail.settle(letter.message.id), "taken before it was suspended"
+    assert await society.mail.answer(letter.message.id), "taken before it was suspended"
     for one, two in (("cro", "bdr"), ("bdr", "cro")):
         with pytest.raises(MessageInvalid, match="'bdr' is suspended"):
             await society.mail.send(one, two, "Hello.")
@@ -155,7 +155,7 @@ async def test_messages_to_a_suspended_member_wait_or_are_refused(society: Socie
         await society.spawn("bdr", "page", {}, BRIEF)
     await society.resume("bdr")
     assert [each.message.id for each in await society.mail.waiting()] == [letter.message.id, other.message.id]
-    assert not await society.mail.settle(letter.message.id)
+    assert not await society.mail.answer(letter.message.id)
     assert await passed(society, "bdr") == ["suspended", "active"]
 
 
@@ -183,7 +183,7 @@ async def test_a_member_is_not_introduced_while_it_receives_nothing(society: Soc
     ask = {"message_type": "introduction_request", "reason": "A page.", "required_capability": "intern"}
     await society.suspend("intern")
     letter = await society.mail.send("cro", "bdr", payload=ask)
-    assert not await society.mail.settle(letter.message.id)
+    assert not await society.mail.answer(letter.message.id)
 
 
 async def test_descendants_end_first(society: Society, clock: VirtualClock) -> None:
@@ -245,7 +245,7 @@ async def test_an_introduction_that_waits_for_the_consent_of_a_terminated_member
         await society.join(spec_of(role_id, parent, domains=("contracts",) if role_id == "law" else ()))
     ask = {"message_type": "introduction_request", "reason": "A page.", "required_capability": "contracts"}
     letter = await society.mail.send("bdr", "cro", payload=ask)
-    await society.mail.settle(letter.message.id)
+    await society.mail.answer(letter.message.id)
     assert [each.message.to_id for each in await society.mail.waiting()] == ["law"]
     await society.terminate("law")
     reply = await society.mail.reply_to(letter.message.id)
@@ -272,7 +272,7 @@ async def test_a_member_of_a_task_ends_when_it_reports_the_task_done(society: So
     assert await society.mail.send("dev", "cro", payload=DONE, message_id=letter.message.id) == letter
     # One that reports inside of a turn ends after that turn.
     task = await society.mail.send("cro", "tester", "Test it.")
-    await society.mail.settle(task.message.id)
+    await society.mail.answer(task.message.id)
     await society.mail.send("tester", "cro", payload=DONE)
     assert (await society.expire(), await status(society, "tester")) == ((), "active")
     await society.mail.send("tester", "cro", "It was a pleasure.")

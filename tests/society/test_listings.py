@@ -117,7 +117,7 @@ async def test_what_waits_behind_the_first_event_of_a_line_is_not_read(
     for number in range(20):  # wait for a person
         posted = await society.events.get(f"e{number}")
         assert posted is not None
-        await society.events.decide(posted, delegated)
+        await society.events.route(posted, delegated)
         await society.events.pause(f"e{number}")
     reading = Reading(society, monkeypatch)
     assert [each.event.id for each in await society.events.next(5)] == ["e20", "e60", "e61"]

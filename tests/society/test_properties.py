@@ -176,7 +176,7 @@ async def step(world: World, kind: str, *given: Any) -> str:
     if kind in ("settle", "end"):
         letter = await head(world, given[0])
         if letter is not None:
-            await (society.mail.settle if kind == "settle" else society.mail.ended)(letter.message.id)
+            await (society.mail.answer if kind == "settle" else society.mail.ended)(letter.message.id)
         return "" if letter is None else letter.message.to_id
     if kind == "add":
         until = world.clock.now() + timedelta(hours=CONTACT_HOURS) if given[2] else None
@@ -320,7 +320,7 @@ async def asks(place: Path | PostgresAddress, edges: set[tuple[str, str]], chain
             for letter in found:
                 turns += 1
                 assert turns <= len(GRAPH) ** 2, "an introduction ends"
-                if await society.mail.settle(letter.message.id):
+                if await society.mail.answer(letter.message.id):
                     continue
                 me, left = letter.message.to_id, fan
                 over = (await world.seen()).letters[first.message.id].answered
@@ -368,7 +368,7 @@ def test_a_ping_pong_ends_at_the_length_of_the_chain(place: Path | PostgresAddre
             await world.society.join(spec(world.id, "a", "root"))
             letter = await world.society.mail.send("user", "root", "Go.")
             for number in range(2, chain + 2):
-                await world.society.mail.settle(letter.message.id)
+                await world.society.mail.answer(letter.message.id)
                 one, other = letter.message.to_id, "a" if letter.message.to_id == "root" else "root"
                 if number > chain:
                     with pytest.raises(ChainTooLong):

@@ -91,7 +91,7 @@ async def deliver(society: Society) -> list[Letter]:
     left: list[Letter] = []
     while found := await society.mail.waiting():
         for letter in found:
-            if not await society.mail.settle(letter.message.id):
+            if not await society.mail.answer(letter.message.id):
                 left.append(letter)
                 await society.mail.ended(letter.message.id)
     return left
@@ -240,7 +240,7 @@ async def test_a_reply_needs_no_introduction_of_its_own(local: Database) -> None
 async def test_a_remark_before_the_introduction_is_no_answer_to_the_request(local: Database) -> None:
     society = await branches(local)
     request = await society.mail.send("bdr", "cro", payload=ASK_LAW)
-    await society.mail.settle(request.message.id)
+    await society.mail.answer(request.message.id)
     await society.mail.send("cro", "bdr", "One moment.")
     await society.contacts.add("cro", Contact(id="legal", role="Legal"))
     answer = {"target_id": "legal", "role_name": "Legal", "interface_spec": None, "usage_advice": "Write."}
@@ -277,7 +277,7 @@ async def test_messages_are_delivered_in_order_and_one_at_a_time(database: Datab
         await society.mail.send("cro", "bdr", f"{number}")
         await society.mail.send("coo", "legal", f"{number}")
     assert [each.message.content for each in await society.mail.waiting()] == ["0", "0"]
-    assert not await society.mail.settle((await society.mail.waiting())[0].message.id)
+    assert not await society.mail.answer((await society.mail.waiting())[0].message.id)
     assert [each.message.content for each in await society.mail.waiting()] == ["0", "0"]
     assert sorted(each.message.content for each in await deliver(society)) == sorted("001122")
 
@@ -310,12 +310,12 @@ async def test_a_ping_pong_ends(local: Database) -> None:
     letter = await society.mail.send("user", "cro", "Go.")
     one, other = "cro", "bdr"
     for number in range(2, 6):
-        await society.mail.settle(letter.message.id)
+        await society.mail.answer(letter.message.id)
         letter, before = await society.mail.send(one, other, "Ping."), letter
         await society.mail.ended(before.message.id)
         assert letter.chain == number
         one, other = other, one
-    await society.mail.settle(letter.message.id)
+    await society.mail.answer(letter.message.id)
     with pytest.raises(ChainTooLong, match="report to the user"):
         await society.mail.send(one, other, "Ping.")
     await society.mail.ended(letter.message.id)
@@ -364,11 +364,11 @@ async def test_a_contact_that_fits_is_introduced_without_a_model(database: Datab
 async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Database) -> None:
     society = await branches(database)
     first = await society.mail.send("bdr", "cro", payload=ASK_LAW)
-    assert not await society.mail.settle(first.message.id)
+    assert not await society.mail.answer(first.message.id)
     second = await society.mail.send("cro", "root", payload=ASK_LAW)
     await society.mail.ended(first.message.id)
     assert second.message.correlation_id == first.message.id
-    assert not await society.mail.settle(second.message.id)
+    assert not await society.mail.answer(second.message.id)
     await society.mail.send("root", "coo", payload=ASK_LAW)
     await society.mail.ended(second.message.id)
     [answer] = await deliver(society)
@@ -385,7 +385,7 @@ async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Dat
 async def test_loops_and_dead_ends_end(local: Database) -> None:
     society = await branches(local)
     request = await society.mail.send("bdr", "cro", payload=ASK_LAW)
-    await society.mail.settle(request.message.id)
+    await society.mail.answer(request.message.id)
     with pytest.raises(MessageInvalid, match="was asked for this introduction already"):
         await society.mail.send("cro", "bdr", payload=ASK_LAW)
     await society.mail.ended(request.message.id)
@@ -398,7 +398,7 @@ async def test_loops_and_dead_ends_end(local: Database) -> None:
 async def test_an_answer_that_comes_before_the_turn_that_asked_is_over_is_forwarded(local: Database) -> None:
     society = await branches(local)
     request = (await society.mail.send("bdr", "cro", payload=ASK_LAW)).message.id
-    assert not await society.mail.settle(request)
+    assert not await society.mail.answer(request)
     await society.mail.send("cro", "root", payload=ASK_LAW)
     await society.mail.send("root", "cro", payload=ANSWER_COO)
     await society.mail.ended(request)
@@ -410,7 +410,7 @@ async def test_an_answer_that_comes_before_the_turn_that_asked_is_over_is_forwar
 async def test_a_message_that_is_over_several_times_at_once_is_counted_once(database: Database) -> None:
     society = await branches(database)
     request = (await society.mail.send("bdr", "cro", payload=ASK_LAW)).message.id
-    await asyncio.gather(*(society.mail.settle(request) for _ in range(8)))
+    await asyncio.gather(*(society.mail.answer(request) for _ in range(8)))
     await asyncio.gather(*(society.mail.ended(request) for _ in range(8)))
     counts = await database.read(lambda tx: tx.execute("SELECT member, waiting, last FROM wa_mailbox ORDER BY member"))
     assert [tuple(row) for row in counts] == [("bdr", 1, 1), ("cro", 0, 1)]
@@ -420,7 +420,7 @@ async def test_a_message_that_is_over_several_times_at_once_is_counted_once(data
 async def test_a_member_introduces_only_whom_it_knows(local: Database) -> None:
     society = await branches(local)
     request = await society.mail.send("bdr", "cro", payload=ASK_LAW)
-    await society.mail.settle(request.message.id)
+    await society.mail.answer(request.message.id)
     answer = {
         "message_type": "introduction_response",
         "target_id": "legal",
@@ -441,10 +441,10 @@ async def test_a_member_introduces_only_whom_it_knows(local: Database) -> None:
 async def test_a_request_ends_when_its_last_referral_was_declined(database: Database) -> None:
     society = await branches(database)
     first = await society.mail.send("bdr", "cro", payload=ASK_LAW | {"required_capability": "gardening"})
-    await society.mail.settle(first.message.id)
+    await society.mail.answer(first.message.id)
     second = await society.mail.send("cro", "root", payload=ASK_LAW | {"required_capability": "gardening"})
     await society.mail.ended(first.message.id)
-    await society.mail.settle(second.message.id)
+    await society.mail.answer(second.message.id)
     await society.mail.ended(second.message.id)
     answers = await deliver(society)
     assert [(each.message.to_id, each.message.payload["declined"]) for each in answers] == [
@@ -459,18 +459,18 @@ async def test_no_member_is_asked_twice_for_one_introduction(database: Database)
     await society.contacts.add("cro", Contact(id="coo", role="COO", note="Operations."))
     asked = ASK_LAW | {"required_capability": "gardening"}
     first = await society.mail.send("bdr", "cro", payload=asked)
-    await society.mail.settle(first.message.id)
+    await society.mail.answer(first.message.id)
     second = await society.mail.send("cro", "coo", payload=asked)
     await society.mail.ended(first.message.id)
-    await society.mail.settle(second.message.id)
+    await society.mail.answer(second.message.id)
     await society.mail.ended(second.message.id)
     [declined] = await society.mail.waiting()
-    assert not await society.mail.settle(declined.message.id)
+    assert not await society.mail.answer(declined.message.id)
     with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
         await society.mail.send("cro", "coo", payload=asked)
     third = await society.mail.send("cro", "root", payload=asked)
     assert third.message.correlation_id == first.message.id
-    await society.mail.settle(third.message.id)
+    await society.mail.answer(third.message.id)
     with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
         await society.mail.send("root", "coo", payload=asked)
 
@@ -480,10 +480,10 @@ async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_intr
     society = await branches(database)
     gardening = ASK_LAW | {"required_capability": "gardening"}
     first = await society.mail.send("bdr", "cro", payload=gardening)
-    await society.mail.settle(first.message.id)
+    await society.mail.answer(first.message.id)
     second = await society.mail.send("cro", "root", payload=gardening)
     await society.mail.ended(first.message.id)
-    await society.mail.settle(second.message.id)
+    await society.mail.answer(second.message.id)
     await society.mail.send("root", "cro", "We have no garden.", answers=second.message.id, marks=("fetch",))
     await society.mail.ended(second.message.id)
     left = await deliver(society)
@@ -498,7 +498,7 @@ async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_intr
 async def test_what_a_person_answers_to_a_referral_in_words_ends_the_request(database: Database) -> None:
     society = await branches(database)
     first = await society.mail.send("bdr", "cro", payload=ASK_LAW)
-    await society.mail.settle(first.message.id)
+    await society.mail.answer(first.message.id)
     await society.mail.send("cro", "user", payload=ASK_LAW)
     await society.mail.ended(first.message.id)
     assert await deliver(society) == []
@@ -563,7 +563,7 @@ async def questions(society: Society) -> list[Letter]:
     """The questions for consent that wait, once all is settled that needs no turn."""
     while fresh := [each for each in await society.mail.waiting() if each.state == "waiting"]:
         for letter in fresh:
-            await society.mail.settle(letter.message.id)
+            await society.mail.answer(letter.message.id)
     return [each for each in await society.mail.waiting() if "introduction" in each.message.payload]
 
 

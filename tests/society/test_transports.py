@@ -74,7 +74,7 @@ async def taken(society: Society, member: str) -> RoleMessage:
         while True:
             for letter in await society.mail.waiting():
                 if letter.message.to_id == member:
-                    await society.mail.settle(letter.message.id)
+                    await society.mail.answer(letter.message.id)
                     await society.mail.ended(letter.message.id)
                     return letter.message
             await watch.wait()

@@ -85,7 +85,7 @@ async def test_messages_of_host_code_and_of_the_system_have_traces_without_a_tur
             await agent.society.mail.send("bdr", "legal", SECRET)
         # No contact of the CRO fits, so its turn is for a model; host code asks on and answers for it.
         asked = await agent.society.mail.send("cro", "root", payload=request)
-        assert await agent.society.mail.settle(asked.message.id)
+        assert await agent.society.mail.answer(asked.message.id)
         found = await without_turn(agent)
     assert found == [
         ("introduction", "bdr", "cro", "request", "", ""),
@@ -101,12 +101,12 @@ async def test_a_referral_and_the_answer_that_is_forwarded_say_who_introduced_wh
         society = agent.society
         request = {"message_type": "introduction_request", "reason": SECRET, "required_capability": "legal"}
         asked = await society.mail.send("bdr", "cro", payload=request)
-        assert not await society.mail.settle(asked.message.id)
+        assert not await society.mail.answer(asked.message.id)
         referral = await society.mail.send("cro", "root", payload=request, answers=asked.message.id)
-        await society.mail.settle(referral.message.id)
+        await society.mail.answer(referral.message.id)
         await society.mail.ended(asked.message.id)
         [answer] = [each for each in await society.mail.waiting() if each.message.to_id == "cro"]
-        assert await society.mail.settle(answer.message.id)
+        assert await society.mail.answer(answer.message.id)
         found = await without_turn(agent)
     assert found == [
         ("introduction", "bdr", "cro", "request", "", ""),
