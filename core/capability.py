@@ -15,8 +15,11 @@ from .errors import AgentClosed, WorldAgentError
 from .scope import Scope
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..graphs import Shape
     from ..harness import Function, Registry
+    from ..hosts.service.operation import Operation
     from ..memory.attachments import Attachments
     from ..memory.entries import Reader
     from ..memory.examples import Feedback
@@ -125,6 +128,7 @@ class Capability(Generic[T]):
         migrations: Its tables: item `i` has the SQL statements that migrate them from version `i` to `i + 1`, for
             SQLite and Postgres. Released items never change. The database keeps them if the capability goes.
         owned: Those of its tables whose rows belong to an account or a thread, and are removed with it.
+        page: The file of a JavaScript module with its page of the console, which exports `title` and `show(view)`.
         after: The names of the capabilities that are opened before it, if the agent has them.
     """
 
@@ -132,6 +136,7 @@ class Capability(Generic[T]):
     after: ClassVar[tuple[str, ...]] = ()
     migrations: ClassVar[tuple[tuple[str, ...], ...]] = ()
     owned: ClassVar[tuple[OwnedTable, ...]] = ()
+    page: ClassVar[Path | None] = None
 
     @classmethod
     def of(cls, given: Any) -> Self:
@@ -148,6 +153,14 @@ class Capability(Generic[T]):
 
     def fields(self, runtime: Runtime) -> Iterable[InputField]:
         """The input fields of the conversation that it fills."""
+        return ()
+
+    @classmethod
+    def operations(cls) -> Iterable[Operation]:
+        """What all hosts let people and programs ask for: as tools of the sidecar, paths and commands.
+
+        Import what they need here, and not with the module: an agent without a host does not need it.
+        """
         return ()
 
     @asynccontextmanager

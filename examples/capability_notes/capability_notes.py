@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from worldagent.core import Clock, Scope, digest
 from worldagent.core.capability import Capability, InputField, Runtime
@@ -71,6 +73,7 @@ class Notes(Capability[Notebook]):
     name = "notes"
     migrations = TABLES
     owned = (OwnedTable(name="notes_note", account="account"),)  # they go with the account
+    page = Path(__file__).with_suffix(".js")
 
     def functions(self, runtime: Runtime) -> Iterable[Function]:
         """The tools. They pass the gate, as all tools do."""
@@ -96,6 +99,13 @@ class Notes(Capability[Notebook]):
             return notes or None
 
         return [InputField(name="notes", type=list[str], description="the person's newest notes", fill=newest)]
+
+    @classmethod
+    def operations(cls) -> Iterable[Any]:
+        """`worldagent notes add`, the tools `notes_add` and `notes_list`, and their paths."""
+        from capability_notes_hosts import OPERATIONS
+
+        return OPERATIONS
 
     @asynccontextmanager
     async def opened(self, runtime: Runtime) -> AsyncGenerator[Notebook]:

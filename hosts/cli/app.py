@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Annotated
+from importlib.metadata import entry_points
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from .command import DEBUG
 from .exits import USAGE
 from .options import ChatOptions
 
+
+class _Commands(TyperGroup):
+    """The commands, and those of capabilities of other packages, which are looked for only if no other has the name."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or self._of_capability(cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        installed = entry_points(group="worldagent.capabilities")
+        others = sorted(each.name for each in installed if not each.value.startswith("worldagent."))
+        return [*super().list_commands(ctx), *filter(self._of_capability, others)]
+
+    @staticmethod
+    def _of_capability(name: str) -> Any:
+        from ..service.operations import of_others
+        from .derived import commands_of
+
+        found = of_others().get(name)
+        operations = [] if found is None else [*found.operations()]
+        if not operations:
+            return None
+        told = (found.__doc__ or "").partition("\n")[0]
+        return get_command(commands_of(name, told, operations))
+
+
 # Tracebacks must not show local variables, since one of them can hold a role.
 app = typer.Typer(
     name="worldagent",
+    cls=_Commands,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from dataclasses import replace
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
 
@@ -47,6 +48,8 @@ def _add(app: typer.Typer, found: Operation, name: str) -> None:
         for each in named.keys() & {each for each, field in fields.items() if _type_of(field) is dict}:
             named[each] = json_object(f"--{each}", text(f"--{each}", named[each]))
         checked = validated(found.arguments, named, texts=True)
+        had = options.capability or []
+        options = replace(options, capability=had if app.info.name in had else [*had, app.info.name])
         answer = await ask(
             options, found, output, **{each: getattr(checked, each) for each in checked.model_fields_set}
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from ...core import check_id
@@ -14,7 +14,7 @@ from ...core.files import accessible_to_others
 from ...storage import Storage
 from .agents import EMBEDDED_MODEL, agent_maker
 from .apps import app_maker, check_app
-from .options import WORKSPACE, AgentOptions
+from .options import WORKSPACE, AgentOptions, MadeOptions
 from .output import Output
 from .sources import expanded
 
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from .serve import ServeOptions
 
 _ANY: Final = "*"
-_SHARED: Final = (
-    *("app", "home", "policy", "lm", "identity", "profile", "worker", "workers"),
-    *("role_host", "role_host_stdio"),
-)
+_SHARED: Final = ("app", *(each.name for each in fields(MadeOptions)), "role_host", "role_host_stdio")
 _NAMED: Final = 5  # workspaces that an error names
 
 

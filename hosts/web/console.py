@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sse_starlette import ServerSentEvent
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
@@ -30,6 +31,7 @@ from ..service.arguments import WorkspaceArguments
 from ..service.call import Grant, Refused
 from ..service.members import society_of
 from ..service.operation import is_owner
+from ..service.operations import of_others
 from ..service.society import society_graph, society_spawns
 from ..service.threads import reached_threads
 from .errors import HttpRefused
@@ -63,8 +65,22 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")
 
+    pages = {name: page for name, each in of_others().items() if (page := each.page) is not None}
+
+    async def more(request: Request) -> Response:
+        """The names of the capabilities of other packages that have a page."""
+        return JSONResponse([*pages])
+
+    async def page(request: Request) -> Response:
+        found = pages.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404)
+        return FileResponse(found, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
+
     return [
         Route("/live", web.checked(live), methods=["GET"]),
+        Route("/console/capabilities", more, methods=["GET"]),
+        Route("/console/capabilities/{name}.js", page, methods=["GET"]),
         Route("/", index, methods=["GET"]),
         Route("/console", index, methods=["GET"]),
         Mount("/console", _Pages(directory=STATIC, html=True)),

@@ -1,5 +1,6 @@
 """A capability in a package of its own: `examples/capability_notes`, which the agent knows nothing of."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -7,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Page, expect
 
 from support.agents import answering, scripted_agent
-from support.command_line import Run, as_json, home, refusal, run
+from support.browser import Browser
+from support.command_line import Run, as_json, home, refusal, run, serving
+from support.role_hosts import http_client_of
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.agent import assembly
 from worldagent.agent.copying import copy_storage
@@ -18,6 +22,7 @@ from worldagent.agent.upkeep import Upkeep
 from worldagent.core import Scope
 from worldagent.core.capability import Capability, InputField, Runtime
 from worldagent.core.errors import CapabilityFailed, FunctionInvalid, InvalidArgument, NameTaken
+from worldagent.hosts.service.operations import of_others
 from worldagent.memory.owned import OwnedTable
 from worldagent.testing import ScriptedLM
 
@@ -35,10 +40,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "entry_points.txt").write_text("[worldagent.capabilities]\nnotes = capability_notes:Notes\n")
     for folder in (info.parent, EXAMPLE):
         monkeypatch.syspath_prepend(str(folder))
-    assembly.named_capability.cache_clear()
+    for cached in (assembly.named_capability, of_others):
+        cached.cache_clear()
     yield
-    assembly.named_capability.cache_clear()
-    sys.modules.pop("capability_notes", None)
+    for cached in (assembly.named_capability, of_others):
+        cached.cache_clear()
+    for name in ("capability_notes", "capability_notes_hosts"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.requirement("H10")
@@ -185,3 +193,38 @@ async def test_the_command_line_switches_it_on_with_an_option(run: Run) -> None:
     assert "no installed package has the capability 'nots'" in str(told)
     told = await refusal(run, "ask", "--with", "notes", "--app", "x:y", "Hi")
     assert "--app and --with exclude each other" in str(told)
+
+
+@pytest.mark.local
+@pytest.mark.requirement("H10")
+async def test_its_operations_are_commands(run: Run) -> None:
+    written = await as_json(run, "notes", "add", "likes tea", "--account", "ana", "--lm", "local")
+    assert written == {"notes": ["likes tea"]}
+    assert await as_json(run, "notes", "list", "--account", "ana", "--lm", "local") == written
+    told = await refusal(run, "notes", "list", "--lm", "local")
+    assert "notes belong to an account" in str(told)
+    assert "Lets an agent keep notes" in (await run("--help")).output
+
+
+@pytest.mark.local
+@pytest.mark.requirement("H10")
+@pytest.mark.xdist_group("browser")
+@pytest.mark.timeout(240)
+async def test_its_operations_are_tools_and_paths_and_its_page_is_in_the_console(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
+    path = os.pathsep.join((str(tmp_path / "installed"), str(EXAMPLE)))
+    async with serving(tmp_path / "home", "--web", "--with", "notes", "--lm", "local", PYTHONPATH=path) as server:
+        root = server.url.removesuffix("/mcp")
+        async with http_client_of(server.url, "auto") as client:
+            answer = await client.call_tool("notes_add", {"text": "likes tea", "account": "ana"})
+        assert answer.structured_content is not None
+        assert answer.structured_content.get("notes") == ["likes tea"], answer.structured_content
+        await page.add_init_script("""localStorage.setItem("who", '{"account": "ana"}')""")
+        await page.goto(f"{root}/console/#/notes")
+        await expect(page.locator(".rows li")).to_have_text(["likes tea"])
+        await page.get_by_label("A note").fill("likes hats")
+        await page.get_by_role("button", name="Write").click()
+        await expect(page.locator(".rows li")).to_have_text(["likes hats", "likes tea"])
+        assert await page.locator("#pages a").last.text_content() == "Notes"
+        await browser.leave()

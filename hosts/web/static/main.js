@@ -181,6 +181,16 @@ function step(by) {
   items[Math.min(Math.max(at + by, 0), items.length - 1)]?.focus();
 }
 
+// The pages of capabilities of other packages, after ours.
+for (const name of await fetch("capabilities").then((answer) => answer.json(), () => [])) {
+  try {
+    const { title, show } = await import(`./capabilities/${encodeURIComponent(name)}.js`);
+    PAGES[name] ??= { title, show };
+  } catch (error) {
+    console.error(`The page of the capability ${name} cannot be loaded.`, error);
+  }
+}
+
 const chosen = localStorage.getItem("theme");
 if (chosen === "dark" || chosen === "light") theme(chosen);
 try { Object.assign(who, JSON.parse(localStorage.getItem("who") ?? "{}")); } catch { localStorage.removeItem("who"); }
