@@ -17,7 +17,7 @@ from ..core import Clock, Scope, Tier, check_id
 from ..core.capability import Capability
 from ..core.clock import abandoned
 from ..core.errors import InvalidArgument
-from ..core.events import Event
+from ..core.events import TurnEvent
 from ..core.pauses import UnattendedMode
 from ..core.validation import own_copy
 from ..graphs import Shape
@@ -628,10 +628,10 @@ class WorldAgent:
     @overload
     def events(self, turn_id: str, *, after: int = 0) -> EventFollower: ...
     @overload
-    def events(self, *, account: str | None = None) -> AsyncIterator[Event]: ...
+    def events(self, *, account: str | None = None) -> AsyncIterator[TurnEvent]: ...
     def events(
         self, turn_id: str | None = None, *, after: int = 0, account: str | None = None
-    ) -> EventFollower | AsyncIterator[Event]:
+    ) -> EventFollower | AsyncIterator[TurnEvent]:
         """Follow a recorded turn, in whatever process it runs: `async for event in agent.events(turn_id, after=7)`.
 
         A turn is recorded if it was begun or resumed with `detach=True`, or begun with a key. The iterator gives the

@@ -13,7 +13,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Final, Self
 
 from ..core.errors import AgentClosed, EventsGone, InvalidArgument, UnknownTurn
-from ..core.events import Deltas, Event, TaskDelta
+from ..core.events import Deltas, TaskDelta, TurnEvent
 from ..memory.turn_log import EventPage, TurnLog
 from ..storage import Leases
 
@@ -42,8 +42,8 @@ class Channel:
         self.first = 1
         self.last: int | None = None
         self.unnumbered = self.awaited = 0
-        self._events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
-        self._unnumbered: deque[tuple[int, int, Event]] = deque(maxlen=_KEPT_EVENTS)
+        self._events: deque[TurnEvent] = deque(maxlen=_KEPT_EVENTS)
+        self._unnumbered: deque[tuple[int, int, TurnEvent]] = deque(maxlen=_KEPT_EVENTS)
         self._news = asyncio.Event()
 
     def begin(self, after: int) -> None:
@@ -51,7 +51,7 @@ class Channel:
         self.first, self.last = after + 1, after
         self._wake()
 
-    def publish(self, events: Sequence[Event]) -> None:
+    def publish(self, events: Sequence[TurnEvent]) -> None:
         """Publish events to readers."""
         for event in events:
             self._events.append(event)
@@ -64,7 +64,7 @@ class Channel:
         self.last = seq
         self._wake()
 
-    def publish_unnumbered(self, event: Event, *, after: int) -> None:
+    def publish_unnumbered(self, event: TurnEvent, *, after: int) -> None:
         """Publish an event without a number, after the one numbered `after`, to readers that stream the run."""
         self.unnumbered += 1
         self._unnumbered.append((self.unnumbered, after, event))
@@ -75,12 +75,12 @@ class Channel:
         self.closed = True
         self._wake()
 
-    def event(self, seq: int) -> Event | None:
+    def event(self, seq: int) -> TurnEvent | None:
         """Return the event with a number, if it is still held."""
         place = seq - self._events[0].seq if self._events else -1
         return self._events[place] if 0 <= place < len(self._events) else None
 
-    def next_unnumbered(self, count: int, *, read: int) -> tuple[int, Event] | None:
+    def next_unnumbered(self, count: int, *, read: int) -> tuple[int, TurnEvent] | None:
         """Return the next event without a number and its count; None if none is due.
 
         Args:
@@ -221,14 +221,14 @@ class EventFollower:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> TurnEvent:
         event = None if self._ended else await self.next()
         if event is None:
             self._ended = True
             raise StopAsyncIteration
         return event
 
-    async def next(self) -> Event | None:
+    async def next(self) -> TurnEvent | None:
         """Return the next event; None if the turn does not run. It can be called again once the turn is resumed.
 
         Raises:
@@ -253,7 +253,7 @@ class EventFollower:
         if self._run is None and live is not None and live.channel is not self._channel:
             self._channel, self._watch, self._unnumbered = live.channel, None, live.channel.unnumbered
 
-    def _next_here(self) -> Event | None:
+    def _next_here(self) -> TurnEvent | None:
         """Return the next event that is available without waiting."""
         channel = self._channel
         while self._deltas != "none" and channel is not None:

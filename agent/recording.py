@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from ..core import Emitter
 from ..core.errors import AgentClosed, LeaseLost, WorldAgentError
-from ..core.events import Event, UnnumberedEvent
+from ..core.events import TurnEvent, UnnumberedEvent
 from ..memory import OPEN, TurnStatus
 from ..memory.turn_log import RecordedTurn, TurnLog
 from ..storage import Lease, Leases, Transaction
@@ -131,13 +131,13 @@ class Recording:
     channel: Channel = field(default_factory=Channel)
     on_begun: Callable[[], None] | None = None
     _phase: Literal["before", "trying", "open", "ending", "over"] = "before"
-    _pending: list[Event] = field(default_factory=list)
+    _pending: list[TurnEvent] = field(default_factory=list)
     _newest: int = 0  # the number of the last event taken
     _idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while no batch is being written
     _unsure: bool = False  # whether a write failed although its events may have been written
     _lease: Lease | None = None
-    _ends: dict[bool, list[Event]] = field(default_factory=dict)  # by whether the turn can be resumed later
-    _end: list[Event] | None = None  # the one of `_ends` that the last attempt has written
+    _ends: dict[bool, list[TurnEvent]] = field(default_factory=dict)  # by whether the turn can be resumed later
+    _end: list[TurnEvent] | None = None  # the one of `_ends` that the last attempt has written
     _end_written: bool = False
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ class Recording:
         if not self.again:
             self.recorder.expected[self.turn.turn] = self
 
-    def take(self, event: Event) -> None:
+    def take(self, event: TurnEvent) -> None:
         """Take an event of the run, to be written and then published."""
         if isinstance(event, UnnumberedEvent):
             self.channel.publish_unnumbered(event, after=self._newest)
@@ -180,7 +180,7 @@ class Recording:
 
     # --- in between: the recorder writes ------------------------------------------------------------------------------
 
-    def batch(self) -> list[Event]:
+    def batch(self) -> list[TurnEvent]:
         """Take the events to write now."""
         if self._phase != "open":
             return []
@@ -189,7 +189,7 @@ class Recording:
             self._idle.clear()
         return batch
 
-    async def write(self, batch: list[Event]) -> bool:
+    async def write(self, batch: list[TurnEvent]) -> bool:
         """Write a batch after the turn's earlier changes, and publish it; returns False on failure."""
         assert self._lease is not None, "a recording is written once it is open"
         failed = True
@@ -209,7 +209,7 @@ class Recording:
             self._idle.set()
         return not failed
 
-    def _append(self, transaction: Transaction, events: Sequence[Event]) -> None:
+    def _append(self, transaction: Transaction, events: Sequence[TurnEvent]) -> None:
         self.recorder.log.append(transaction, self.turn.turn, events, again=self._unsure)
 
     async def settled(self, *, patient: bool = False) -> None:
@@ -269,8 +269,8 @@ class Recording:
         self.channel.close()
 
 
-def _end_events(emit: Emitter, status: TurnStatus, tell: EmitEnd) -> list[Event]:
-    shown: list[Event] = []
+def _end_events(emit: Emitter, status: TurnStatus, tell: EmitEnd) -> list[TurnEvent]:
+    shown: list[TurnEvent] = []
     tell(emit.ahead(shown.append), status)
     return shown
 

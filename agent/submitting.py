@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..core import ROOT, Tier, check_id, digest, new_id
 from ..core.errors import InvalidArgument, RoleNotStorable, UnknownTier, UnknownTurn, WorldAgentError
-from ..core.events import Event
+from ..core.events import TurnEvent
 from ..core.validation import check_integer
 from ..harness.inside import Inside, Origin
 from ..memory import TurnRecord, thread_key
@@ -199,7 +199,7 @@ class Submission:
             await asyncio.sleep(pause)
         raise AssertionError("polling does not end")
 
-    async def events(self, *, after: int = 0) -> AsyncGenerator[Event]:
+    async def events(self, *, after: int = 0) -> AsyncGenerator[TurnEvent]:
         """Follow the turn's events, in whatever process it runs, until it is over or waits for a person.
 
         Args:

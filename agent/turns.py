@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from ..core import ModelUsage, Tier, canonical_json, check_id
 from ..core.errors import AgentClosed, InvalidArgument, NothingToResume, ThreadPaused, WorldAgentError
-from ..core.events import Event, RoleWithheld
+from ..core.events import RoleWithheld, TurnEvent
 from ..core.pauses import Pause
 from .choices import read_output
 
@@ -56,7 +56,7 @@ class Withheld:
     fields: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Self:
+    def of(cls, events: Iterable[TurnEvent]) -> Self:
         """Return what was withheld according to the events of a turn."""
         found = [event for event in events if isinstance(event, RoleWithheld)]
         names = dict.fromkeys(name for event in found for name in event.fields)
@@ -177,7 +177,7 @@ class RunningTurn:
     turn_id: str
     thread: str
     task: asyncio.Task[Turn]
-    next: Callable[[], Awaitable[Event | None]]
+    next: Callable[[], Awaitable[TurnEvent | None]]
     end: Callable[[], Awaitable[bool]]
     behind: Callable[[], int]
     recorded: bool
@@ -266,7 +266,7 @@ class TurnStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> TurnEvent:
         held = self._entered()
         event = None if self._ended else await held.next()
         if event is None:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from ..core import Clock, Scope
 from ..core.errors import LimitReached, WorldAgentError
-from ..core.events import Event, PauseNotified
+from ..core.events import PauseNotified, TurnEvent
 from ..core.pauses import Pause
 from ..harness.guard import OnError, guarded
 from ..harness.inside import without_exit
@@ -44,7 +44,7 @@ class AccountEvents:
     """Hands the events that concern accounts to the readers in this process. It keeps nothing for later readers."""
 
     def __init__(self) -> None:
-        self._readers: dict[asyncio.Queue[Event | None], tuple[str, str | None]] = {}
+        self._readers: dict[asyncio.Queue[TurnEvent | None], tuple[str, str | None]] = {}
 
     def publish(self, scope: Scope, event: PauseNotified) -> None:
         """Hand an event of a turn to the readers it concerns."""
@@ -52,13 +52,13 @@ class AccountEvents:
             if workspace == scope.workspace and account in (None, scope.account):
                 _put(queue, event)
 
-    def read(self, workspace: str, account: str | None) -> AsyncIterator[Event]:
+    def read(self, workspace: str, account: str | None) -> AsyncIterator[TurnEvent]:
         """Follow the events of one account, or of all accounts of the workspace, from this call on."""
-        queue = asyncio.Queue[Event | None](MAX_WAITING_EVENTS)
+        queue = asyncio.Queue[TurnEvent | None](MAX_WAITING_EVENTS)
         self._readers[queue] = (workspace, account)
         return self._follow(queue)
 
-    async def _follow(self, queue: asyncio.Queue[Event | None]) -> AsyncIterator[Event]:
+    async def _follow(self, queue: asyncio.Queue[TurnEvent | None]) -> AsyncIterator[TurnEvent]:
         try:
             while (event := await queue.get()) is not None:
                 yield event
@@ -72,7 +72,7 @@ class AccountEvents:
         self._readers.clear()
 
 
-def _put(queue: asyncio.Queue[Event | None], event: Event | None) -> None:
+def _put(queue: asyncio.Queue[TurnEvent | None], event: TurnEvent | None) -> None:
     if queue.full():
         queue.get_nowait()
         _LOG.warning("a reader of account events is %s events behind and misses the oldest one", MAX_WAITING_EVENTS)

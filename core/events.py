@@ -8,6 +8,7 @@ carries the content or the name of a role.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol
@@ -452,8 +453,6 @@ TurnEvent = Annotated[
 ]
 """An event of a turn. The events of a workspace are another thing: `worldagent.society.Event`."""
 
-Event = TurnEvent  # the name in 0.1.0
-
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(TurnEvent)
 
 
@@ -552,3 +551,10 @@ class Emitter:
         elif kind is StepEnded and event.interim:
             self._open_text = False
         self._sink(event)
+
+
+def __getattr__(name: str) -> object:
+    if name != "Event":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn("worldagent.core.events.Event is TurnEvent now", DeprecationWarning, stacklevel=2)
+    return TurnEvent

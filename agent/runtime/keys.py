@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ...core import ROOT, ModelUsage, digest
 from ...core import events as ev
 from ...core.errors import AgentClosed, EventsGone, KeyReused, NothingToResume, WorldAgentError
-from ...core.events import Event
+from ...core.events import TurnEvent
 from ...graphs import TurnRequest
 from ...harness.journal import pause_of
 from ...memory import TurnRecord
@@ -74,10 +74,10 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             return Turn(id=record.id, thread=given["thread"], status=status)
 
 
-async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[Event]:
+async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[TurnEvent]:
     """Read the turn's events that its outcome is made of; empty once the events have been removed."""
     follower = EventFollower(parts.recorder, record.id, workspace=record.scope.workspace)
-    found: list[Event] = []
+    found: list[TurnEvent] = []
     try:
         async for event in follower:
             if isinstance(event, _SHOWN_EVENTS):
@@ -87,7 +87,7 @@ async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[Event]:
     return found
 
 
-def _usage(events: Iterable[Event]) -> TurnUsage:
+def _usage(events: Iterable[TurnEvent]) -> TurnUsage:
     models: dict[str, ModelUsage] = {}
     for event in events:
         if isinstance(event, ev.Usage):
@@ -208,7 +208,7 @@ class KeyedStarts:
         turn_id, workspace = keyed.turn_id, scope.workspace
         follower = EventFollower(parts.recorder, turn_id, workspace=workspace, strict=False, deltas=deltas)
 
-        async def next_event() -> Event | None:
+        async def next_event() -> TurnEvent | None:
             while turn_id:
                 runs, over = keyed.runs, task.done()
                 event = await follower.next()

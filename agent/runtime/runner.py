@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from ...core import ROOT, Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
-from ...core.events import Deltas, Event, PauseNotified, TurnStarted
+from ...core.events import Deltas, PauseNotified, TurnEvent, TurnStarted
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
@@ -35,7 +35,7 @@ T = TypeVar("T")
 CANCEL_POLL_SECONDS: Final = 0.25  # seconds between two checks for cancellations from other processes
 RECANCEL_SECONDS: Final = 10.0  # seconds after which a task that has not ended is cancelled again
 
-Sink = Callable[[Event], None]
+Sink = Callable[[TurnEvent], None]
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("worldagent_inside", default=())
 
@@ -238,7 +238,7 @@ class TurnRunner:
 
         recording, thread = work.recording, work.scope.thread or ""
         if recording is None:
-            queue = asyncio.Queue[Event | None]()
+            queue = asyncio.Queue[TurnEvent | None]()
             task = self.spawn(turn_id, _path(parts, turn_id, work, queue.put_nowait).follow())
             task.add_done_callback(lambda _: queue.put_nowait(None))
             return RunningTurn(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
@@ -333,7 +333,7 @@ def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: S
 
     begun = isinstance(work, ResumedTurn)
 
-    def sending(event: Event) -> None:
+    def sending(event: TurnEvent) -> None:
         nonlocal begun
         begun = begun or isinstance(event, TurnStarted)
         sink(event)

@@ -104,7 +104,7 @@ class Screen(Output):
             return Answer(self._growing, last=max(1, self._console.height - 1))
         return self._spinner if time.monotonic() >= self._spins_at else ""
 
-    def event(self, event: events.Event) -> None:
+    def event(self, event: events.TurnEvent) -> None:
         """Show one event of a turn."""
         if shown := _event_text(event):
             self.note(shown)
@@ -267,7 +267,7 @@ def _copied(program: Sequence[str], data: bytes) -> bool:
     return True
 
 
-def _event_text(event: events.Event) -> str:
+def _event_text(event: events.TurnEvent) -> str:
     """The line that an event shows besides the answer; empty if there is none."""
     match event:
         case events.TurnStarted(role_tiers=tiers) if tiers:

@@ -19,7 +19,7 @@ from rich.cells import cell_len, chop_cells
 if TYPE_CHECKING:
     from ...agent import ThreadState, Turn
     from ...core.errors import WorldAgentError
-    from ...core.events import Event
+    from ...core.events import TurnEvent
     from ...memory import Message
     from ...memory.attachments import AttachmentSource
 
@@ -53,7 +53,7 @@ class Output:
         """Whether events are printed while the turn runs."""
         return self.form == "events" or (self.form == "text" and self._terminal)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: TurnEvent) -> None:
         """Show one event of a turn, if it is printed while the turn runs."""
         from ...core import events as kinds
 
@@ -214,7 +214,7 @@ def problem_object(problem: WorldAgentError) -> dict[str, str]:
     return {"code": problem.code, "message": problem.problem, "remedy": problem.remedy}
 
 
-def note_text(event: Event) -> str:
+def note_text(event: TurnEvent) -> str:
     """The note for a person about an event of a turn; empty if there is none."""
     from ...core import events as kinds
 

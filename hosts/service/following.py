@@ -16,7 +16,7 @@ from ...agent import Thread, Turn, TurnStream, Withheld, WorldAgent
 from ...agent.threads import ThreadState
 from ...core.checks import to_json
 from ...core.errors import EventsGone, InvalidArgument, UnknownTurn
-from ...core.events import Event, RoleWithheld, TurnEnded, TurnStarted
+from ...core.events import RoleWithheld, TurnEnded, TurnEvent, TurnStarted
 from ...core.pauses import Pause, PersonAnswer
 from ...memory.attachments import AttachmentSource
 from . import turns
@@ -98,7 +98,7 @@ class Following:
         self.kept = 0
         self._task = agents.spawn(self._run(workspace, start))
 
-    async def events(self) -> AsyncGenerator[Event]:
+    async def events(self) -> AsyncGenerator[TurnEvent]:
         """Yield the events, up to the end of this run of the turn.
 
         Events of a recorded turn wait in the log, those of another turn in memory.
@@ -162,7 +162,7 @@ class Following:
 
 async def earlier_events(
     agents: Agents, workspace: str, turn_id: str, *, after: int, before: int | None
-) -> AsyncGenerator[Event]:
+) -> AsyncGenerator[TurnEvent]:
     """Yield the events of a turn's earlier runs; none if the turn does not keep them, or has none after the number.
 
     Args:
@@ -201,9 +201,9 @@ class EventsRead:
     started: TurnStarted | None = None
     over: TurnEnded | None = None
     withheld: list[RoleWithheld] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[TurnEvent] = field(default_factory=list)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: TurnEvent) -> None:
         """Note an event that was read."""
         self.seq = event.seq
         if isinstance(event, TurnStarted):

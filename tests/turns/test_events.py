@@ -16,6 +16,7 @@ from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Composed, Trigger
 from worldagent.agent.recording import Recorder
 from worldagent.core import Scope
+from worldagent.core import events as events_module
 from worldagent.core.errors import (
     AgentClosed,
     EventsGone,
@@ -416,3 +417,8 @@ async def test_repeated_start_resumes_an_answered_turn(tmp_path: Path) -> None:
         again = await asyncio.wait_for(thread.task("buy", {"what": "hat"}, key="k"), LIMIT)
         assert (again.id, [pause.function for pause in again.pauses]) == (paused.id, ["pay"])
         assert await thread.task("buy", {"what": "hat"}, key="k") == again
+
+
+def test_the_union_of_events_is_found_under_its_name_of_0_1_0() -> None:
+    with pytest.warns(DeprecationWarning, match="is TurnEvent now"):
+        assert events_module.Event is events_module.TurnEvent
