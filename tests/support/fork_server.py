@@ -50,7 +50,7 @@ HOSTS = (
     "uvicorn",
     "worldagent.hosts.acp.server",
     "worldagent.hosts.cli.app",
-    "worldagent.hosts.cli.chat",
+    "worldagent.hosts.chat",
     "worldagent.hosts.role_host.server",
     "worldagent.hosts.sidecar.server",
     "worldagent.hosts.web.app",
