@@ -187,7 +187,7 @@ async def prune_threads(
 
     Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. The recorded
     events of as many turns are kept. Attachments
-    that no message refers to are removed too, and so are memory entries that have expired, and what is over of members
+    that no message refers to are removed too, and so are memory entries that have expired, and work of members finished
     for longer than the setting society_age.
 
     [bold]Example[/bold]
@@ -246,7 +246,7 @@ async def prune(
         traces (--traces SECONDS; Which): Remove traces of turns that began longer ago. Default: none.
         threads (--threads SECONDS; Which): Remove threads whose newest turn ended longer ago, with all messages.
             Default: none.
-        society (--society SECONDS; Which): Remove what is over of members for longer: events with their turns,
+        society (--society SECONDS; Which): Remove older finished work of members: events with their turns,
             messages, outcomes, steps. Default: none.
         dry_run (--dry-run; Which): Only count what would be removed.
     """

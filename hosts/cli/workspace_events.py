@@ -83,7 +83,7 @@ async def emit(options: NewEvent, output: Output) -> None:
 
 @command(workspace_app, "events", asks=("event_list",))
 async def events(options: ThreadsOptions, output: Output, state: str | None = None, limit: int = 100) -> None:
-    """List the last events with what was decided about them, and what came of it.
+    """List the last events with the decisions about them and their results.
 
     [bold]Example[/bold]
 

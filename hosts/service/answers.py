@@ -259,7 +259,7 @@ def _uncertain() -> dict[str, Any]:
     result = "what it returned, as JSON, if it happened and returned something"
     return _object(
         {
-            "outcome": _choice("Outcome", "what became of the call; run_again makes it again", outcomes),
+            "outcome": _choice("Outcome", "how the call ended; run_again makes it again", outcomes),
             "result": {"type": "string", "title": "Result", "description": result},
         },
         ["outcome"],

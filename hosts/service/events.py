@@ -63,7 +63,7 @@ class EventListArguments(WorkspaceArguments):
 
 
 class EventRecord(Wire):
-    """An event, what was decided about it, and what came of it."""
+    """An event, the decision about it, and its result."""
 
     id: str
     type: str
@@ -76,7 +76,7 @@ class EventRecord(Wire):
     trail: list[str] = Field(description="the members that forwarded it, the first one first")
     state: EventState = Field(description="paused: its operator waits for a person")
     decision: dict[str, Any] | None = Field(description="`action`, `reason`, and what is run, or who gets it")
-    result: EventResult | None = Field(description="what came of it; null until it is over")
+    result: EventResult | None = Field(description="its result; null until it is over")
     code: str = Field(description="the code of the error, if it failed or was refused")
     thread: str = Field(description="the thread of its operator's turn; `pauses` shows what that waits for")
     posted: str

@@ -194,7 +194,7 @@ class ScheduleRecord(Wire):
 
 
 class RunRecord(Wire):
-    """One slot of a schedule, and what became of it."""
+    """One slot of a schedule, and its run."""
 
     slot: str = Field(description="its time in UTC")
     status: RunStatus = Field(description="due: it has not started yet")
