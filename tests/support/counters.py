@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gc
 import heapq
+import inspect
 import sqlite3
 import sys
 import threading
@@ -117,7 +118,7 @@ def _texts(holder: Any) -> Iterator[str | bytes]:
 
 _PACKAGE: Final = Path(worldagent.__file__).parent
 _STUBS: Final = frozenset({"benchmarks", "testing", "tests"})
-_CONVERSE: Final = Thread.converse.__code__
+_RUN: Final = inspect.unwrap(Thread.run).__code__
 _PREDICT: Final = dspy.Predict.acall.__code__
 _LM: Final = dspy.LM.acall.__code__
 
@@ -180,7 +181,7 @@ class Way(Calls):
             self.entered = _files(self.seen)
         elif frame.f_code is _PREDICT and not self.path:
             stack = self._stack(frame)
-            self.path = _files(reversed(stack[: stack.index(_CONVERSE) + 1]))
+            self.path = _files(reversed(stack[: stack.index(_RUN) + 1]))
 
     @contextlib.contextmanager
     def over_tasks(self) -> Generator[None]:
