@@ -270,7 +270,7 @@ class Seen:
         received = [*self.received, json.dumps(self.received, ensure_ascii=False)]
         places: dict[str, object] = {"responses": received, "log": log.read_bytes(), "server": on_the_server()}
         wanted = [*self.planted, TOKEN]
-        found = [*scan_for_roles(self.home, wanted).findings, *scan_for_roles(places, wanted).findings]
+        found = scan_for_roles([self.home, places], wanted).findings
         assert not found, "\n".join(["a role is in", *map(str, found)])
 
 

@@ -16,18 +16,14 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 from worldagent.hosts import role_host, sidecar
 
-
-@cache
-def _validator(name: str) -> Draft202012Validator:
-    """The validator of one published schema: the sidecar's, or the role host's for a tool that only it has."""
-    known = sidecar.schemas()
-    return Draft202012Validator(known[name] if name in known else role_host.schemas()[name])
+_known = cache(lambda: (sidecar.schemas(), role_host.schemas()))
+"""The published schemas of the sidecar, and of the role host for a tool that only it has."""
 
 
 @cache
-def _error_of(tool: str) -> Draft202012Validator:
-    known = sidecar.schemas()
-    return Draft202012Validator(known["error"] if f"{tool}.output" in known else role_host.schemas()["error"])
+def _validator(tool: str, part: str) -> Draft202012Validator:
+    [published, *_] = [schemas for schemas in _known() if f"{tool}.output" in schemas]
+    return Draft202012Validator(published[part])
 
 
 def check_answer(tool: str, content: Any, *, failed: bool) -> None:
@@ -38,8 +34,8 @@ def check_answer(tool: str, content: Any, *, failed: bool) -> None:
         content: Its structured content.
         failed: Whether the result says `isError`.
     """
-    _validator(f"{tool}.output").validate(content)
-    assert _error_of(tool).is_valid(content) == failed, (tool, content)
+    _validator(tool, f"{tool}.output").validate(content)
+    assert _validator(tool, "error").is_valid(content) == failed, (tool, content)
 
 
 def least_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:

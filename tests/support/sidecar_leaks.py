@@ -181,7 +181,7 @@ class Looked:
             "server": on_the_server(),
         }
         wanted = [*(self.planted if texts is None else texts), TOKEN]
-        found = [*scan_for_roles(self.home, wanted).findings, *scan_for_roles(places, wanted).findings]
+        found = scan_for_roles([self.home, places], wanted).findings
         assert not found, "\n".join(["a role stands in", *map(str, found)])
 
     def _living(self) -> list[Any]:
