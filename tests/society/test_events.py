@@ -506,7 +506,7 @@ async def test_an_event_waits_while_the_database_is_down(tmp_path: Path, monkeyp
 
         gateway = Gateway(agent)
         with monkeypatch.context() as broken:
-            broken.setattr(events_module.Events, "decide", down)
+            broken.setattr(events_module.Events, "route", down)
             assert await gateway.deliver() == 0
         assert ((await found(agent)).state, desk.done) == ("waiting", [])
         await handled(agent)
