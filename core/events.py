@@ -451,7 +451,7 @@ TurnEvent = Annotated[
     | TurnEnded,
     Field(discriminator="type"),
 ]
-"""An event of a turn. The events of a workspace are another thing: `worldagent.society.Event`."""
+"""An event of a turn. The events of a workspace are another thing: `worldagent.members.Event`."""
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(TurnEvent)
 
