@@ -25,4 +25,5 @@ def shipped_folders() -> list[Path]:
 
 def shipped_modules() -> list[Path]:
     """Give every Python file of the package."""
-    return [ROOT / "__init__.py", *(path for folder in shipped_folders() for path in sorted(folder.rglob("*.py")))]
+    alone = [ROOT / name for name in shipped_names() if name.endswith(".py")]
+    return [*alone, *(path for folder in shipped_folders() for path in sorted(folder.rglob("*.py")))]
