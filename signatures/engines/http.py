@@ -375,26 +375,25 @@ class _NoReferences(Exception):
 
 
 class HttpEngine:
-    """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that uses it."""
+    """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that uses it.
+
+    Attributes:
+        route: The destination of its calls.
+    """
 
     def __init__(self, route: Route) -> None:
-        self._route = route
+        self.route = route
         self._wire_model = f"{route.provider}:{route.model}"
         self._router = _ROUTERS.acquire(route)
         self._origin = f"{self._wire_model} {route.api_base or ''}"
         self._refers = route.provider == "anthropic" and route.api_base is None  # whether it takes references to tools
         self._closed = False
 
-    @property
-    def route(self) -> Route:
-        """The destination of its calls."""
-        return self._route
-
     async def complete(self, request: lm15.Request) -> lm15.Response:
         """Ask once and return the complete answer."""
         accumulator = _RESULTS.StreamAccumulator(request)
         async with contextlib.aclosing(
-            achecked_stream(self._ask(request, stream=False), provider=self._route.provider)
+            achecked_stream(self._ask(request, stream=False), provider=self.route.provider)
         ) as events:
             async for event in events:
                 accumulator.push(event)
@@ -431,7 +430,7 @@ class HttpEngine:
         functions = (
             tuple(each for each in request.tools if not isinstance(each, lm15.BuiltinTool)) if own else request.tools
         )
-        request, kept = marked(replace(request, model=self._route.model, tools=functions), self._origin)
+        request, kept = marked(replace(request, model=self.route.model, tools=functions), self._origin)
         reader = _READERS[protocol](self._origin, tools=bool(functions))
         reader.services = bool(own)
         before: Sequence[Mapping[str, Any]] = ()
@@ -439,7 +438,7 @@ class HttpEngine:
         def amend(payload: dict[str, Any]) -> dict[str, Any]:
             payload = with_references(fitted(put_back(payload, kept)), found)
             if own:
-                where = {"provider": self._route.provider, "model": self._route.model}
+                where = {"provider": self.route.provider, "model": self.route.model}
                 payload = with_service_tools(payload, own, protocol, **where)
             return {**payload, "messages": [*payload["messages"], *before]} if before else payload
 
@@ -500,9 +499,9 @@ class HttpEngine:
             method="POST",
             url=f"{service.base_url.rstrip('/')}/{_EMBEDDINGS}",
             endpoint=_EMBEDDINGS,
-            model=self._route.model,
+            model=self.route.model,
             headers=inner._headers(),
-            payload={"model": self._route.model, "input": [*texts], "encoding_format": "float"},
+            payload={"model": self.route.model, "input": [*texts], "encoding_format": "float"},
         )
         answer: Any = await _Outside().run(service._send(request))
         if answer.status >= 400:
@@ -512,14 +511,14 @@ class HttpEngine:
         return None
 
     async def _note_cost(self, model: str | None, usage: lm15.Usage | None, data: Any) -> None:
-        route = self._route
+        route = self.route
         await note_cost(route.provider, (model, route.model), usage, data, own=route.api_base is not None)
 
     async def aclose(self) -> None:
         """Release the connection pool. A second call does nothing."""
         if not self._closed:
             self._closed = True
-            await _ROUTERS.release(self._route)
+            await _ROUTERS.release(self.route)
 
     def check(self) -> None:
         """Check that the credentials exist, without using them.
@@ -547,11 +546,11 @@ class HttpEngine:
 
     def services(self) -> frozenset[str]:
         """The names of the tools that the service runs itself."""
-        return service_tools(self._protocol, self._route.provider)
+        return service_tools(self._protocol, self.route.provider)
 
     def combines(self) -> bool:
         """Whether the model takes functions beside tools of its service."""
-        return combines(self._protocol, self._route.model)
+        return combines(self._protocol, self.route.model)
 
     def embeds(self) -> bool:
         """Whether the service has OpenAI's protocol, and so can have embeddings."""

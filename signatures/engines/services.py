@@ -60,8 +60,6 @@ def with_service_tools(
         provider: The engine's name of the service.
         model: The model's id.
     """
-    if not tools:
-        return payload
     made = [_declared(_form(protocol, provider), *each) for each in tools]
     if protocol == "responses":
         more = [_table()["include"][each["type"]] for each in made if each["type"] in _table()["include"]]
