@@ -168,7 +168,7 @@ def _tool(name: str, *, leave: Sequence[str] = (), **more: Any) -> Tool:
     return Tool(name=name, arguments=arguments, least=least, wraps={"role": (b'{"content":%s}',)}, **more)
 
 
-_PATHS: Final = [each.name for each in ENDPOINTS if each.has_body]
+_PATHS: Final = [each.operation.name for each in ENDPOINTS if each.has_body]
 _TURNS: Final = [_tool(name) for name in ("converse", "task", "run_skill", "run_scheduled", "resume")]
 _TOOLS: Final = [*_TURNS, *(_tool(name) for name in TOOLS if name not in _PATHS and name != "run_scheduled")]
 """Those that run a turn, and those that are not paths of the web app with a body. The others take the same."""

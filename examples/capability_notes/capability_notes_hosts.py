@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from capability_notes import Notes
 from pydantic import Field
 
@@ -46,7 +48,7 @@ async def notes_list(call: Call[ListArguments], agent: WorldAgent) -> NotesAnswe
     return NotesAnswer(notes=await agent.get(Notes).find(_account(call), call.given.words))
 
 
-def _account(call: Call[WorkspaceArguments]) -> str:
+def _account(call: Call[Any]) -> str:
     if call.caller.account is None:
         raise InvalidArgument("notes belong to an account, and the call has none", remedy="name one in `account`")
     return call.caller.account

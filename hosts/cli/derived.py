@@ -41,6 +41,7 @@ def commands_of(name: str, help: str, operations: Iterable[Operation]) -> typer.
 
 
 def _add(app: typer.Typer, found: Operation, name: str) -> None:
+    group = str(app.info.name)
     fields = {each: field for each, field in found.arguments.model_fields.items() if each not in _SHARED}
 
     async def work(options: SpeakerOptions, output: Output, **given: Any) -> None:
@@ -48,8 +49,8 @@ def _add(app: typer.Typer, found: Operation, name: str) -> None:
         for each in named.keys() & {each for each, field in fields.items() if _type_of(field) is dict}:
             named[each] = json_object(f"--{each}", text(f"--{each}", named[each]))
         checked = validated(found.arguments, named, texts=True)
-        had = options.capability or []
-        options = replace(options, capability=had if app.info.name in had else [*had, app.info.name])
+        had = options.capability or []  # a command of a capability works on an agent that has it
+        options = replace(options, capability=[*had, *({group} - {*had})])
         answer = await ask(
             options, found, output, **{each: getattr(checked, each) for each in checked.model_fields_set}
         )

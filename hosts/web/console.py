@@ -65,7 +65,7 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")
 
-    pages = {name: page for name, each in of_others().items() if (page := each.page) is not None}
+    pages = {name: each.page for name, each in of_others().items() if each.page is not None}
 
     async def more(request: Request) -> Response:
         """The names of the capabilities of other packages that have a page."""

@@ -111,7 +111,8 @@ def _serve() -> tuple[dict[str, Any], list[int]]:
     gc.collect()
     gc.freeze()
     forks: Forks = {}
-    while tests not in (ready := select.select([listening, tests, *forks, *_asking(forks)], [], [])[0]):
+    watched: list[Any] = [listening, tests]
+    while tests not in (ready := select.select([*watched, *forks, *_asking(forks)], [], [])[0]):
         _note_ends(forks, ready)
         if listening in ready and (asked := _fork(listening, forks)):
             return asked

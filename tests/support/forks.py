@@ -66,7 +66,7 @@ def running() -> list[psutil.Process]:
 def spent() -> float:
     """Seconds of CPU of the server, and of the forks that have ended."""
     used = [server.cpu_times() for server in _servers]
-    return sum(each.user + each.system + each.children_user + each.children_system for each in used)
+    return float(sum(each.user + each.system + each.children_user + each.children_system for each in used))
 
 
 class _Started:

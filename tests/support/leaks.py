@@ -403,8 +403,9 @@ def watch(home: Path) -> Generator[Watch, None, None]:
         loop = asyncio.get_running_loop()
         stack.callback(loop.set_debug, loop.get_debug())
         stack.callback(setattr, loop, "slow_callback_duration", loop.slow_callback_duration)
-        stack.callback(setattr, asyncio.constants, "DEBUG_STACK_DEPTH", asyncio.constants.DEBUG_STACK_DEPTH)
-        asyncio.constants.DEBUG_STACK_DEPTH = 1  # a message names one line
+        constants: Any = asyncio.constants  # type: ignore[attr-defined]  # typeshed leaves it out
+        stack.callback(setattr, constants, "DEBUG_STACK_DEPTH", constants.DEBUG_STACK_DEPTH)
+        constants.DEBUG_STACK_DEPTH = 1  # a message names one line
         loop.set_debug(True)
         loop.slow_callback_duration = 0  # so that every callback is logged, with the results it hands on
         yield seen

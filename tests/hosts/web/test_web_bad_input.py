@@ -125,7 +125,7 @@ def check(found: httpx2.Response, endpoint: Endpoint | None = None) -> dict[str,
         last = events_in(found.text)[-1]
         assert last["type"] == "turn" or last["error"]["code"] != "internal", last
     elif endpoint is not None:
-        endpoint.answer.model_validate_json(found.content)
+        endpoint.operation.answer.model_validate_json(found.content)
     return {}
 
 
