@@ -95,8 +95,8 @@ def test_the_owner_approves_what_waits_and_the_next_run_finishes_it(tmp_path: Pa
 @pytest.mark.parametrize(
     ("when", "what", "nth"),
     [
-        ("within", "Events.finish", 1),
-        pytest.param("after", "Events.decide", 3, marks=pytest.mark.soak),
+        ("within", "Events.settle", 1),
+        pytest.param("after", "Events.route", 3, marks=pytest.mark.soak),
         pytest.param("after", "Events.post", 2, marks=pytest.mark.soak),
     ],
 )

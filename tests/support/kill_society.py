@@ -350,11 +350,11 @@ class Case:
 
 CASES: Final = {
     "turn": Case(_turn, _joined, ("Society.spawn", "Mailroom.send")),
-    "deliver": Case(_deliver, _told, ("Mailroom.send", "Mailroom.settle", "Mailroom.ended")),
+    "deliver": Case(_deliver, _told, ("Mailroom.send", "Mailroom.answer", "Mailroom.ended")),
     "ask": Case(_deliver, _counted, ("a person's answer", "Mailroom.ended")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
     "end": Case(_end, _learned, ("Society.terminate", "Society.memory_done", "Entries.add")),
-    "events": Case(_handle, _staffed, ("Events.post", "Events.decide", "Events.pause", "Events.finish")),
+    "events": Case(_handle, _staffed, ("Events.post", "Events.route", "Events.pause", "Events.settle")),
 }
 
 
