@@ -3,7 +3,7 @@
 from .core.lazy import lazy
 
 __getattr__ = lazy(
-    __package__,
+    __name__.rpartition(".")[0],
     {
         ".members": "AgentMemory AutonomousRole Gateway agent_node llm_node load_workspace",
         ".members.events.routing": "route",

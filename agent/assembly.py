@@ -305,8 +305,8 @@ def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Pr
     if any(each.skills for each in servers.values()) and "skills" not in found:
         found["skills"] = named_capability("skills")()
     if settings.memory and "memory" not in found and profile.memory.long_term_memory:
-        made: Callable[..., Capability[Any]] = named_capability("memory")
-        found["memory"] = made(embedder=settings.memory_embedder)
+        memory: Any = named_capability("memory")
+        found["memory"] = memory(embedder=settings.memory_embedder)
     for name, wanted in (("memory", profile.memory.long_term_memory), ("skills", profile.skills.enabled)):
         if not wanted:
             found.pop(name, None)

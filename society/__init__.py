@@ -3,7 +3,7 @@
 from ..core.lazy import lazy
 
 __getattr__ = lazy(
-    __package__,
+    __name__,
     {
         "..members": "AuthorityConfig Event InterfaceSpec KeyResult Letter Objective RoleMessage"
         " RoleSpec RoleTemplate SEND_RULES Society WorkspaceConfig WorkspacePolicy",

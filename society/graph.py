@@ -3,7 +3,7 @@
 from ..core.lazy import lazy
 
 __getattr__ = lazy(
-    __package__,
+    __name__.rpartition(".")[0],
     {
         "..members.graph": "as_mermaid graph_of",
     },

@@ -68,12 +68,12 @@ def _add(app: typer.Typer, found: Operation, name: str) -> None:
     command(app, name, work=work, asks=(found.name,))(declared)
 
 
-def _type_of(field: FieldInfo) -> type:
+def _type_of(field: FieldInfo) -> Any:
     """What an option takes for a field: a plain type, a list of texts, or a JSON object."""
     kinds = [each for each in get_args(field.annotation) or (field.annotation,) if each is not NoneType]
     if get_origin(field.annotation) is list or any(get_origin(each) is list for each in kinds):
         return list
-    plain = {type(each) if isinstance(each, str) else each for each in kinds}  # a Literal has its texts
+    plain: set[Any] = {type(each) if isinstance(each, str) else each for each in kinds}  # a Literal has its texts
     return plain.pop() if len(plain) == 1 and plain <= {*_PLAIN} else dict
 
 

@@ -208,8 +208,9 @@ def _collaborator(given: object) -> Collaborator:
     if isinstance(given, Collaborator):
         return given
     given = _renamed(given) if isinstance(given, Mapping) else given
-    read = _fields_of(Collaborator, given, "each of `collaborators`")
-    return Collaborator(**{**read, "interface": interface_of(read.get("interface"))})
+    read = dict(_fields_of(Collaborator, given, "each of `collaborators`"))
+    read["interface"] = interface_of(read.get("interface"))
+    return Collaborator(**read)
 
 
 def _fields_of(

@@ -251,7 +251,8 @@ class ContactRegistry:
 def _contact(row: Sequence[Any]) -> Contact:
     kept = read(_Stored, row, f"the contact {row[2]!r} of {row[1]!r}")
     given = kept.model_dump(exclude={"workspace", "owner"})
-    return Contact(**given | {"interface": interface_of(kept.interface)})
+    given["interface"] = interface_of(kept.interface)
+    return Contact(**given)
 
 
 def contact_of(tx: Transaction, workspace: str, owner: str, contact_id: str, now: datetime) -> Contact | None:
