@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import entry_points
+from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -264,12 +265,21 @@ def named_capability(name: str) -> type[Capability[Any]]:
         name: The name of its entry point in the group `worldagent.capabilities`.
 
     Raises:
-        InvalidArgument: No installed package has it.
+        InvalidArgument: No installed package has it, or its module cannot be loaded.
     """
     known = entry_points(group="worldagent.capabilities")
+    failure = ""
     if name in known.names:
-        found: type[Capability[Any]] = known[name].load()
-        return found
+        try:
+            found: type[Capability[Any]] = known[name].load()
+        except Exception as error:  # it is code of others
+            failure = type(error).__name__
+        else:
+            return found
+    if failure:
+        raise InvalidArgument(
+            f"the capability {name!r} cannot be loaded: its module raised {failure}", remedy="install it again"
+        )
     raise InvalidArgument(
         f"no installed package has the capability {name!r}",
         remedy=f"install the package that has it; there are: {', '.join(sorted(known.names))}",
@@ -282,7 +292,7 @@ def _capabilities(
     """The capabilities of an agent, each after those that it needs open."""
     found: dict[str, Capability[Any]] = {}
     for each in listed("capabilities", given):
-        _add(found, named_capability(each)() if isinstance(each, str) else each)
+        _add(found, _made(each) if isinstance(each, str) else each)
     for name, value in shorthands.items():
         if name not in Shorthands.__annotations__:
             raise TypeError(f"WorldAgent() got an unexpected keyword argument {name!r}")
@@ -298,7 +308,7 @@ def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Pr
     """Add the capabilities that the settings and the profile ask for, and drop those that the profile switches off."""
     for name in settings.capabilities:  # also named in capabilities=, it is still one
         if name not in found:
-            found[name] = named_capability(name)()
+            _add(found, _made(name))
     servers = servers_of(profile, settings, _servers(found.values()))
     if servers:
         found["mcp"] = named_capability("mcp").of(servers)
@@ -337,6 +347,21 @@ def installed_schemas(names: Iterable[str], database: str) -> tuple[Schema, ...]
             )
         found.append(schema_of(named_capability(each)))
     return tuple(found)
+
+
+def _made(name: str) -> Capability[Any]:
+    """An installed capability that is named and gets no arguments."""
+    kind = named_capability(name)
+    try:
+        signature(kind).bind()
+    except TypeError:
+        pass
+    else:
+        return kind()
+    raise InvalidArgument(
+        f"the capability {name!r} needs arguments, so that its name alone does not switch it on",
+        remedy=f"pass an object, such as capabilities=[{kind.__name__}(...)]",
+    )
 
 
 def _add(found: dict[str, Capability[Any]], made: Capability[Any]) -> None:

@@ -37,7 +37,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     info = tmp_path / "installed" / "capability_notes-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: capability-notes\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[worldagent.capabilities]\nnotes = capability_notes:Notes\n")
+    listed = "notes = capability_notes:Notes\nbroken = capability_broken:Broken\n"
+    (info / "entry_points.txt").write_text(f"[worldagent.capabilities]\n{listed}")
+    (info.parent / "capability_broken.py").write_text("raise KeyError")
     for folder in (info.parent, EXAMPLE):
         monkeypatch.syspath_prepend(str(folder))
     for cached in (assembly.named_capability, of_others):
@@ -151,8 +153,12 @@ def test_what_cannot_be_a_capability_is_refused_by_its_name(tmp_path: Path) -> N
     def agent(**more: Any) -> WorldAgent:
         return scripted_agent(tmp_path, answering(), **more)
 
-    with pytest.raises(InvalidArgument, match=r"no installed package has the capability 'note'.*mcp, memory, notes"):
+    with pytest.raises(InvalidArgument, match=r"no installed package .* 'note'.*broken, mcp, memory, notes"):
         agent(capabilities=["note"])
+    with pytest.raises(InvalidArgument, match=r"the capability 'society' needs arguments.*Members\(\.\.\.\)"):
+        agent(capabilities=["society"])
+    with pytest.raises(InvalidArgument, match=r"the capability 'broken' cannot be loaded: its module raised KeyError"):
+        agent(settings={"capabilities": ("broken",)})
     with pytest.raises(InvalidArgument, match=r"`capabilities` must hold capabilities, got 'int'"):
         agent(capabilities=[3])
     with pytest.raises(NameTaken, match=r"two capabilities 'notes'"):
