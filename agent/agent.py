@@ -40,7 +40,6 @@ from ..tools import BuiltinTools
 from .assembly import Shorthands, open_agent, spec_of
 from .blocking import run_alone
 from .following import EventFollower
-from .queues import TurnQueue
 from .requests import Request, Say, Skill, Task
 from .roles import Roles, StoredRoles
 from .runtime import TurnRunner, call_without_turn
@@ -95,14 +94,14 @@ class WorldAgent:
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
         converse: A subclass of `worldagent.signatures.Converse`: the conversation's own instructions, further inputs
             (`converse(..., inputs=...)`) and further outputs (`turn.outputs`) (T20).
-        queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
         settings: The settings. Default: those from the environment and the settings file.
         trace: Where traces go besides the home, and what they capture (H5).
         on_error: Receives the original of every error that the agent replaces. It can hold a
             prompt: keep it in the process (D5).
         clock: Source of time.
         capabilities: Features beside the core, as objects or as names of installed ones.
-        shorthands: `mcp`, `skills`, `memory` and `society` stand for capabilities of this package; see `Shorthands`.
+        shorthands: `mcp`, `skills`, `memory`, `society` and `queue` stand for capabilities of this package; see
+            `Shorthands`.
 
     Raises:
         InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid, ProfileInvalid: An argument, a
@@ -128,7 +127,6 @@ class WorldAgent:
         roles: Roles | None = None,
         programs: Mapping[str, Any] | None = None,
         converse: type[Converse] | None = None,
-        queue: TurnQueue | None = None,
         settings: Settings | None = None,
         trace: Trace | TraceSink | Sequence[TraceSink] | None = None,
         on_error: OnError | None = None,
@@ -154,7 +152,6 @@ class WorldAgent:
             roles=roles,
             programs=programs,
             converse=converse,
-            queue=queue,
             settings=settings,
             trace=trace,
             on_error=on_error,
@@ -313,11 +310,6 @@ class WorldAgent:
     def is_open(self) -> bool:
         """Whether it is started, and neither closed nor drained."""
         return self._runner.is_open
-
-    @property
-    def queue(self) -> TurnQueue | None:
-        """The queue of submitted turns that it was created with."""
-        return self._spec.queue
 
     @property
     def profile(self) -> Profile:

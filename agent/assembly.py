@@ -52,7 +52,6 @@ from .choices import (
     check_kinds,
     check_notifier,
     check_profile,
-    check_queue,
     chosen_profile,
     converse_class,
     generation_options,
@@ -64,7 +63,6 @@ from .choices import (
     registry_of,
     servers_of,
 )
-from .queues import Submissions, TurnQueue
 from .recording import Recorder
 from .roles import RoleRequests, Roles
 from .runtime import RunnerParts, TurnRunner
@@ -95,12 +93,14 @@ class Shorthands(TypedDict, total=False):
         society: Makes it the root of a workspace of members that know each other by introduction: a
             `worldagent.members.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
             has `worldagent.members.SEND_RULES`.
+        queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
     """
 
     mcp: Mapping[str, McpServer] | None
     skills: SkillCatalogue | Iterable[PathLike[str]]
     memory: Memory | None
     society: Any
+    queue: Capability[Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,6 @@ class AgentSpec:
         programs: Optimised programs by Signature name.
         converse: The Signature of its conversations, with the inputs that its capabilities fill.
         fields: The inputs that its capabilities fill.
-        queue: Keeps submitted turns.
         trace: Where traces go.
         on_error: Receives the original of every error that it replaces.
         clock: Source of time.
@@ -150,7 +149,6 @@ class AgentSpec:
     programs: Mapping[str, Any]
     converse: ConverseClass | None
     fields: tuple[InputField, ...]
-    queue: TurnQueue | None
     trace: Trace
     on_error: OnError | None
     clock: Clock
@@ -174,7 +172,6 @@ def spec_of(
     roles: Roles | None,
     programs: Mapping[str, Any] | None,
     converse: type[Converse] | None,
-    queue: TurnQueue | None,
     settings: Settings | None,
     trace: Trace | TraceSink | Sequence[TraceSink] | None,
     on_error: OnError | None,
@@ -186,7 +183,7 @@ def spec_of(
     check_id("workspace", runtime.workspace)
     check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
     check_kinds(policy=(policy, Policy), builtin_tools=(builtin_tools, BuiltinTools))
-    _check_others(identity, approver, notifier, queue)
+    _check_others(identity, approver, notifier)
     settings, roles = settings or Settings(), roles or Roles()
     model, named = _model_of(lm, settings), all_models(models, settings)
     own_shapes, chosen = listed("shapes", shapes), chosen_profile(profile, settings)
@@ -219,17 +216,15 @@ def spec_of(
         programs=dict(programs or {}),
         converse=converse_class(converse, fields),
         fields=fields,
-        queue=queue,
         trace=Trace.of(trace),
         on_error=None if on_error is None else harmless(on_error),
         clock=clock or SystemClock(),
     )
 
 
-def _check_others(identity: object, approver: object, notifier: object, queue: object) -> None:
+def _check_others(identity: object, approver: object, notifier: object) -> None:
     check_approver(approver)
     check_notifier(notifier)
-    check_queue(queue)
     if identity is not None and not is_text(identity):
         raise InvalidArgument("`identity` must be a non-empty string", remedy="say who the agent is, or omit it")
 
@@ -452,8 +447,6 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
     runtime.ready(stores, resolver)
     for each in spec.capabilities:
         runtime.opened[each.name] = await opened.enter_async_context(each.opened(runtime))
-    submissions = Submissions(spec.queue, spec.storage, spec.workspace)
-    opened.push_async_callback(submissions.aclose)
     services = Services(
         caller=caller,
         models=models,
@@ -510,7 +503,7 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
         notifier=spec.notifier,
         account_events=account_events,
         tracer=tracer,
-        submissions=submissions,
+        queue=runtime.opened.get("queue"),
     )
 
 

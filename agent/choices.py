@@ -489,19 +489,6 @@ def check_notifier(given: object) -> None:
         )
 
 
-def check_queue(given: object) -> None:
-    """Refuse what is not a queue of submitted turns.
-
-    Raises:
-        InvalidArgument: It has no async method `connect`.
-    """
-    if given is not None and not iscoroutinefunction(getattr(given, "connect", None)):
-        raise InvalidArgument(
-            f"`queue` must be a Queue, got {type(given).__name__!r}",
-            remedy="pass Queue() from worldagent.scheduling, or omit it",
-        )
-
-
 _REMEDY = "pass a pydantic model, another type that pydantic can validate, or a JSON Schema"
 
 

@@ -21,7 +21,7 @@ from ..memory.turn_log import END, RecordedTurn
 from ..role_resolution import Role
 from .choices import Unattended
 from .following import EventFollower
-from .queues import Queued
+from .queues import QueueClient, Queued
 from .requests import Say, Skill, Task
 from .runtime.keys import key_reused, may_succeed_later, outcome_of, request_digest
 from .settings import UNSET, Unset
@@ -74,7 +74,7 @@ async def submit(
         found = await parts.recorder.log.find(thread_key(thread.scope), key)
         if found is not None and found.asked != asked:
             raise key_reused(key)
-    client, id = await parts.submissions.client(), submission.queue_id
+    client, id = await _connected(parts), submission.queue_id
     stored = _to_json(start, thread, submission.key, unattended, asked)
     stored["origin"] = None if inside is None else inside.origin.to_json()
     if not await client.put(id, stored, priority=priority):
@@ -142,6 +142,20 @@ def _refuse_role(parts: RunnerParts, thread: Thread, role: object) -> None:
 
 
 # --- the handle -------------------------------------------------------------------------------------------------------
+
+
+async def _connected(parts: RunnerParts) -> QueueClient:
+    """The connection to the agent's queue.
+
+    Raises:
+        InvalidArgument: The agent has no queue.
+        MissingExtra, StorageUnavailable: See `Connecting.client`.
+    """
+    if parts.queue is None:
+        raise InvalidArgument(
+            "the agent has no queue", remedy="pass WorldAgent(queue=Queue()), with Queue from worldagent.scheduling"
+        )
+    return await parts.queue.client()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +246,7 @@ class Submission:
         parts, queued = self._runner.parts, await self._queued()
         waits = queued is not None and queued.state in ("waiting", "taken")
         if waits:  # first, so that no worker begins the turn after the look for it
-            await (await parts.submissions.client()).cancel(self.queue_id)
+            await (await _connected(parts)).cancel(self.queue_id)
         found = await self._found()
         if found is not None:
             return await self._runner.cancel_turn(parts, found.turn, self.thread.scope)
@@ -254,7 +268,7 @@ class Submission:
         return None if found is None else await self._runner.parts.stores.turns.get(found.turn)
 
     async def _queued(self) -> Queued | None:
-        return await (await self._runner.parts.submissions.client()).find(self.queue_id)
+        return await (await _connected(self._runner.parts)).find(self.queue_id)
 
     def _known(self, queued: Queued | None) -> Queued:
         if queued is None:

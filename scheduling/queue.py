@@ -6,14 +6,17 @@ The tables are in `queue.db` beside `agent.db`, or in a schema of their own on P
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import ClassVar, Final, Self
 
 from ..agent import WorldAgent
 from ..agent.queues import QueueClient
 from ..agent.runtime.inside import inside
+from ..core.capability import Capability, Runtime
 from ..core.errors import InvalidArgument, MissingExtra
 from ..core.validation import check_integer
 from ..storage import Storage
@@ -47,8 +50,34 @@ class RateLimit:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class Connection:
+    """The connection of an agent to its queue, which is made when it is first needed."""
+
+    def __init__(self, queue: Queue, runtime: Runtime) -> None:
+        self._queue, self._runtime = queue, runtime
+        self._client: QueueClient | None = None
+        self._connecting = asyncio.Lock()
+
+    async def client(self) -> QueueClient:
+        """Return the connection.
+
+        Raises:
+            MissingExtra: The extra `durable` is not installed.
+            StorageUnavailable: The queue cannot be reached.
+        """
+        async with self._connecting:
+            if self._client is None:
+                self._client = await self._queue.connect(self._runtime.storage, self._runtime.workspace)
+            return self._client
+
+    async def aclose(self) -> None:
+        """Close the connection, if there is one."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue(Capability[Connection]):
     """Where an agent keeps submitted turns: `WorldAgent(..., queue=Queue())`. It needs the extra `durable`.
 
     The limits are stored with the queue when a worker starts, so those of the worker that started last count.
@@ -62,6 +91,8 @@ class Queue:
         InvalidArgument: A field is out of range.
     """
 
+    name: ClassVar[str] = "queue"
+
     concurrency: int | None = None
     worker_concurrency: int = 10
     rate_limit: RateLimit | None = None
@@ -73,6 +104,20 @@ class Queue:
             check_integer("concurrency", self.concurrency, MAX_CONCURRENCY, remedy=remedy)
         if self.rate_limit is not None and not isinstance(self.rate_limit, RateLimit):
             raise InvalidArgument("`rate_limit` must be a RateLimit", remedy="pass RateLimit(turns, seconds)")
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        if not isinstance(given, cls):
+            raise InvalidArgument(
+                f"`queue` must be a Queue, got {type(given).__name__!r}",
+                remedy="pass Queue() from worldagent.scheduling, or omit it",
+            )
+        return given
+
+    @asynccontextmanager
+    async def opened(self, runtime: Runtime) -> AsyncGenerator[Connection]:
+        async with aclosing(Connection(self, runtime)) as connection:
+            yield connection
 
     async def connect(self, storage: Storage, workspace: str) -> QueueClient:
         """Connect to the queue of a workspace, and make its tables if there are none.
@@ -104,6 +149,11 @@ def load() -> ModuleType:
     from . import dbos_queue
 
     return dbos_queue
+
+
+def queue_of(agent: WorldAgent) -> Queue | None:
+    """The queue of submitted turns that an agent was created with, if it has one."""
+    return next((each for each in inside(agent).spec.capabilities if isinstance(each, Queue)), None)
 
 
 def check_shared(agent: WorldAgent) -> WorldAgent:

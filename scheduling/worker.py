@@ -37,7 +37,7 @@ from ..core.errors import (
 from ..memory.workers import WorkerRow, remove_worker, worker_lease, write_worker
 from ..storage import Lease, Transaction
 from ..storage.database import given_up_after
-from .queue import Queue, load
+from .queue import load, queue_of
 
 if TYPE_CHECKING:
     from .dbos_queue import Outcome, Takes
@@ -113,8 +113,8 @@ class QueueWorker:
     def __init__(
         self, agent: WorldAgent, *, concurrency: int | None = None, queue_concurrency: int | None = None
     ) -> None:
-        queue = agent.queue
-        if not isinstance(queue, Queue):
+        queue = queue_of(agent)
+        if queue is None:
             raise InvalidArgument("the agent has no queue", remedy="pass WorldAgent(queue=Queue())")
         if concurrency is not None:
             queue = replace(queue, worker_concurrency=concurrency)

@@ -37,7 +37,7 @@ from ..upkeep import Retention
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
     from ...graphs.outer import NodeView
-    from ..queues import Submissions
+    from ..queues import Connecting
     from .branches import Again, Edited
 
 POLL_SECONDS: Final = 0.25  # seconds between two polls
@@ -222,7 +222,7 @@ class RunnerParts:
     notifier: Notifier | None
     account_events: AccountEvents
     tracer: Tracer
-    submissions: Submissions
+    queue: Connecting | None
     drain: Drain = field(default_factory=Drain)
     starts: StartQueue = field(default_factory=StartQueue)
 

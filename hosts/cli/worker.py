@@ -146,8 +146,9 @@ class _Report:
 
 def _worker(agent: WorldAgent, options: WorkerOptions) -> QueueWorker | None:
     from ...scheduling import QueueWorker
+    from ...scheduling.queue import queue_of
 
-    if agent.queue is not None:
+    if queue_of(agent) is not None:
         return QueueWorker(agent, concurrency=options.concurrency, queue_concurrency=options.queue_concurrency)
     needed = {"--concurrency": options.concurrency, "--queue-concurrency": options.queue_concurrency}
     given = [name for name, value in needed.items() if value is not None] + ["--no-schedules"] * options.no_schedules

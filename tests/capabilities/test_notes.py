@@ -153,7 +153,7 @@ def test_what_cannot_be_a_capability_is_refused_by_its_name(tmp_path: Path) -> N
     def agent(**more: Any) -> WorldAgent:
         return scripted_agent(tmp_path, answering(), **more)
 
-    with pytest.raises(InvalidArgument, match=r"no installed package .* 'note'.*broken, mcp, memory, notes"):
+    with pytest.raises(InvalidArgument, match=r"no installed package .* 'note'.*broken, mcp, memory, notes, queue"):
         agent(capabilities=["note"])
     with pytest.raises(InvalidArgument, match=r"the capability 'society' needs arguments.*Members\(\.\.\.\)"):
         agent(capabilities=["society"])
