@@ -452,8 +452,10 @@ class WorldAgent:
         Raises:
             AgentClosed: The agent is not open.
         """
+        from ..skills import SkillCatalogue as Catalogue
+
         self._runner.parts  # noqa: B018 -- it raises if the agent is closed
-        found: SkillCatalogue = self._runtime.opened.get("skills", SkillCatalogue(()))
+        found: SkillCatalogue = self._runtime.opened.get("skills", Catalogue(()))
         return found
 
     @property

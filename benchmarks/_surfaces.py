@@ -178,7 +178,7 @@ def _endpoint(endpoint: Any) -> Tool:
     path = endpoint.path.replace("{thread:path}", _THREAD).replace("{tier}", "workspace")
     for name in endpoint.in_path:
         path = path.replace(f"{{{name}}}", "x")
-    return _tool(endpoint.name, leave=endpoint.in_path, method=endpoint.method, path=path)
+    return _tool(endpoint.operation.name, leave=endpoint.in_path, method=endpoint.method, path=path)
 
 
 _RUN: Final = ("threadId", "runId", "state", "messages", "tools", "context", "resume", "forwardedProps")

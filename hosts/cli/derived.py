@@ -12,6 +12,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from ..service.operation import Operation
+from ..service.operations import of_others
 from ..service.validation import validated
 from .command import command
 from .operating import ask, fields_of
@@ -49,8 +50,9 @@ def _add(app: typer.Typer, found: Operation, name: str) -> None:
         for each in named.keys() & {each for each, field in fields.items() if _type_of(field) is dict}:
             named[each] = json_object(f"--{each}", text(f"--{each}", named[each]))
         checked = validated(found.arguments, named, texts=True)
-        had = options.capability or []  # a command of a capability works on an agent that has it
-        options = replace(options, capability=[*had, *({group} - {*had})])
+        had = options.capability or []
+        if group in of_others() and group not in had:  # a command of a capability works on an agent that has it
+            options = replace(options, capability=[*had, group])
         answer = await ask(
             options, found, output, **{each: getattr(checked, each) for each in checked.model_fields_set}
         )

@@ -47,6 +47,7 @@ def test_an_example_runs_and_prints_what_it_says(
     monkeypatch.setenv("WORLDAGENT_HOME", str(tmp_path / "home"))
     (tmp_path / "settings.toml").touch()
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(tmp_path / "settings.toml"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # a page makes folders that a reader can look at afterwards
     # Line numbers of a traceback are those of the page.
     source = "\n" * (example.line - 1) + example.code
     thresholds = gc.get_threshold()

@@ -69,7 +69,11 @@ def nothing_is_left() -> Generator[None]:
     tempfile.mkdtemp = make
     if (postgres := sys.modules.get("support.postgres")) is not None:
         postgres.stop()  # here: xdist kills a worker that takes ten seconds to end, before its handlers at exit
-    kept = [f"{folder}, made in {test}" for folder, test in folders.items() if os.path.exists(folder)]
+    kept = [
+        f"{folder}, made in {test}"
+        for folder, test in folders.items()
+        if os.path.exists(folder) and "pytest-of-" not in folder
+    ]
     deadline = time.monotonic() + _ENDING
     while (left := [*children(), *forks.running()]) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -129,7 +129,7 @@ def check(found: httpx2.Response, endpoint: Endpoint | None = None) -> dict[str,
     return {}
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.operation.name)
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_an_endpoint_answers_every_input(
