@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import cast
@@ -221,7 +222,7 @@ def scan_for_roles(
         InvalidArgument: A path does not exist, or a canary cannot be searched for.
         StorageUnavailable: A file cannot be read.
     """
-    search = _Search(Matcher([canaries] if isinstance(canaries, str) else list(canaries)))
+    search = _Search(_matcher((canaries,) if isinstance(canaries, str) else tuple(canaries)))
     skipped = skip if isinstance(skip, tuple) else (skip,)
     several = isinstance(paths_or_objects, list | tuple | set | frozenset)
     things = cast("Iterable[object]", paths_or_objects if several else [paths_or_objects])
@@ -235,6 +236,9 @@ def scan_for_roles(
     return search.report()
 
 
+_matcher = lru_cache(8)(Matcher)  # a test looks for the same roles in one place after the other
+
+
 class _Search:
     """The state of a scan."""
 
@@ -243,6 +247,7 @@ class _Search:
         self._bytes = self._places = 0
         self._findings: list[Finding] = []
         self._raw_only: list[str] = []
+        self._clean: set[str | bytes] = set()  # objects share most of their texts
 
     def path(self, path: Path) -> None:
         """Search a file or a folder: names, bytes, and the values of databases."""
@@ -255,11 +260,12 @@ class _Search:
 
     def text(self, place: str, text: str | bytes) -> None:
         """Search one text."""
-        if len(text) < self._matcher.shortest:  # no encoding makes a text shorter
+        if len(text) < self._matcher.shortest or text in self._clean:  # no encoding makes a text shorter
             self._places += 1
             self._bytes += len(text)
             return
-        self._chunks(place, [(0, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)])
+        if not self._chunks(place, [(0, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)]):
+            self._clean.add(text)
 
     def report(self) -> ScanReport:
         return ScanReport(
@@ -277,10 +283,11 @@ class _Search:
         except sqlite3.Error:
             self._raw_only.append(self._shown(snapshot.place))
 
-    def _chunks(self, place: str, chunks: Iterable[tuple[int, bytes]]) -> None:
+    def _chunks(self, place: str, chunks: Iterable[tuple[int, bytes]]) -> int:
+        """Search a place; gives how many findings it has."""
         self._places += 1
         known: set[tuple[int, str]] = set()
-        end = 0
+        end, before = 0, len(self._findings)
         for start, chunk in chunks:
             end = start + len(chunk)
             for needle, offset, length in self._matcher.search(chunk, known):
@@ -293,6 +300,7 @@ class _Search:
                 )
                 self._findings.append(finding)
         self._bytes += end
+        return len(self._findings) - before
 
     def _shown(self, place: str) -> str:
         """Return the name of a place for the report; keys, files and tables can have a role in their names."""

@@ -171,6 +171,7 @@ Named: TypeAlias = Iterator[tuple[str, Any]]
 
 _BUFFERS = (bytearray, memoryview, array.array)
 _SEQUENCES = (list, tuple, set, frozenset, deque)
+_NUMBERS = frozenset((int, float, bool, type(None)))  # most of what an object holds, and quickly told
 _PLAIN = (int, float, complex, type(None), types.EllipsisType, types.NotImplementedType)
 _LEFT_OUT = (
     type,
@@ -197,6 +198,7 @@ def walk(
     """
     # The objects are kept, not only their ids: the id of a temporary object would be used again.
     seen: dict[int, object] = {}
+    left_out = _PLAIN + _LEFT_OUT + skip
     waiting: list[tuple[str, object]] = [(place, root)]
     while waiting:
         path, item = waiting.pop()
@@ -206,11 +208,11 @@ def walk(
             yield path, bytes(item)
         elif isinstance(item, PurePath):
             yield path, str(item)
-        elif isinstance(item, _PLAIN + _LEFT_OUT + skip) or hasattr(type(item), "_holds_prompts"):  # of a fake
+        elif isinstance(item, left_out) or hasattr(type(item), "_holds_prompts"):  # of a fake
             continue
         elif id(item) not in seen:
             seen[id(item)] = item
-            waiting.extend(_children(path, item, frame_locals))
+            waiting += [child for child in _children(path, item, frame_locals) if type(child[1]) not in _NUMBERS]
 
 
 def _children(path: str, item: object, frame_locals: bool) -> Named:

@@ -12,17 +12,25 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 from support.databases import ENGINES, Engine
-from support.session import nothing_is_left, pytest_runtest_makereport, pytest_terminal_summary
+from support.session import (
+    keep_files_in_memory,
+    nothing_is_left,
+    pytest_collection_finish,
+    pytest_runtest_makereport,
+    pytest_terminal_summary,
+)
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
     from support.browser import Browser
 
-__all__ = ["nothing_is_left", "pytest_runtest_makereport", "pytest_terminal_summary"]
+__all__ = ["nothing_is_left", "pytest_collection_finish", "pytest_runtest_makereport", "pytest_terminal_summary"]
 
 # dspy may import litellm, which asks the network for a price list at import unless this is set.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+keep_files_in_memory()
 
 # A shell that runs this in the background has Ctrl-C ignored, and so would have each process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

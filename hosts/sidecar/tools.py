@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
@@ -82,6 +83,7 @@ def run_of(operation: Operation) -> Run:
     return _RUNS.get(operation.name) or (surface if operation.kind == "turn" else operation)
 
 
+@cache
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`.
 

@@ -406,6 +406,9 @@ def watch(home: Path) -> Generator[Watch, None, None]:
         constants: Any = asyncio.constants  # type: ignore[attr-defined]  # typeshed leaves it out
         stack.callback(setattr, constants, "DEBUG_STACK_DEPTH", constants.DEBUG_STACK_DEPTH)
         constants.DEBUG_STACK_DEPTH = 1  # a message names one line
+        whole = traceback.walk_stack
+        stack.callback(setattr, traceback, "walk_stack", whole)
+        traceback.walk_stack = lambda f: iter([next(whole(f))])  # a future, written in C, asks for all of its stack
         loop.set_debug(True)
         loop.slow_callback_duration = 0  # so that every callback is logged, with the results it hands on
         yield seen
