@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...testing.role_host_conformance import Result
     from ..doctor import KeyState
 
-_HOST, _INSTALLATION = "For a role host", "For this installation"
+_INSTALLATION: Final = "For this installation"
 _MARKS: Final = {"pass": "[ ok ]", "warn": "[warn]", "fail": "[FAIL]", "skip": "[skip]"}
 _COUNTED: Final = {"pass": "passed", "fail": "failed", "warn": "warned", "skip": "skipped"}
 _OF_A_HOST: Final = ("role_host", "role_host_stdio", "token_file", "write", "scope", "foreign_scope")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("RUN", "BEGAN", "CASES", "REPEATS", "SCORE", "FILE")
 _CHANGES: Final = ("CASE", "BEFORE", "AFTER", "CHANGE", "NOTE")
 _WIDTHS: Final = (40,)
-_RUN: Final = "The id of a run, as evals list shows it, or a file of one that ends with .json."
 
 app = typer.Typer(name="evals", no_args_is_help=True)
 

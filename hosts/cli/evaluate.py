@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ...testing.evals.running import Evaluation
     from ...testing.evals.runs import EvalResult, EvalRun
 
-_CASES: Final = "Cases"
 _COLUMNS: Final = ("CASE", "SCORE", "SPREAD", "TOKENS", "COST", "TIME", "NOTE")
 _WIDTHS: Final = (40,)  # of the case
 _DATABASES: Final = ("WORLDAGENT_DATABASE_URL", "WORLDAGENT_ATTACHMENTS_URL")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _HEAD: Final = ("SERVER", "ADDRESS", "LOGIN", "UNTIL")
 _PORTS: Final = 1 << 16
-_NAME: Final = "The server, by its name in the setting mcp_servers, in a file of mcp_files, or in the profile."
 
 app = typer.Typer(name="mcp", no_args_is_help=True)
 

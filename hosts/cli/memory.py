@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("ID", "OF", "CHANGED", "TEXT")
 MAX_TEXT_CELLS: Final = 60
 _STREAM: Final = Path("-")
-_ENTRY = "Entry"
 _ID = argument("ID", "The id of the entry, as `memory list` shows it.")
 
 app = typer.Typer(name="memory", no_args_is_help=True)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...core import ModelUsage
     from ...signatures.optimising import Optimised, Progress
 
-_TRAINING: Final = "Training"
 _METRIC: Final = "name a function metric(example, prediction) as MODULE:FUNCTION, such as scores:exact"
 _NOTE_SECONDS: Final = 5.0  # between two notes about one stage
 _STAGES: Final = {"before": "score before", "optimising": "optimising", "after": "score after"}

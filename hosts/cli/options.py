@@ -21,14 +21,8 @@ MODEL: Final = "Model and role"
 OUTPUT: Final = "Output"
 STORED: Final = "Stored roles"
 REACH: Final = "How it is reached"
-WHICH: Final = "Which"
-ANSWERS: Final = "Answers"
 
 WORKSPACE = "default"
-
-_SEEN: Final = "It is never stored, but other users of the machine can see TEXT in its list of processes."
-_FORMS: Final = f"@FILE reads a file, - reads standard input, @@ begins a text with a single @. {_SEEN}"
-_NOT_SET: Final = "Default: the setting model_options, else the service's."
 
 
 T = TypeVar("T")
@@ -137,16 +131,7 @@ PROFILE: Final = option(
     "the current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
     MODEL,
 )
-UNATTENDED: Final = option(
-    "refuse|pause", "No person watches this turn: refuse calls that require approval, or pause and notify.", MODEL
-)
 
-TURN_MODEL: Final = option(
-    "NAME",
-    "The model of this turn only: a name from the setting models, or a model string. A turn that waits "
-    "resumes with it. Repeatable: if one model cannot be reached, the next one is called.",
-    MODEL,
-)
 JSON_RESULT: Final = flag("--json", "Print one JSON object: the result, or the error.", OUTPUT)
 HOME_ROLES: Final = flag(
     "--home-roles",

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from ..service.schedules import RunRecord, ScheduleRecord
 
-_WHEN = "When"
-_WHAT = "What it starts"
-
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):

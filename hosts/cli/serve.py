@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ..web import WebApp
     from .sidecars import Served
 
-_LIMITS: Final = "Limits"
 _TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
 HTTP_OPTIONS: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
 WEB_ADDRESS: Final = "127.0.0.1:8000"

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ...agent.copying import Copied
     from ...storage import Storage
 
-_PLACES: Final = "Places"
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
 app = typer.Typer(name="storage", no_args_is_help=True)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...storage import Storage
     from ..service.home import HomeThread
 
-_NEW: Final = "New thread"
 _COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
 _WIDTHS: Final = (16, 9, 16, 8)  # of thread, status, since and account; with the rest the table fits 80 columns
 MIN_TITLE_CELLS: Final = 12  # of a title

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ...skills import SkillHeader
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!/@+~-]+")
-_DIR: Final = "A folder of the project. Default: the current one."
 
 app = typer.Typer(name="trust", no_args_is_help=True)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ...agent import WorldAgent
     from ...scheduling import QueueWorker
 
-_RUNS = "What it runs"
 READY_SECONDS = 2.0  # seconds that the database and the queue have to answer
 
 app = typer.Typer()

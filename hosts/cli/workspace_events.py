@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from ...members.data.workspace import Event, WorkspaceConfig
     from ...members.events.events import PostedEvent
 
-_EVENT: Final = "The event"
 _COLUMNS: Final = ("EVENT", "TYPE", "MEMBER", "DECISION", "STATE", "WHY")
-_LINES: Final = "JSON Lines, one event each: id, type, source, domain, payload. - reads standard input."
-_VERIFIED: Final = "Vouch that each event is from its source, so that members obey a directive of the owner in them."
 
 
 @option_group

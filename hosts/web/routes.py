@@ -137,7 +137,6 @@ ENDPOINTS: Final = endpoints_of(OPERATIONS)
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------
 
-_OF_CALLER: Final = ("workspace", "account")
 _REFERENCE: Final = "#/components/schemas/{model}"
 _STREAM_NOTE: Final = (
     "With `Accept: text/event-stream` the turn's events come as they happen, each with its number as the id, and then "
