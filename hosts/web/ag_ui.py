@@ -7,9 +7,9 @@ next run answers it with `resume`. The call's role comes in `forwardedProps.role
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
@@ -22,19 +22,15 @@ from ...core.events import TurnEvent
 from ...core.pauses import call_id_of
 from ..bounds import CONVERSATION
 from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArguments
-from ..service.call import Refused
 from ..service.records import TurnAnswer
 from ..service.threads import history, thread_of
 from ..service.validation import errors_of
-from .errors import error_content, internal
-from .turns import LOG, EventStream, Failed, MessageArguments, TurnCall, WebCall, run_turn
+from .turns import EventStream, MessageArguments, TurnCall, WebCall, begun, run_turn, streamed
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt, ResumeEntry, RunAgentInput
 
     from .app import WebApp
-
-T = TypeVar("T")
 
 MAX_MESSAGES: Final = 200  # of the log, in a snapshot of the messages
 _REASONS: Final[Mapping[str, str]] = {"approval": "tool_call", "question": "input_required"}  # by the kind of the pause
@@ -62,9 +58,8 @@ def ag_ui_routes(web: WebApp, checked: Any, body: Any) -> list[Route]:
     async def run(request: Request) -> Response:
         given = _read(await body(request, CONVERSATION))
         call = await _call(web, request, given)
-        items = run_turn(call)
-        first = await anext(items)
-        return EventStream(_sent(web, call, given, first, items), web.parts.limits)
+        items, made = await begun(run_turn(call)), _Translation(given)
+        return EventStream(streamed(_lines(web, call, made, items), made.refusal), web.parts.limits)
 
     return [Route("/ag-ui", checked(run), methods=["POST"], name="ag_ui")]
 
@@ -204,7 +199,7 @@ class _Translation:
     def begun(self) -> BaseEvent:
         from ag_ui.core import RunStartedEvent
 
-        return _made(RunStartedEvent, "RUN_STARTED", thread_id=self._thread, run_id=self._run)
+        return RunStartedEvent(thread_id=self._thread, run_id=self._run)
 
     def of(self, event: TurnEvent) -> Iterator[BaseEvent]:
         """Return AG-UI's events for one of ours; none for those that AG-UI does not have.
@@ -212,7 +207,7 @@ class _Translation:
         A client appends each text message to its conversation, also one of a subagent. So what a worker says is a
         custom event.
         """
-        from ag_ui.core import CustomEvent, EventType
+        from ag_ui.core import CustomEvent
 
         match event:
             case events.TextDelta():
@@ -229,7 +224,7 @@ class _Translation:
                 yield self._result(event.call_id, event.code or event.status)
             case events.TaskDelta():
                 value = event.model_dump(mode="json", exclude=set(_OURS))
-                yield CustomEvent(type=EventType.CUSTOM, name=event.type, value=value)
+                yield CustomEvent(name=event.type, value=value)
             case _:
                 pass
 
@@ -242,10 +237,10 @@ class _Translation:
         kind, message_id = self._open
         self._open = None
         if kind == "text":
-            yield _made(TextMessageEndEvent, "TEXT_MESSAGE_END", message_id=message_id)
+            yield TextMessageEndEvent(message_id=message_id)
             return
-        yield _made(ReasoningMessageEndEvent, "REASONING_MESSAGE_END", message_id=message_id)
-        yield _made(ReasoningEndEvent, "REASONING_END", message_id=message_id)
+        yield ReasoningMessageEndEvent(message_id=message_id)
+        yield ReasoningEndEvent(message_id=message_id)
 
     def finished(self, answer: TurnAnswer) -> Iterator[BaseEvent]:
         """Return the end of the run."""
@@ -266,22 +261,22 @@ class _Translation:
             state["outputs"] = turn.outputs
         if turn.withheld is not None:
             state["withheld"] = turn.withheld.model_dump()
-        yield _made(StateSnapshotEvent, "STATE_SNAPSHOT", snapshot=state)
-        outcome: dict[str, Any] = {"type": "success"}
+        yield StateSnapshotEvent(snapshot=state)
+        outcome: Any = {"type": "success"}
         if turn.status == "paused" and waiting:
             outcome = {"type": "interrupt", "interrupts": [_interrupt(pause) for pause in waiting]}
         elif turn.status not in ("done", "paused"):
             outcome = {"type": "cancelled"}
-        ids = {"thread_id": self._thread, "run_id": self._run}
-        yield _made(RunFinishedEvent, "RUN_FINISHED", **ids, result=turn.result, outcome=outcome)
+        yield RunFinishedEvent(thread_id=self._thread, run_id=self._run, result=turn.result, outcome=outcome)
 
-    def failed(self, content: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        """Return the end of a run that failed."""
+    def refusal(self, content: Mapping[str, Any], status: int) -> Iterator[ServerSentEvent]:
+        """Return the last lines of a run that failed."""
         from ag_ui.core import RunErrorEvent
 
-        yield from self.ended()
         error = content["error"]
-        yield _made(RunErrorEvent, "RUN_ERROR", message=f"{error['problem']}; {error['remedy']}", code=error["code"])
+        message = f"{error['problem']}; {error['remedy']}"
+        yield from map(_line, self.ended())
+        yield _line(RunErrorEvent(message=message, code=error["code"]))
 
     def _said(self, kind: str, message_id: str, text: str) -> Iterator[BaseEvent]:
         from ag_ui.core import (
@@ -298,17 +293,15 @@ class _Translation:
             yield from self.ended()
             self._open = (kind, message_id)
             if kind == "text":
-                yield _made(TextMessageStartEvent, "TEXT_MESSAGE_START", message_id=message_id, role="assistant")
+                yield TextMessageStartEvent(message_id=message_id, role="assistant")
             else:
-                yield _made(ReasoningStartEvent, "REASONING_START", message_id=message_id)
-                yield _made(
-                    ReasoningMessageStartEvent, "REASONING_MESSAGE_START", message_id=message_id, role="reasoning"
-                )
+                yield ReasoningStartEvent(message_id=message_id)
+                yield ReasoningMessageStartEvent(message_id=message_id, role="reasoning")
         if kind == "text":
             self._texts[message_id] = self._texts.get(message_id, "") + text
-            yield _made(TextMessageContentEvent, "TEXT_MESSAGE_CONTENT", message_id=message_id, delta=text)
+            yield TextMessageContentEvent(message_id=message_id, delta=text)
         else:
-            yield _made(ReasoningMessageContentEvent, "REASONING_MESSAGE_CONTENT", message_id=message_id, delta=text)
+            yield ReasoningMessageContentEvent(message_id=message_id, delta=text)
 
     def _replaced(self, event: events.TextReplaced) -> Iterator[BaseEvent]:
         """Send a text that nothing was sent of; of another one, the log has the final words."""
@@ -324,8 +317,7 @@ class _Translation:
         from ag_ui.core import ToolCallResultEvent
 
         self._results.add(call_id)
-        ids = {"message_id": f"{call_id}:result", "tool_call_id": call_id}
-        return _made(ToolCallResultEvent, "TOOL_CALL_RESULT", content=content, **ids)
+        return ToolCallResultEvent(content=content, message_id=f"{call_id}:result", tool_call_id=call_id)
 
     def _call(self, call_id: str, function: str, arguments: Mapping[str, Any] | None) -> Iterator[BaseEvent]:
         from ag_ui.core import ToolCallArgsEvent, ToolCallEndEvent, ToolCallStartEvent
@@ -334,15 +326,10 @@ class _Translation:
         if call_id in self._called:
             return
         self._called.add(call_id)
-        ids = {"tool_call_id": call_id}
-        yield _made(ToolCallStartEvent, "TOOL_CALL_START", tool_call_name=function, **ids)
+        yield ToolCallStartEvent(tool_call_name=function, tool_call_id=call_id)
         if arguments is not None:
-            yield _made(ToolCallArgsEvent, "TOOL_CALL_ARGS", delta=json.dumps(arguments), **ids)
-        yield _made(ToolCallEndEvent, "TOOL_CALL_END", **ids)
-
-
-def _made(kind: Callable[..., T], name: str, **fields: Any) -> T:
-    return kind(type=name, **fields)
+            yield ToolCallArgsEvent(delta=json.dumps(arguments), tool_call_id=call_id)
+        yield ToolCallEndEvent(tool_call_id=call_id)
 
 
 def _interrupt(pause: Mapping[str, Any]) -> Interrupt:
@@ -360,34 +347,16 @@ def _interrupt(pause: Mapping[str, Any]) -> Interrupt:
     )
 
 
-async def _sent(
-    web: WebApp,
-    call: TurnCall,
-    given: RunAgentInput,
-    first: TurnEvent | TurnAnswer,
-    rest: AsyncGenerator[TurnEvent | TurnAnswer],
-) -> AsyncIterator[ServerSentEvent]:
-    made = _Translation(given)
+async def _lines(
+    web: WebApp, call: TurnCall, made: _Translation, items: AsyncGenerator[TurnEvent | TurnAnswer]
+) -> AsyncGenerator[ServerSentEvent]:
     yield _line(made.begun())
-    async with aclosing(rest):
-        try:
-            item = first
-            while not isinstance(item, TurnAnswer):
-                for each in made.of(item):
-                    yield _line(each)
-                item = await anext(rest)
-            if made.replaced:
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, TurnAnswer) and made.replaced:
                 yield _line(await _snapshot(web, call))
-            found = made.finished(item)
-        except Failed as failed:
-            found = made.failed(error_content(failed.failure, failed.advice))
-        except Refused as refused:
-            found = made.failed(error_content(refused, {}))
-        except Exception as error:  # broad: custom code runs below, and its text can hold what the client sent
-            LOG.error("a stream failed: %s", type(error).__name__)
-            found = made.failed(error_content(internal(), {}))
-        for each in found:
-            yield _line(each)
+            for each in made.finished(item) if isinstance(item, TurnAnswer) else made.of(item):
+                yield _line(each)
 
 
 async def _snapshot(web: WebApp, call: TurnCall) -> BaseEvent:
@@ -405,7 +374,7 @@ async def _snapshot(web: WebApp, call: TurnCall) -> BaseEvent:
             messages.append(UserMessage(id=each.id, role="user", content=text))
         elif each.kind == "answer":
             messages.append(AssistantMessage(id=each.id, role="assistant", content=text))
-    return _made(MessagesSnapshotEvent, "MESSAGES_SNAPSHOT", messages=messages)
+    return MessagesSnapshotEvent(messages=messages)
 
 
 def _line(event: BaseEvent) -> ServerSentEvent:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +34,7 @@ from ..service.operations import of_others
 from ..service.society import society_graph, society_spawns
 from ..service.threads import reached_threads
 from .errors import HttpRefused
-from .turns import EventStream, WebCall
+from .turns import EventStream, WebCall, begun
 
 if TYPE_CHECKING:
     from .app import WebApp
@@ -58,9 +57,7 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
     async def live(request: Request) -> Response:
         """Tell what has changed since, by the names of the pages that show it."""
         call = await web.call(request, WorkspaceArguments, dict(request.query_params))
-        changes = _changes(web, looks, call, request)
-        first = await anext(changes)  # a refusal has a status
-        return EventStream(_all(first, changes), web.parts.limits)
+        return EventStream(await begun(_changes(web, looks, call, request)), web.parts.limits)
 
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/console/")
@@ -99,13 +96,6 @@ class _Pages(StaticFiles):
             await send(message)
 
         await super().__call__(scope, receive, sent)
-
-
-async def _all(first: ServerSentEvent, rest: AsyncGenerator[ServerSentEvent]) -> AsyncGenerator[ServerSentEvent]:
-    async with aclosing(rest):
-        yield first
-        async for each in rest:
-            yield each
 
 
 class _Looks:

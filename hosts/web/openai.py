@@ -28,10 +28,20 @@ from ...core.bounds import Bounds
 from ...core.errors import AttachmentInvalid, ThreadPaused
 from ...core.events import StepEnded, TextDelta, TextReplaced, TurnEvent
 from ..bounds import CONVERSATION, MAX_TEXT
-from ..service.call import ANY, Caller, Grant, Refused, reaches
+from ..service.call import ANY, Caller, Grant, reaches
 from ..service.records import TurnAnswer, TurnUsageRecord
-from .errors import HttpRefused, error_content, internal, openai_error, status_of
-from .turns import LOG, MAX_ATTACHMENTS, EventStream, Failed, MessageArguments, TurnCall, add_attachment, run_turn
+from .errors import HttpRefused, openai_error
+from .turns import (
+    MAX_ATTACHMENTS,
+    EventStream,
+    Failed,
+    MessageArguments,
+    TurnCall,
+    add_attachment,
+    begun,
+    run_turn,
+    streamed,
+)
 
 if TYPE_CHECKING:
     from .app import WebApp
@@ -356,8 +366,8 @@ async def _complete(app: WebApp, request: Request, given: Mapping[str, Any]) -> 
                 answer = item
         assert isinstance(answer, TurnAnswer), "the last item is the answer"
         return JSONResponse(_object(one, answer), headers=one.headers)
-    first = await anext(items)  # an error of a turn that cannot begin has a status
-    return EventStream(_lines(one, first, items), call.parts.limits, one.headers)
+    lines = _lines(one, await begun(items))
+    return EventStream(streamed(lines, _error_line), call.parts.limits, one.headers)
 
 
 async def _followed(one: _Completion) -> AsyncGenerator[TurnEvent | TurnAnswer]:
@@ -463,44 +473,26 @@ class _Sent:
         return more
 
 
-async def _chunks(
-    one: _Completion, first: TurnEvent | TurnAnswer, rest: AsyncGenerator[TurnEvent | TurnAnswer]
-) -> AsyncGenerator[dict[str, Any]]:
-    yield _chunk(one, {"role": "assistant", "content": ""})
-    sent, item = _Sent(), first
-    while not isinstance(item, TurnAnswer):
-        more = "" if one.call.given.output is not None else sent.of(item)  # a result comes whole
-        if more:
-            yield _chunk(one, {"content": more})
-        item = await anext(rest)
-    more = sent.until(_text(one, item))
-    if more:
-        yield _chunk(one, {"content": more})
-    yield _chunk(one, {}, "stop")
-    if one.wants_usage:
-        yield _chunk(one, None, usage=_usage(item.turn.usage))
-
-
-async def _lines(
-    one: _Completion, first: TurnEvent | TurnAnswer, rest: AsyncGenerator[TurnEvent | TurnAnswer]
-) -> AsyncGenerator[ServerSentEvent]:
+async def _lines(one: _Completion, items: AsyncGenerator[TurnEvent | TurnAnswer]) -> AsyncGenerator[ServerSentEvent]:
     """Yield the lines of a stream. After an error there is no `[DONE]`."""
-    async with aclosing(rest):
-        try:
-            async with aclosing(_chunks(one, first, rest)) as chunks:
-                async for chunk in chunks:
-                    yield _line(chunk)
-        except HttpRefused as refused:
-            yield _line(openai_error(refused.record, refused.status))
-        except Failed as failed:
-            yield _line(openai_error(error_content(failed.failure, failed.advice)["error"], failed.status))
-        except Refused as failure:
-            yield _line(openai_error(error_content(failure, {})["error"], status_of(failure)))
-        except Exception as error:  # broad: custom code runs below, and its text can hold what the client sent
-            LOG.error("a stream failed: %s", type(error).__name__)
-            yield _line(openai_error(error_content(internal(), {})["error"], 500))
-        else:
-            yield ServerSentEvent(data="[DONE]", sep="\n")
+    sent, usage = _Sent(), None
+    yield _line(_chunk(one, {"role": "assistant", "content": ""}))
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, TurnAnswer):
+                more, usage = sent.until(_text(one, item)), _usage(item.turn.usage)
+            else:
+                more = "" if one.call.given.output is not None else sent.of(item)  # a result comes whole
+            if more:
+                yield _line(_chunk(one, {"content": more}))
+    yield _line(_chunk(one, {}, "stop"))
+    if one.wants_usage:
+        yield _line(_chunk(one, None, usage=usage))
+    yield ServerSentEvent(data="[DONE]", sep="\n")
+
+
+def _error_line(content: Mapping[str, Any], status: int) -> list[ServerSentEvent]:
+    return [_line(openai_error(content["error"], status))]
 
 
 def _line(content: Mapping[str, Any]) -> ServerSentEvent:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,9 +43,10 @@ from ..service.records import EventsAnswer, TurnAnswer
 from ..service.threads import thread_of
 from ..service.validation import Label, Wire
 from ..sidecar.following import SidecarParts
-from .errors import error_content, internal, status_of
+from .errors import HttpRefused, error_content, internal, status_of
 
 A = TypeVar("A", bound=WorkspaceArguments)
+T = TypeVar("T")
 
 LOG = logging.getLogger("worldagent.web")
 
@@ -311,7 +312,7 @@ async def turn_response(
         if isinstance(item, TurnAnswer) and "last-event-id" in request.headers and is_over(item.turn.status):
             await items.aclose()
             return Response(status_code=204)  # a browser's EventSource then stops to connect again, for good
-    return EventStream(_sent(first, items), call.parts.limits)
+    return EventStream(streamed(_messages(first, items), _error), call.parts.limits)
 
 
 class EventStream(EventSourceResponse):
@@ -341,21 +342,51 @@ class EventStream(EventSourceResponse):
             LOG.info("a client has read nothing for %s s, and is disconnected", self.send_timeout)
 
 
-async def _sent(
-    first: asyncio.Future[TurnEvent | TurnAnswer], rest: AsyncGenerator[TurnEvent | TurnAnswer]
+async def begun(items: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """Wait for the first item of a stream, so that an error before it has a status, and return all items."""
+    first = await anext(items)
+
+    async def together() -> AsyncGenerator[T]:
+        async with aclosing(items):
+            yield first
+            async for item in items:
+                yield item
+
+    return together()
+
+
+async def streamed(
+    lines: AsyncGenerator[ServerSentEvent], refusal: Callable[[Mapping[str, Any], int], Iterable[ServerSentEvent]]
 ) -> AsyncIterator[ServerSentEvent]:
-    async with aclosing(rest):
+    """Yield the lines of a stream. If it fails, `refusal` makes its last ones from the error, as JSON, and its status.
+
+    An error that is not ours is logged by its type: custom code runs below, and its text can hold what the client sent.
+    """
+    async with aclosing(lines):
         try:
-            yield _message(await first)
-            async for item in rest:
-                yield _message(item)
+            async for line in lines:
+                yield line
+            return
+        except HttpRefused as refused:
+            content, status = {"error": refused.record}, refused.status
         except Failed as failed_:
-            yield _error(error_content(failed_.failure, failed_.advice))
-        except Refused as refused:
-            yield _error(error_content(refused, {}))
-        except Exception as error:  # broad: custom code runs below, and its text can hold what the client sent
-            LOG.error("a stream failed: %s", type(error).__name__)
-            yield _error(error_content(internal(), {}))
+            content, status = error_content(failed_.failure, failed_.advice), failed_.status
+        except Exception as error:  # broad: of any type
+            if not isinstance(error, Refused):
+                LOG.error("a stream failed: %s", type(error).__name__)
+                error = internal()
+            content, status = error_content(error, {}), status_of(error)
+        for line in refusal(content, status):
+            yield line
+
+
+async def _messages(
+    first: asyncio.Future[TurnEvent | TurnAnswer], rest: AsyncGenerator[TurnEvent | TurnAnswer]
+) -> AsyncGenerator[ServerSentEvent]:
+    async with aclosing(rest):
+        yield _message(await first)
+        async for item in rest:
+            yield _message(item)
 
 
 def _message(item: TurnEvent | TurnAnswer) -> ServerSentEvent:
@@ -365,8 +396,8 @@ def _message(item: TurnEvent | TurnAnswer) -> ServerSentEvent:
     return ServerSentEvent(data=item.model_dump_json(), id=number, sep="\n")
 
 
-def _error(content: Mapping[str, Any]) -> ServerSentEvent:
-    return _event({"type": "error", **content})
+def _error(content: Mapping[str, Any], status: int) -> list[ServerSentEvent]:
+    return [_event({"type": "error", **content})]
 
 
 def _event(content: Mapping[str, Any]) -> ServerSentEvent:
