@@ -17,6 +17,7 @@ from .output import Output, problem_objects
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...agent import Thread, TurnStream
     from ...skills import SkillCatalogue, SkillEntry
 
 app = typer.Typer(name="skills", no_args_is_help=True)
@@ -126,25 +127,18 @@ def run_skill(
     """
     from ...core.errors import InvalidArgument
     from ...core.events import ModelWaiting
-    from .agents import open_agent, thread_of
-    from .sources import one_reader, role, task_params
-    from .turn_run import one_turn
+    from .sources import one_reader, task_params
+    from .turn_run import new_turn
 
     if (request is None) == (params is None):
         raise InvalidArgument("a skill needs a request or its input", remedy="give either REQUEST or --params")
     one_reader(options, "--params", params)
     given = {"request": request} if params is None else task_params(params, None)
-    call_role = role(options.role)
-    agent = open_agent(options, output)
-    thread = thread_of(agent, options, options.thread)
-    return one_turn(
-        agent,
-        options,
-        output,
-        options.thread,
-        lambda: thread.stream_skill(name, given, role=call_role, **options.how),
-        shown=ModelWaiting,
-    )
+
+    def begin(thread: Thread, **how: Any) -> TurnStream:
+        return thread.stream_skill(name, given, **how)
+
+    return new_turn(options, output, options.thread, begin, shown=ModelWaiting)
 
 
 def open_skills() -> SkillCatalogue:

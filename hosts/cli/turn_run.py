@@ -18,9 +18,9 @@ from ...core.errors import InvalidArgument, WorldAgentError
 from ...core.pauses import Pause
 from ..service.pauses import takes_answer, waits_for_reply
 from ..service.typed_answers import pause_text
-from .command import signals_handled
+from .command import Work, signals_handled
 from .exits import DONE, FAILED, PAUSED, TERMINATED
-from .options import WORKSPACE, AgentOptions, ResumingOptions, ThreadsOptions
+from .options import WORKSPACE, AgentOptions, BeginOptions, ResumingOptions, ThreadsOptions
 from .output import Output
 
 if TYPE_CHECKING:
@@ -65,6 +65,23 @@ def one_form(json: bool, events: bool) -> None:
     """
     if json and events:
         raise InvalidArgument("--json and --events exclude each other", remedy="give only one of them")
+
+
+def new_turn(
+    options: BeginOptions, output: Output, thread: str, begin: Callable[..., TurnStream], *, shown: type = object
+) -> Work:
+    """Make the agent and run a new turn on it; see `one_turn`. `begin` is called with the thread and how the turn runs.
+
+    Raises:
+        UsageError: An option or a setting is not valid.
+    """
+    from .agents import open_agent, thread_of
+    from .sources import role
+
+    how = {"role": role(options.role), **options.how}
+    agent = open_agent(options, output)
+    named = thread_of(agent, options, thread)
+    return one_turn(agent, options, output, thread, lambda: begin(named, **how), shown=shown)
 
 
 async def one_turn(

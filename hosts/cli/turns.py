@@ -13,7 +13,7 @@ from .options import EVENTS, BeginOptions, ChatOptions, ResumingOptions, TurnOpt
 from .output import Output
 
 if TYPE_CHECKING:
-    from ...agent import WorldAgent
+    from ...agent import Thread, TurnStream, WorldAgent
     from ...role_resolution import Role
 
 app = typer.Typer()
@@ -50,26 +50,15 @@ def ask(
         attach (--attach FILE|URL): An image or a file to send with the message. Repeatable.
     """
     from ...core import new_id
-    from .agents import open_agent, thread_of
-    from .sources import attachments, message, one_reader, role
-    from .turn_run import one_form, one_turn
+    from .sources import attachments, message, one_reader
+    from .turn_run import new_turn, one_form
 
     one_form(options.json, events)
     one_reader(options, "TEXT", "-" if text is None else text)
-    said, call_role = message(options, text, output), role(options.role)
-    files = attachments(attach)
-    agent = open_agent(options, output)
+    said, files = message(options, text, output), attachments(attach)
     # A message must not depend on how the previous one ended, so without --thread it gets a new thread.
-    thread_id = new_id("ask") if thread is None else thread
-    conversation = thread_of(agent, options, thread_id)
-
-    return one_turn(
-        agent,
-        options,
-        output,
-        thread_id,
-        lambda: conversation.stream(said, role=call_role, attachments=files, **options.how),
-    )
+    name = new_id("ask") if thread is None else thread
+    return new_turn(options, output, name, lambda thread, **how: thread.stream(said, attachments=files, **how))
 
 
 @command(app, panel="Turns")
@@ -113,23 +102,16 @@ def task(
         params (--params JSON|@FILE|-): The params as a JSON object.
     """
     from ...core.events import ModelWaiting
-    from .agents import open_agent, thread_of
-    from .sources import one_reader, role, task_params
-    from .turn_run import one_turn
+    from .sources import one_reader, task_params
+    from .turn_run import new_turn
 
     one_reader(options, "--params", params)
-    given, call_role = task_params(params, param), role(options.role)
-    agent = open_agent(options, output)
-    thread = thread_of(agent, options, options.thread)
-    # A task prints only its result and waits.
-    return one_turn(
-        agent,
-        options,
-        output,
-        options.thread,
-        lambda: thread.stream_task(shape, given, role=call_role, **options.how),
-        shown=ModelWaiting,
-    )
+    given = task_params(params, param)
+
+    def begin(thread: Thread, **how: Any) -> TurnStream:
+        return thread.stream_task(shape, given, **how)
+
+    return new_turn(options, output, options.thread, begin, shown=ModelWaiting)  # it prints only its result and waits
 
 
 @option_group

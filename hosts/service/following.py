@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ...agent import Thread, Turn, TurnStream, Withheld, WorldAgent
 from ...agent.threads import ThreadState
@@ -27,7 +27,7 @@ from .next_steps import to_call
 from .operation import operation
 from .pauses import unanswered
 from .pool import Agents
-from .records import TurnAnswer, TurnFeedbackAnswer, TurnRecord
+from .records import EventsAnswer, TurnAnswer, TurnFeedbackAnswer, TurnRecord
 
 if TYPE_CHECKING:
     from .home import Workspace
@@ -214,6 +214,34 @@ class EventsRead:
             self.withheld.append(event)
 
 
+QUIET_SECONDS: Final = 0.02  # seconds without another event, after which an answer with events is sent
+
+
+async def collect(
+    read: EventsRead, events: AsyncIterator[TurnEvent], *, limit: int, seconds: float, waits: bool = True
+) -> None:
+    """Read the events of a turn for an answer, up to the end of its run.
+
+    Args:
+        read: Takes the events.
+        events: The events.
+        limit: The most that it takes.
+        seconds: How long it reads.
+        waits: Whether `seconds` is for the first event alone, and the others are those that are there by then.
+    """
+    clock = asyncio.get_running_loop().time
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds) as time:
+            async for event in events:
+                read.note(event)
+                read.events.append(event)
+                if len(read.events) == limit:
+                    return
+                if waits:
+                    time.reschedule(clock() + QUIET_SECONDS)
+            read.ended = True
+
+
 async def reached_turn(call: Call[Any], workspace: Workspace) -> ThreadState:
     """Return the state of the turn that a call names.
 
@@ -271,6 +299,12 @@ async def read_answer(call: Call[EventsArguments], agent: WorldAgent, read: Even
     if shown_status != state.status:
         made = [made[0].model_copy(update={"why": "there are more of its events"})]
     return TurnAnswer(turn=_record(read, state, pauses), seq=read.seq, next=made)
+
+
+async def events_answer(call: Call[EventsArguments], agent: WorldAgent, read: EventsRead) -> EventsAnswer:
+    """As `read_answer`, with the events that were read for the answer."""
+    answer = await read_answer(call, agent, read)
+    return EventsAnswer(**dict(answer), events=[json.loads(event.model_dump_json()) for event in read.events])
 
 
 def _record(read: EventsRead, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnRecord:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, Union
 
 from ...agent.memory import WorkspaceMemory
 from ...agent.stores import Stores
@@ -71,30 +70,9 @@ class HomeWorkspace:
         thread = check_id("thread", thread_id)
         return HomeThread(self.stores, Scope(workspace=self.workspace, account=account, channel=channel, thread=thread))
 
-    async def threads(
-        self,
-        *,
-        limit: int = 100,
-        status: ThreadStatus | None = None,
-        account: str | None = None,
-        channel: str | None = None,
-        query: str | None = None,
-        archived: bool | None = False,
-        prefixes: Collection[str] | None = None,
-        before: datetime | str | None = None,
-    ) -> tuple[ThreadState, ...]:
-        """As `WorldAgent.threads`."""
-        wanted = ThreadFilters.of(
-            limit=limit,
-            status=status,
-            account=account,
-            channel=channel,
-            query=query,
-            archived=archived,
-            prefixes=prefixes,
-            before=before,
-        )
-        return await ThreadRegister(self.stores).list(self.workspace, wanted)
+    async def threads(self, **filters: Any) -> tuple[ThreadState, ...]:
+        """As `WorldAgent.threads`, with the same arguments."""
+        return await ThreadRegister(self.stores).list(self.workspace, ThreadFilters.of(**filters))
 
     async def with_pauses(self) -> tuple[list[ThreadState], list[ThreadStatus]]:
         """The threads whose turns can wait for a person.

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
@@ -42,7 +42,7 @@ from ..bounds import CALL
 from .address import PATH, Address, HttpOptions
 from .handlers import STATE, Client, guard, without_text
 from .logs import log
-from .service import Counting, Operated, Service, drain, stopped_by_signals
+from .service import Counting, Operated, Reporting, Service, drain, stopped_by_signals
 
 CLOSE_SECONDS: Final = 5
 """Seconds that clients get to read their answers after the service was drained."""
@@ -126,18 +126,6 @@ def accepted_names(address: Address, options: HttpOptions) -> tuple[str, ...] | 
     return (address.authority, *LOOPBACK, *options.names) if options.names or address.is_loopback else None
 
 
-class Reporting(Protocol):
-    """What reports how it is: an `Operated` service, or a worker."""
-
-    def health(self) -> Mapping[str, Any]:
-        """See `Operated.health`."""
-        ...
-
-    async def ready(self) -> Mapping[str, Any]:
-        """See `Operated.ready`."""
-        ...
-
-
 @asynccontextmanager
 async def serving_pages(reporting: Reporting, address: Address) -> AsyncGenerator[Address]:
     """Answer at `/health`, `/ready` and `/metrics` while the block runs; there is nothing else to call.
@@ -155,14 +143,7 @@ async def serving_pages(reporting: Reporting, address: Address) -> AsyncGenerato
     routes = _pages(reporting)
     app = Starlette(routes=routes, middleware=[Middleware(Front, paths=[each.path for each in routes])])
     app.router.redirect_slashes = False
-    config = uvicorn.Config(
-        app, http=_Protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
-    )
-
-    async def nothing() -> None:
-        """There is nothing to drain."""
-
-    server = _Server(config, nothing)
+    server = _Server(_config(app, lifespan="off"))
     with closing(_listening(address)) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
@@ -395,15 +376,10 @@ async def serve_http(
         await drain(service, options.drain, draining)
         app.state.sessions.end_listening()
 
-    config = uvicorn.Config(
+    config = _config(
         app,
-        http=_Protocol,  # uvicorn's other parsers do not bound the head of a request
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
         limit_concurrency=options.connections,
-        timeout_keep_alive=options.keep_alive,  # type: ignore[arg-type]  # fractions of a second work
+        timeout_keep_alive=options.keep_alive,  # fractions of a second work
         timeout_graceful_shutdown=CLOSE_SECONDS,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ssl_context_factory=None if context is None else lambda *_: context,
@@ -415,6 +391,12 @@ async def serve_http(
             ready(Address(address.host, listener.getsockname()[1], tls=options.tls))
         await server.serve(sockets=[listener])
     return stopped[0] if stopped else None
+
+
+def _config(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    # uvicorn's other parsers do not bound the head of a request
+    quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
+    return uvicorn.Config(app, http=_Protocol, ws="none", **quiet, **more)
 
 
 class _Protocol(H11Protocol):
@@ -430,10 +412,10 @@ class _Server(uvicorn.Server):
 
     Args:
         config: Its configuration.
-        end: Drains the service.
+        end: Drains the service; None: there is nothing to drain.
     """
 
-    def __init__(self, config: uvicorn.Config, end: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, config: uvicorn.Config, end: Callable[[], Awaitable[None]] | None = None) -> None:
         super().__init__(config)
         self._end = end
 
@@ -443,7 +425,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:  # frees the port for a new process; open connections are still served
             server.close()
-        await self._end()
+        if self._end is not None:
+            await self._end()
         await super().shutdown(sockets)
 
     @contextmanager

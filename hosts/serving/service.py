@@ -293,9 +293,8 @@ class Service(Protocol):
         ...
 
 
-@runtime_checkable
-class Operated(Protocol):
-    """A service with health checks and an orderly end. Its reports hold no content and no secrets."""
+class Reporting(Protocol):
+    """What reports how it is: an `Operated` service, or a worker. Its reports hold no content and no secrets."""
 
     def health(self) -> Mapping[str, Any]:
         """Report the state of the process, as JSON for `/health`. It returns at once and waits for nothing."""
@@ -304,6 +303,11 @@ class Operated(Protocol):
     async def ready(self) -> Mapping[str, Any]:
         """Report whether it accepts new work, as JSON for `/ready`; the field `ready` is true or false."""
         ...
+
+
+@runtime_checkable
+class Operated(Reporting, Protocol):
+    """A service with health checks and an orderly end."""
 
     async def drain(self, seconds: float) -> None:
         """Refuse new work, and bring running work to a point where it can be resumed, within `seconds`."""

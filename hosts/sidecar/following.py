@@ -18,7 +18,7 @@ from ...core import utc_text
 from ...core.events import TurnEvent, UnnumberedEvent
 from ..service.arguments import EventsArguments, WorkspaceArguments
 from ..service.call import Call, Refused
-from ..service.following import EventsRead, behind, reached_turn, read_answer
+from ..service.following import EventsRead, behind, collect, events_answer, reached_turn
 from ..service.pool import Agents, Limits
 from ..service.records import EventsAnswer
 from .client_roles import ClientRoles
@@ -174,7 +174,6 @@ class Progress:
 
 MIN_WAIT_SECONDS = 0.25  # seconds for reading the available events if the client does not want to wait
 READ_ALL_SECONDS = 10.0  # seconds for reading all events of a turn that no longer runs
-QUIET_SECONDS = 0.02  # seconds without another event, after which the answer is sent
 
 
 async def events(call: ToolCall[EventsArguments], agent: WorldAgent) -> EventsAnswer:
@@ -193,8 +192,7 @@ async def events(call: ToolCall[EventsArguments], agent: WorldAgent) -> EventsAn
             reading.cancel()
     if reading.done() and not reading.cancelled():
         reading.result()
-    answer = await read_answer(call, agent, read)
-    return EventsAnswer(**dict(answer), events=[json.loads(event.model_dump_json()) for event in read.events])
+    return await events_answer(call, agent, read)
 
 
 async def _read_events(
@@ -205,18 +203,12 @@ async def _read_events(
     Of a running turn, it waits up to `wait` seconds for the first event. The events of a turn that no longer runs have
     an end, so it reads all of them.
     """
-    given, wanted, clock = call.given, call.wants_progress, asyncio.get_running_loop().time
-    seconds = None if wanted else max(given.wait, MIN_WAIT_SECONDS) if running else READ_ALL_SECONDS
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds) as limit:
-            async for event in agent.events(given.turn_id, after=given.after):
-                await progress.send(event)
-                read.note(event)
-                if wanted:
-                    continue
-                read.events.append(event)
-                if len(read.events) == given.limit:
-                    return
-                if running:
-                    limit.reschedule(clock() + QUIET_SECONDS)
-            read.ended = True
+    given, events = call.given, agent.events(call.given.turn_id, after=call.given.after)
+    if not call.wants_progress:
+        seconds = max(given.wait, MIN_WAIT_SECONDS) if running else READ_ALL_SECONDS
+        await collect(read, events, limit=given.limit, seconds=seconds, waits=running)
+        return
+    async for event in events:
+        await progress.send(event)
+        read.note(event)
+    read.ended = True

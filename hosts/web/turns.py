@@ -36,7 +36,17 @@ from ..service.arguments import (
     WorkspaceArguments,
 )
 from ..service.call import Call, Caller, Refused
-from ..service.following import EventsRead, Following, Start, earlier_events, reached_turn, read_answer
+from ..service.following import (
+    QUIET_SECONDS,
+    EventsRead,
+    Following,
+    Start,
+    collect,
+    earlier_events,
+    events_answer,
+    reached_turn,
+    read_answer,
+)
 from ..service.next_steps import advised, is_over, name_turn
 from ..service.pool import Limits
 from ..service.records import EventsAnswer, TurnAnswer
@@ -53,7 +63,6 @@ LOG = logging.getLogger("worldagent.web")
 MAX_ATTACHMENTS: Final = 16  # of one message
 EVENT_STREAM: Final = "text/event-stream"
 SILENT_SECONDS: Final = 1.0  # without a first event, after which the stream begins, so that its client can leave it
-QUIET_SECONDS: Final = 0.02  # seconds without another event, after which a JSON answer with events is sent
 STREAM_HEADERS: Final = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",  # nginx and others then send each event at once
@@ -250,30 +259,10 @@ async def read_events(call: WebCall[EventsArguments], agent: WorldAgent) -> Even
     """
     given, read = call.given, EventsRead(call.given.after)
     await reached_turn(call, agent)
-    clock = asyncio.get_running_loop().time
-    try:
-        async with (
-            call.reading(),
-            asyncio.timeout(max(given.wait, QUIET_SECONDS)) as limit,
-            aclosing(_events(call, agent)) as events,
-        ):
-            async for event in events:
-                read.note(event)
-                read.events.append(event)
-                if len(read.events) == given.limit:
-                    break
-                limit.reschedule(clock() + QUIET_SECONDS)
-            else:
-                read.ended = True
-    except TimeoutError:
-        pass
-    answer = await read_answer(call, agent, read)
-    return EventsAnswer(**dict(answer), events=[json.loads(event.model_dump_json()) for event in read.events])
-
-
-async def _events(call: WebCall[EventsArguments], agent: WorldAgent) -> AsyncGenerator[TurnEvent]:
-    async for event in agent.events(call.given.turn_id, after=call.given.after):
-        yield event
+    events = agent.events(given.turn_id, after=given.after)
+    async with call.reading():
+        await collect(read, events, limit=given.limit, seconds=max(given.wait, QUIET_SECONDS))
+    return await events_answer(call, agent, read)
 
 
 def wants_stream(request: Request) -> bool:
