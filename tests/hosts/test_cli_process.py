@@ -50,10 +50,10 @@ def loaded(home: Path, *words: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("words", [["--help"], ["chat", "--help"], ["serve", "--help"]])
-def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words: list[str]) -> None:
+def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path) -> None:
     models = {"dspy", "langgraph", "litellm", "prompt_toolkit", "pydantic_settings"}
-    assert loaded(tmp_path, *words).isdisjoint({*models, "worldagent.core", "worldagent.agent"})
+    found = loaded(tmp_path, "serve", "--help")  # each help loads all commands
+    assert found.isdisjoint({*models, "worldagent.core", "worldagent.agent"})
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,17 @@ def test_a_page_of_this_machine_can_call(server: Served, name: str) -> None:
         assert said(wire.ask("POST", "/mcp", BODY, **HEADERS, Host=host, Origin=f"http://{host}")) == "hello"
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    """One with two tokens, which it tells nobody."""
+    with served(tmp_path_factory.mktemp("guarded"), tokens={TOKEN: "novel:", "another": "diary:"}) as found:
+        yield found
+        assert TOKEN not in found.told()
+
+
 @pytest.mark.parametrize(("path", "ready"), [("/health", {"status": "ok"}), ("/ready", {"ready": True})])
-def test_health_and_readiness_need_no_token(tmp_path: Path, path: str, ready: dict[str, Any]) -> None:
-    with served(tmp_path, tokens={TOKEN: "novel"}) as found, Wire(found.address) as wire:
+def test_health_and_readiness_need_no_token(guarded: Served, path: str, ready: dict[str, Any]) -> None:
+    with Wire(guarded.address) as wire:
         told = wire.ask("GET", path)
         assert (told.status, told.json | ready) == (200, told.json)
         head = wire.ask("HEAD", path)
@@ -153,22 +161,23 @@ def test_an_unknown_path_is_refused_with_the_known_paths(server: Served) -> None
 
 
 @ERAS
-def test_a_token_decides_what_its_bearer_can_use(tmp_path: Path, era: str) -> None:
-    with served(tmp_path, tokens={TOKEN: "novel:", "another": "diary:"}) as found:
-        for token, grant in ((TOKEN, "novel:"), ("another", "diary:")):
-            bearer = {"Authorization": f"Bearer {token}"}
-            with Wire(found.address) as wire:
-                headers = initialize(wire, **bearer) if era == "legacy" else {**HEADERS, **bearer}
-                body = BODY if era == "modern" else json.dumps(call("say", {"text": "hello"})).encode()
-                assert said(wire.ask("POST", "/mcp", body, **headers)) == f"{grant}hello"
-        for wrong in ("", "Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer \xff", "Bearer " + "x" * 5000):
-            with Wire(found.address) as wire:
-                refused = wire.ask("POST", "/mcp", BODY, **HEADERS, **({"Authorization": wrong} if wrong else {}))
-                assert refused.status == 401
-                assert refused.headers["www-authenticate"].startswith("Bearer ")
-                assert refused.json["error"] == "invalid_token"
-                assert "`Authorization: Bearer TOKEN`" in refused.json["remedy"]
-        assert TOKEN not in found.told()
+def test_a_token_decides_what_its_bearer_can_use(guarded: Served, era: str) -> None:
+    for token, grant in ((TOKEN, "novel:"), ("another", "diary:")):
+        bearer = {"Authorization": f"Bearer {token}"}
+        with Wire(guarded.address) as wire:
+            headers = initialize(wire, **bearer) if era == "legacy" else {**HEADERS, **bearer}
+            body = BODY if era == "modern" else json.dumps(call("say", {"text": "hello"})).encode()
+            assert said(wire.ask("POST", "/mcp", body, **headers)) == f"{grant}hello"
+
+
+def test_another_token_is_refused(guarded: Served) -> None:
+    for wrong in ("", "Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer \xff", "Bearer " + "x" * 5000):
+        with Wire(guarded.address) as wire:
+            refused = wire.ask("POST", "/mcp", BODY, **HEADERS, **({"Authorization": wrong} if wrong else {}))
+            assert refused.status == 401
+            assert refused.headers["www-authenticate"].startswith("Bearer ")
+            assert refused.json["error"] == "invalid_token"
+            assert "`Authorization: Bearer TOKEN`" in refused.json["remedy"]
 
 
 # --- how many ------------------------------------------------------------------------------------------------------
@@ -206,7 +215,7 @@ async def test_a_session_that_is_idle_ends(tmp_path: Path) -> None:
         async with asyncio.timeout(BOUND):
             message = json.dumps(call("say", {})).encode()
             while wire.ask("POST", "/mcp", message, **session).status != 404:  # noqa: ASYNC110 -- it tells nobody
-                await asyncio.sleep(1)  # each look is a request of it
+                await asyncio.sleep(0.6)  # each look is a request of it
 
 
 # --- who can reach it -------------------------------------------------------------------------------------------------

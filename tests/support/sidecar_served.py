@@ -129,7 +129,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def caller_of(url: str, mode: Mode, token: str | None = None) -> AsyncGenerator[Caller]:
+async def caller_of(url: str, mode: Mode = "auto", token: str | None = None) -> AsyncGenerator[Caller]:
     """A client of one revision."""
     async with http_client_of(url, mode, token) as client:
         yield Caller(client)

@@ -466,7 +466,7 @@ def probes() -> Generator[Probed]:
         yield found
 
 
-revisions = pytest.mark.parametrize("revision", REVISIONS)
+revisions = st.sampled_from(REVISIONS)
 
 
 @pytest.mark.requirement("T10")
@@ -482,8 +482,7 @@ def test_random_bytes_are_refused_or_dropped(probes: Probed, data: bytes) -> Non
     probes.run(probes.alive())
 
 
-@revisions
-@given(data=st.data())
+@given(revision=revisions, data=st.data())
 def test_spoiled_request_is_answered_or_dropped(probes: Probed, revision: Revision, data: st.DataObject) -> None:
     probes.run(probes.unfinished(data.draw(spoiled(sound(probes.clients[revision])))))
     probes.run(probes.alive())
@@ -502,19 +501,17 @@ def test_a_request_of_any_method_path_and_headers_is_answered(
     probes.run(probes.alive())
 
 
-@revisions
-@given(body=messages())
-@example(body=deep(100_000, True).encode())
-@example(body=b"")
-@example(body=b"\xff\xfe")
-@example(body=b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","method":"tools/list"}')
+@given(revision=revisions, body=messages())
+@example(revision=MODERN, body=deep(100_000, True).encode())
+@example(revision=LEGACY, body=b"")
+@example(revision=MODERN, body=b"\xff\xfe")
+@example(revision=LEGACY, body=b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","method":"tools/list"}')
 def test_a_message_in_which_anything_is_wrong_is_answered(probes: Probed, revision: Revision, body: bytes) -> None:
     assert probes.run(probes.statuses(posted(probes.clients[revision], body)))
     probes.run(probes.alive())
 
 
-@revisions
-@given(params=RAW_VALUES)
+@given(revision=revisions, params=RAW_VALUES)
 def test_any_params_of_a_call_are_answered(probes: Probed, revision: Revision, params: str) -> None:
     body = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}'.encode("utf-8", "surrogatepass")
     assert probes.run(probes.statuses(posted(probes.clients[revision], body)))
@@ -543,9 +540,8 @@ def _calls(draw: st.DrawFn, tools: dict[str, dict[str, Any]], *, fit: bool) -> t
     return name, draw(fitting(schema, schema.get("$defs", {})) if fit else invalid_arguments(schema))
 
 
-@revisions
 @pytest.mark.parametrize("fit", [True, False])
-@given(data=st.data())
+@given(revision=revisions, data=st.data())
 def test_tools_answer_good_and_bad_calls(probes: Probed, revision: Revision, fit: bool, data: st.DataObject) -> None:
     name, arguments = data.draw(_calls(probes.tools, fit=fit))
     if name == "events" and isinstance(arguments, dict):

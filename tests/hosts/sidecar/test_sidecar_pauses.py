@@ -15,7 +15,9 @@ from support.sidecar_served import CANCEL, DECLINE, MODES, Shop, accept, asked, 
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar import asking as asking_module
 
-pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", MODES)]
+pytestmark = pytest.mark.requirement("T4")
+
+revisions = pytest.mark.parametrize("mode", MODES)  # they ask in ways of their own
 
 SECRET = "vermilion-otter"
 
@@ -23,8 +25,8 @@ SECRET = "vermilion-otter"
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_cannot_ask_gets_all_of_the_pause_and_what_to_call(mode: Mode, tmp_path: Path) -> None:
-    async with asked(tmp_path, mode) as (client, said):
+async def test_a_client_that_cannot_ask_gets_all_of_the_pause_and_what_to_call(tmp_path: Path) -> None:
+    async with asked(tmp_path, "auto") as (client, said):
         found = await task(client, "buy", account="ana", channel="c")
         turn, [step] = found["turn"], found["next"]
         [pause] = turn["pauses"]
@@ -52,33 +54,33 @@ async def test_a_client_that_cannot_ask_gets_all_of_the_pause_and_what_to_call(m
         ("fit", {"answer": {"street": "Long Row", "number": 4}}, "Long Row 4 False None"),
     ],
 )
-async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, mode: Mode, tmp_path: Path) -> None:
-    async with asked(tmp_path, mode) as (client, _):
+async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, tmp_path: Path) -> None:
+    async with asked(tmp_path, "auto") as (client, _):
         [pause] = (await task(client, shape))["turn"]["pauses"]
         assert list(form) <= list(pause["answers"])
         done = await call(client, "resume", thread="t1", answers={pause["id"]: form})
         assert done["turn"]["result"] == {"text": text}
 
 
-@pytest.mark.parametrize(
-    ("form", "field"),
-    [
-        ({"approve": {}, "reject": {}}, "one form of answer"),
-        ({SECRET: {}}, "a form that is not valid here"),
-        ({"approve": {"arguments": [SECRET]}}, "approve.arguments: It should be an object"),
-        ({"approve": {"arguments": {"what": [SECRET]}}}, "what"),
-        ({"approve": {"hash": SECRET}}, "other arguments"),
-        ({"reject": {"reason": SECRET * 1000}}, "reject.reason"),
-    ],
-)
-async def test_invalid_answer_is_refused_by_pause_and_field(form: Any, field: str, mode: Mode, tmp_path: Path) -> None:
-    async with asked(tmp_path, mode) as (client, said):
+INVALID: list[tuple[Any, str]] = [
+    ({"approve": {}, "reject": {}}, "one form of answer"),
+    ({SECRET: {}}, "a form that is not valid here"),
+    ({"approve": {"arguments": [SECRET]}}, "approve.arguments: It should be an object"),
+    ({"approve": {"arguments": {"what": [SECRET]}}}, "what"),
+    ({"approve": {"hash": SECRET}}, "other arguments"),
+    ({"reject": {"reason": SECRET * 1000}}, "reject.reason"),
+]
+
+
+async def test_invalid_answer_is_refused_by_pause_and_field(tmp_path: Path) -> None:
+    async with asked(tmp_path, "auto") as (client, said):
         [pause] = (await task(client, "buy"))["turn"]["pauses"]
-        refused = await call(client, "resume", thread="t1", answers={pause["id"]: form})
-        assert refused["error"]["code"] == "answer_invalid"
-        assert pause["id"] in refused["error"]["problem"]
-        assert field in refused["error"]["problem"]
-        assert SECRET not in json.dumps(refused)
+        for form, field in INVALID:
+            refused = await call(client, "resume", thread="t1", answers={pause["id"]: form})
+            assert refused["error"]["code"] == "answer_invalid"
+            assert pause["id"] in refused["error"]["problem"]
+            assert field in refused["error"]["problem"]
+            assert SECRET not in json.dumps(refused)
         assert (await call(client, "pauses", thread="t1"))["pauses"][0]["id"] == pause["id"]
     assert said.shop.done == []
 
@@ -86,6 +88,7 @@ async def test_invalid_answer_is_refused_by_pause_and_field(form: Any, field: st
 # --- asking through the client ----------------------------------------------------------------------------------------
 
 
+@revisions
 async def test_an_approval_is_asked_as_a_form_and_the_call_is_made(mode: Mode, tmp_path: Path) -> None:
     async with asked(tmp_path, mode, accept(decision="approve")) as (client, said):
         found = await task(client, "buy")
@@ -102,6 +105,7 @@ async def test_an_approval_is_asked_as_a_form_and_the_call_is_made(mode: Mode, t
 
 
 @pytest.mark.parametrize("no", [accept(decision="reject", reason="too dear"), DECLINE])
+@revisions
 async def test_a_rejected_or_declined_call_is_not_made(no: Any, mode: Mode, tmp_path: Path) -> None:
     async with asked(tmp_path, mode, no) as (client, said):
         found = await task(client, "buy")
@@ -110,6 +114,7 @@ async def test_a_rejected_or_declined_call_is_not_made(no: Any, mode: Mode, tmp_
     assert said.shop.done == []
 
 
+@revisions
 async def test_a_question_that_is_declined_stays_open_and_is_not_asked_again(mode: Mode, tmp_path: Path) -> None:
 
     def person(form: Any) -> Any:
@@ -124,6 +129,7 @@ async def test_a_question_that_is_declined_stays_open_and_is_not_asked_again(mod
         assert done["turn"]["result"] == {"text": "blue: paid for the hat"}
 
 
+@revisions
 async def test_cancelling_a_form_keeps_the_pause_open(mode: Mode, tmp_path: Path) -> None:
     async with asked(tmp_path, mode, CANCEL) as (client, said):
         found = await task(client, "buy")
@@ -132,12 +138,13 @@ async def test_cancelling_a_form_keeps_the_pause_open(mode: Mode, tmp_path: Path
     assert said.shop.done == []
 
 
-async def test_a_caller_that_wants_pauses_returned_is_not_asked(mode: Mode, tmp_path: Path) -> None:
-    async with asked(tmp_path, mode, accept(decision="approve")) as (client, said):
+async def test_a_caller_that_wants_pauses_returned_is_not_asked(tmp_path: Path) -> None:
+    async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         found = await task(client, "buy", pauses="return")
     assert (found["turn"]["status"], said.asked) == ("paused", [])
 
 
+@revisions
 async def test_a_nested_form_is_asked_as_json(mode: Mode, tmp_path: Path) -> None:
     wrong, fits = accept(json="[1, 2"), accept(json='{"sizes": [1, 2]}')
     async with asked(tmp_path, mode, wrong, accept(json='{"sizes": "all"}'), fits) as (client, said):
@@ -149,12 +156,14 @@ async def test_a_nested_form_is_asked_as_json(mode: Mode, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", [accept(), accept(decision="approve", more="x")])
+@revisions
 async def test_form_that_never_fits_is_asked_three_times(wrong: Any, mode: Mode, tmp_path: Path) -> None:
     async with asked(tmp_path, mode, wrong) as (client, said):
         assert ((await task(client, "buy"))["turn"]["status"], len(said.asked)) == ("paused", 3)
     assert said.shop.done == []
 
 
+@revisions
 async def test_a_client_that_fails_to_ask_gets_the_paused_turn(mode: Mode, tmp_path: Path) -> None:
     failure = ErrorData(code=INVALID_PARAMS, message=SECRET)
     async with asked(tmp_path, mode, failure) as (client, said):
@@ -168,7 +177,7 @@ async def test_a_client_that_fails_to_ask_gets_the_paused_turn(mode: Mode, tmp_p
         assert (found["status"], len(found["pauses"]), len(said.asked)) == ("paused", 1, 1)
 
 
-async def test_late_form_keeps_the_pause_open(mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_form_keeps_the_pause_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking_module, "ANSWER_SECONDS", 0.05)
     gone = asyncio.Event()
 
@@ -191,6 +200,7 @@ async def test_late_form_keeps_the_pause_open(mode: Mode, tmp_path: Path, monkey
     assert shop.done == []
 
 
+@revisions
 async def test_the_answer_of_another_client_meanwhile_counts(mode: Mode, tmp_path: Path) -> None:
     shop = Shop()
     async with Sidecar(lambda workspace: shop.agent(tmp_path)) as sidecar, Client(sidecar.server) as other:

@@ -1,4 +1,4 @@
-"""The sidecar's tools over real HTTP, in both revisions: what a client in any language sees of the surfaces."""
+"""The sidecar's tools over real HTTP: what a client in any language sees of the surfaces."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from support.agents import paying, to
 from support.role_hosts import BOUND, Mode
 from support.services import FORMATS, Said, service
-from support.sidecar_served import Held, agents, as_json, caller_of, served
+from support.sidecar_served import MODES, Held, agents, as_json, caller_of, served
 from support.skill_turns import TEXT, asking, chosen, name_of, package
 from worldagent import Settings
 from worldagent.core.events import ReasoningDelta, TaskTextDelta, TurnEnded
@@ -17,7 +17,9 @@ from worldagent.harness import Worker
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", ["auto", "legacy"])]
+pytestmark = pytest.mark.requirement("T4")
+
+revisions = pytest.mark.parametrize("mode", MODES)  # what comes while a call runs differs in them
 
 ROLE = "You are a lighthouse keeper of few words, who speaks of nothing but the tide."
 
@@ -26,14 +28,15 @@ def sidecar_at(home: Path, lm: ScriptedLM) -> Sidecar:
     return Sidecar(agents(home, lm=lm, workers=[Worker("critic", "You judge.")]))
 
 
-async def test_converse_gives_json_that_fits_a_schema(tmp_path: Path, mode: Mode) -> None:
+async def test_converse_gives_json_that_fits_a_schema(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": {"text": "hat"}}])
-    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url) as ask:
         output = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
         answer = await ask("converse", workspace="novel", thread="t", text="hm", output=output)
     assert answer["turn"]["result"] == {"text": "hat"}
 
 
+@revisions
 async def test_a_conversation_streams_its_events_as_progress(tmp_path: Path, mode: Mode) -> None:
     sidecar = sidecar_at(tmp_path, ScriptedLM([{"reply": "The tide is out."}]))
     async with served(sidecar) as url, caller_of(url, mode) as ask:
@@ -49,7 +52,7 @@ async def test_a_conversation_streams_its_events_as_progress(tmp_path: Path, mod
     assert turn["usage"]["calls"] == 1
 
 
-async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode: Mode) -> None:
+async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path) -> None:
     told: list[str] = []
 
     def reply(call: ScriptedCall) -> dict[str, Any]:
@@ -59,7 +62,7 @@ async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode:
     sidecar = sidecar_at(tmp_path, ScriptedLM(reply))
     params = {"worker": "critic", "request": "Judge the tide."}
     place: dict[str, Any] = {"workspace": "novel"}
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url) as ask:
         task = await ask("task", **place, thread="t1", shape="subagent", params=params)
         skill = await ask("run_skill", **place, thread="t2", skill={"prompt": "Judge in verse."}, params=params)
         fired = await ask("run_scheduled", **place, thread="t3", schedule="nightly", fired_at="2030-01-01T10:00:00Z")
@@ -73,7 +76,7 @@ async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode:
 
 
 @pytest.mark.requirement("T6")
-async def test_a_skill_is_run_by_its_name(tmp_path: Path, mode: Mode) -> None:
+async def test_a_skill_is_run_by_its_name(tmp_path: Path) -> None:
     package(tmp_path)
     (lm, seen), done = chosen(asking), list[str]()
     more: dict[str, Any] = {
@@ -82,11 +85,11 @@ async def test_a_skill_is_run_by_its_name(tmp_path: Path, mode: Mode) -> None:
         "workers": [Worker("critic", "You judge.", "judges")],
     }
     place: dict[str, Any] = {"workspace": "novel", "thread": "t", "role": {"content": ROLE}}
-    async with served(Sidecar(agents(tmp_path / "home", lm=lm, **more))) as url, caller_of(url, mode) as ask:
+    async with served(Sidecar(agents(tmp_path / "home", lm=lm, **more))) as url, caller_of(url) as ask:
         waits = await ask("run_skill", **place, skill="tea", params={"request": "Two cups."})
     [step] = waits["next"]
     assert step["needs"] == ["answers", "role"]  # and not the skill, which is found by its name
-    async with served(Sidecar(agents(tmp_path / "home", lm=lm, **more))) as url, caller_of(url, mode) as ask:
+    async with served(Sidecar(agents(tmp_path / "home", lm=lm, **more))) as url, caller_of(url) as ask:
         [pause] = waits["turn"]["pauses"]
         answer = await ask("resume", **place, answers={pause["id"]: {"approve": {}}})
     assert (answer["turn"]["result"], done) == ({"skill": "tea", "reply": "Paid."}, ["tea"])
@@ -99,9 +102,9 @@ async def test_a_skill_is_run_by_its_name(tmp_path: Path, mode: Mode) -> None:
 
 
 @pytest.mark.requirement("R8")
-async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: Path, mode: Mode) -> None:
+async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}])
-    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url) as ask:
         first = await ask("converse", workspace="novel", thread="t1", text="Well?", role={"content": ROLE})
         await ask("converse", workspace="novel", thread="t1", text="And?")
         history = await ask("history", workspace="novel", thread="t1")
@@ -113,6 +116,7 @@ async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: P
     assert ROLE not in str(ask.events)
 
 
+@revisions
 async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mode: Mode) -> None:
     held = Held()
     sidecar = sidecar_at(tmp_path, ScriptedLM(held))
@@ -125,9 +129,9 @@ async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mo
 
 
 @pytest.mark.requirement("T10")
-async def test_events_without_progress_are_pages(tmp_path: Path, mode: Mode) -> None:
+async def test_events_without_progress_are_pages(tmp_path: Path) -> None:
     sidecar = sidecar_at(tmp_path, ScriptedLM([{"reply": "one two three four five"}]))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url) as ask:
         done = await ask("converse", workspace="novel", thread="t1", text="Well?", detach=True)
         told: dict[str, Any] = {"workspace": "novel", "turn_id": done["turn"]["id"], "follow": False}
         page = await ask("events", **told, limit=3)
@@ -146,9 +150,9 @@ async def test_events_without_progress_are_pages(tmp_path: Path, mode: Mode) -> 
     assert empty["turn"]["status"] == "done"
 
 
-async def test_history_fork_threads_and_explain_role(tmp_path: Path, mode: Mode) -> None:
+async def test_history_fork_threads_and_explain_role(tmp_path: Path) -> None:
     sidecar = sidecar_at(tmp_path, ScriptedLM([{"reply": "Yes."}]))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url) as ask:
         where: dict[str, Any] = {"workspace": "novel", "thread": "t1", "account": "ana"}
         await ask("converse", **where, text="Well?")
         history = await ask("history", **where)
@@ -173,9 +177,9 @@ async def test_history_fork_threads_and_explain_role(tmp_path: Path, mode: Mode)
 
 
 @pytest.mark.requirement("R10")
-async def test_a_thread_role_is_set_and_cleared(tmp_path: Path, mode: Mode) -> None:
+async def test_a_thread_role_is_set_and_cleared(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}])
-    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url) as ask:
         where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
         assert await ask("thread_role_set", **where, role={"content": ROLE}) == {"contract": 1, "set": True}
         first = await ask("converse", **where, text="Well?")
@@ -187,6 +191,7 @@ async def test_a_thread_role_is_set_and_cleared(tmp_path: Path, mode: Mode) -> N
     assert ROLE not in lm.calls[1].text
 
 
+@revisions
 async def test_thoughts_are_unnumbered_progress(tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     thought = "The tide table has to be read first. " * 20
@@ -209,6 +214,7 @@ async def test_thoughts_are_unnumbered_progress(tmp_path: Path, mode: Mode, monk
 
 
 @pytest.mark.requirement("T18")
+@revisions
 async def test_what_workers_say_is_unnumbered_progress_of_a_call_that_asks_for_it(tmp_path: Path, mode: Mode) -> None:
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if "You judge" in call.system:
