@@ -32,12 +32,11 @@ from ...core.pauses import (
     PersonAnswer,
     Reject,
     RunAgain,
-    may_answer,
     may_be_always,
 )
 from ...role_resolution import Role
 from ..service.call import Refused
-from ..service.pauses import is_late, one_line, shortened, takes_answer, unanswered, validation_errors
+from ..service.pauses import is_late, one_line, shortened, takes_answer_of, unanswered, validation_errors
 from ..service.typed_answers import pause_text, read_answer
 from .client import Client
 from .content import Prompt
@@ -195,7 +194,10 @@ class PromptRun:
             Why the prompt ended; None if its message is still to be sent.
         """
         pauses = unanswered(await self._thread.pauses())
-        typed = next((pause for pause in pauses if _may_answer(self._thread, pause) and not choices(pause)), None)
+        typed = next(
+            (pause for pause in pauses if takes_answer_of(self._thread.scope.account, pause) and not choices(pause)),
+            None,
+        )
         answers: Mapping[str, PersonAnswer] = {}
         if state.status != "paused":
             if not await self._wants_to_resume(state):
@@ -264,7 +266,7 @@ class PromptRun:
         """Let the person choose the answers to pauses that have options. Other pauses are left out."""
         answers: dict[str, PersonAnswer] = {}
         for pause in pauses:
-            offered = choices(pause) if _may_answer(self._thread, pause) else ()
+            offered = choices(pause) if takes_answer_of(self._thread.scope.account, pause) else ()
             if not offered:
                 continue
             call = await self._updates.waits(pause)
@@ -337,14 +339,10 @@ async def show_waiting(thread: Thread, updates: Updates) -> None:
 async def describe(thread: Thread, pauses: Sequence[Pause], updates: Updates) -> None:
     """Show pauses, and how the person answers those that they can answer."""
     for pause in pauses:
-        answers = _may_answer(thread, pause)
+        answers = takes_answer_of(thread.scope.account, pause)
         asked = answers and bool(choices(pause))
         text = pause_text(pause, answer=answers and not asked)
         await updates.say(f"{text}\n{_WAITING_TEXT}" if asked else text)
-
-
-def _may_answer(thread: Thread, pause: Pause) -> bool:
-    return takes_answer(pause) and may_answer(thread.scope.account, pause.approvers)
 
 
 def _typed_answer(pause: Pause, prompt: Prompt) -> PersonAnswer:

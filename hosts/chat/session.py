@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
 
 from ...core import ModelUsage, errors, events
 from ...core.errors import AnswerInvalid, NotAnApprover, WorldAgentError
-from ...core.pauses import Pause, PersonAnswer, may_answer
+from ...core.pauses import Pause, PersonAnswer
 from ...role_resolution import Role
 from ..cli.agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..cli.options import ChatOptions
 from ..cli.sources import attachments
 from ..cli.turn_run import DRAIN, ROLE_REMEDIES, resume_command, with_local_remedy
-from ..service.pauses import is_late, takes_answer, unanswered
+from ..service.pauses import is_late, takes_answer_of, unanswered
 from ..service.typed_answers import pause_text, read_answer
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Waiting:
         self, pauses: Sequence[Pause], account: str | None, answers: Mapping[str, PersonAnswer] | None = None
     ) -> None:
         self._account = account
-        self.pauses = tuple(sorted(pauses, key=lambda pause: not self._may_answer(pause)))
+        self.pauses = tuple(sorted(pauses, key=lambda pause: not takes_answer_of(account, pause)))
         kept = {pause.id for pause in self.pauses if not is_late(pause)}
         self.answers = {key: answer for key, answer in (answers or {}).items() if key in kept}
 
@@ -72,7 +72,7 @@ class Waiting:
     @property
     def asks(self) -> bool:
         """Whether this account can answer one of the open pauses."""
-        return any(map(self._may_answer, self.open))
+        return any(takes_answer_of(self._account, pause) for pause in self.open)
 
     @property
     def place(self) -> str:
@@ -93,7 +93,7 @@ class Waiting:
                 "the pause has expired and accepts no answer",
                 remedy="use /resume to resume without an answer; it fails with PauseExpired",
             )
-        if pause.kind != "reply" and not self._may_answer(pause):
+        if pause.kind != "reply" and not takes_answer_of(self._account, pause):
             raise NotAnApprover(
                 f"the call of {pause.function!r} waits for an approver: {', '.join(pause.approvers)}",
                 remedy=APPROVER_REMEDY,
@@ -108,9 +108,6 @@ class Waiting:
             count = "1 answer is" if len(self.answers) == 1 else f"{len(self.answers)} answers are"
             parts.append(f"{count} given and not sent; /resume sends the answers so far")
         return "\n\n".join(parts)
-
-    def _may_answer(self, pause: Pause) -> bool:
-        return takes_answer(pause) and may_answer(self._account, pause.approvers)
 
 
 View: TypeAlias = Union["Screen", "Printer"]

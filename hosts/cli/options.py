@@ -32,27 +32,25 @@ Declare = Callable[[Any], Any]
 _DOCUMENTED: Final = re.compile(r"(?m)^    (\w+) \((.+?)\): (.*(?:\n {5,}.*)*)")
 
 
-def option(metavar: str, help: str, panel: str | None = None, *names: str, default: Any = None) -> Any:
-    """An option with a value.
+def option(metavar: str, help: str, panel: str) -> Any:
+    """An option with a value, named as its parameter.
 
     Args:
         metavar: The form of the value.
         help: What it does.
         panel: The heading in `--help` that it is listed under.
-        names: Its names, if they are not that of the parameter.
-        default: The value if it is not given; `...` if it must be given.
     """
-    return typer.Option(default, *names, metavar=metavar, help=help, rich_help_panel=panel)
+    return typer.Option(None, metavar=metavar, help=help, rich_help_panel=panel)
 
 
-def flag(name: str, help: str, panel: str | None = None, *names: str) -> Any:
+def flag(name: str, help: str, panel: str) -> Any:
     """An option without a value, and without typer's second name that begins with `--no-`."""
-    return typer.Option(False, name, *names, help=help, rich_help_panel=panel)
+    return typer.Option(False, name, help=help, rich_help_panel=panel)
 
 
-def argument(metavar: str, help: str, *, default: Any = ...) -> Any:
-    """An argument, which must be given unless it has a default."""
-    return typer.Argument(default, metavar=metavar, help=help)
+def argument(metavar: str, help: str) -> Any:
+    """An argument, which must be given."""
+    return typer.Argument(..., metavar=metavar, help=help)
 
 
 def documented(text: str, section: str) -> tuple[str, dict[str, Declare]]:

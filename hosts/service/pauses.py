@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from ...core import canonical_json
 from ...core.errors import FunctionInvalid, InvalidArgument
-from ...core.pauses import Pause
+from ...core.pauses import Pause, may_answer
 
 _ARGUMENTS, _OPTIONS = 30, 50  # how many are shown
 _VALUE, _QUESTION, _OPTION = 300, 4000, 200  # characters of each that are shown
@@ -65,6 +65,11 @@ def is_late(pause: Pause) -> bool:
 def takes_answer(pause: Pause) -> bool:
     """Whether a person can answer the pause: it has not expired, and it does not wait for the reply to a message."""
     return pause.kind != "reply" and not is_late(pause)
+
+
+def takes_answer_of(account: str | None, pause: Pause) -> bool:
+    """Whether this account can answer the pause."""
+    return takes_answer(pause) and may_answer(account, pause.approvers)
 
 
 def waits_for_reply(pause: Pause) -> bool:

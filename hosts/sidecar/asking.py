@@ -22,10 +22,10 @@ from pydantic import Field, ValidationError
 
 from ...core import canonical_json
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, StorageInvalid, UnknownPause
-from ...core.pauses import Pause, PersonAnswer, Reject, call_id_of, may_answer
+from ...core.pauses import Pause, PersonAnswer, Reject, call_id_of
 from ...harness.journal import decision_of
 from ..service.answers import answer_of, form_of, message_of
-from ..service.pauses import takes_answer
+from ..service.pauses import takes_answer_of
 from ..service.validation import Wire
 from .following import ToolCall
 
@@ -170,11 +170,7 @@ class Asking:
     def _askable(self, pauses: Sequence[Pause]) -> list[Pause]:
         if self._cancelled or self._how == "not":
             return []
-        return [pause for pause in pauses if pause.id not in self._declined and self._accepts_caller(pause)]
-
-    def _accepts_caller(self, pause: Pause) -> bool:
-        """Whether the pause accepts an answer of the caller's account."""
-        return takes_answer(pause) and may_answer(self._account, pause.approvers)
+        return [pause for pause in pauses if pause.id not in self._declined and takes_answer_of(self._account, pause)]
 
     # --- over the connection ----------------------------------------------------------------------------------------
 
@@ -238,7 +234,7 @@ class Asking:
                 if not (own and call_id_of(pause_id).startswith(f"{turn_id}/")):
                     raise _not_open(pause_id, turn_id)
                 again = True  # the client repeats a call whose answer was lost
-            elif self._accepts_caller(pause):
+            elif takes_answer_of(self._account, pause):
                 answer = self._read(pause, response)
                 if answer is not None:
                     found[pause_id] = answer

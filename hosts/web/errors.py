@@ -112,13 +112,10 @@ def not_logged_in(*, accepts_tokens: bool) -> HttpRefused:
     )
 
 
-def internal(turn_id: str | None = None) -> Refused:
+def internal() -> Refused:
     """Return the refusal of a call that failed with an error that is not ours."""
     return Refused(
-        "internal",
-        "the server failed with an internal error",
-        remedy="look at its log, or ask its operator",
-        turn_id=turn_id,
+        "internal", "the server failed with an internal error", remedy="look at its log, or ask its operator"
     )
 
 
