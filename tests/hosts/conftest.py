@@ -1,14 +1,21 @@
 """Fixtures of several test modules: the stub of a model, a home, a chat at a terminal, and profiles of the user."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.testing
 
 from support.chat import environment, shop, start
 from support.command_line import stub
 
 __all__ = ["environment", "shop", "start", "stub"]
+
+# A runner makes all commands anew at each call, which takes 50 ms.
+_testing: Any = typer.testing
+_testing._get_command = cache(_testing._get_command)
 
 
 @pytest.fixture
