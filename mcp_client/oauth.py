@@ -345,43 +345,32 @@ async def log_in(
         HostError: The server cannot be reached, needs no login, or the login was refused or is not valid.
         StorageUnavailable: The login cannot be kept.
     """
-    work = _log_in(host, login, kept, failures, clock=clock, show=show, back=back, seconds=seconds)
-    failure = await asyncio.create_task(work, context=quiet_context())
+
+    async def work() -> Failure | None:
+        memory = _Memory()
+        try:
+            if login.by == "client":
+                provider: OAuthClientProvider = _Program(host.url, login, memory)
+                await _ask(host, provider)
+            else:
+                memory.client = _registered(login)
+                async with back as way, asyncio.timeout(seconds):
+                    handlers = {"redirect_handler": way.sending_to(show), "callback_handler": way.answer}
+                    provider = _Person(host.url, login, memory, way.url, **handlers)
+                    if memory.client is not None:
+                        memory.client.redirect_uris = [AnyUrl(way.url)]
+                    await _ask(host, provider)
+        except (OSError, httpx2.HTTPError, httpx2.StreamError, OAuthFlowError, ValueError, _Refused) as error:
+            return _failure_of(error, failures, seconds)
+        if memory.tokens is None:
+            return failures.invalid("asked for no login", "use it without one, or check its address")
+        async with kept.locked():
+            await kept.write(_record(provider, memory, clock))
+        return None
+
+    failure = await asyncio.create_task(work(), context=quiet_context())
     if failure is not None:
         raise failure.error()
-
-
-async def _log_in(
-    host: HttpHost,
-    login: Login,
-    kept: KeptLogin,
-    failures: Failures,
-    *,
-    clock: Clock,
-    show: Show,
-    back: AbstractAsyncContextManager[Return],
-    seconds: float,
-) -> Failure | None:
-    memory = _Memory()
-    try:
-        if login.by == "client":
-            provider: OAuthClientProvider = _Program(host.url, login, memory)
-            await _ask(host, provider)
-        else:
-            memory.client = _registered(login)
-            async with back as way, asyncio.timeout(seconds):
-                handlers = {"redirect_handler": way.sending_to(show), "callback_handler": way.answer}
-                provider = _Person(host.url, login, memory, way.url, **handlers)
-                if memory.client is not None:
-                    memory.client.redirect_uris = [AnyUrl(way.url)]
-                await _ask(host, provider)
-    except (OSError, TimeoutError, httpx2.HTTPError, httpx2.StreamError, OAuthFlowError, ValueError, _Refused) as error:
-        return _failure_of(error, failures, seconds)
-    if memory.tokens is None:
-        return failures.invalid("asked for no login", "use it without one, or check its address")
-    async with kept.locked():
-        await kept.write(_record(provider, memory, clock))
-    return None
 
 
 def _registered(login: Login) -> OAuthClientInformationFull | None:
@@ -406,27 +395,21 @@ def _failure_of(error: Exception, failures: Failures, seconds: float) -> Failure
             return failures.late(_SECONDS)
         case httpx2.HTTPError():
             return failures.unopened(error)
-        case _Refused() | TimeoutError() | OSError() | OAuthRegistrationError() | OAuthTokenError():
-            return failures.not_logged_in(*_refusal(error, seconds))
+        case _Refused():
+            why, remedy = "the login was refused", "log in again, and allow the access"
+        case TimeoutError():
+            why, remedy = f"nobody logged in within {seconds:g} s", "log in again"
+        case OSError():
+            why, remedy = "the port to return to is not free", "choose another one, or none"
+        case OAuthRegistrationError():
+            why = "its authorization server registers no clients"
+            remedy = "register one there, and set client_id, or set client_metadata"
+        case OAuthTokenError():
+            why = "the authorization server did not accept the login"
+            remedy = "log in again; if it has a client_id, check that and its secret"
         case _:
             return failures.invalid("or its authorization server breaks the rules of OAuth", "ask those who run it")
-
-
-def _refusal(error: Exception, seconds: float) -> tuple[str, str]:
-    """Why nobody is logged in, and the remedy."""
-    match error:
-        case _Refused():
-            return "the login was refused", "log in again, and allow the access"
-        case TimeoutError():
-            return f"nobody logged in within {seconds:g} s", "log in again"
-        case OSError():
-            return "the port to return to is not free", "choose another one, or none"
-        case OAuthRegistrationError():
-            what = "its authorization server registers no clients"
-            return what, "register one there, and set client_id, or set client_metadata"
-        case _:
-            what = "the authorization server did not accept the login"
-            return what, "log in again; if it has a client_id, check that and its secret"
+    return failures.not_logged_in(why, remedy)
 
 
 class Return:

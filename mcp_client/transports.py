@@ -16,13 +16,13 @@ import logging
 import os
 import signal
 import sys
-from abc import ABC, abstractmethod
 from asyncio.subprocess import DEVNULL, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn
 
 import httpx2
+from anyio import EndOfStream
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
@@ -89,35 +89,7 @@ def without_text(item: Item) -> Item:
 # --- streams of messages ----------------------------------------------------------------------------------------------
 
 
-class _Stream:
-    """The common part of both directions."""
-
-    async def aclose(self) -> None:
-        """Do nothing: the streams end with the child."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class _Received(_Stream, ABC):
-    """The messages of a host."""
-
-    async def receive(self) -> Item:
-        return await self.__anext__()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    @abstractmethod
-    async def __anext__(self) -> Item: ...
-
-
-class Incoming(_Received):
+class Incoming(ObjectReceiveStream[Item]):
     """The messages of a host, each changed as it arrives.
 
     Args:
@@ -138,8 +110,8 @@ class Incoming(_Received):
         """Close the stream."""
         await self._stream.aclose()
 
-    async def __anext__(self) -> Item:
-        return await self._change(await self._stream.__anext__())
+    async def receive(self) -> Item:
+        return await self._change(await self._stream.receive())
 
 
 # --- a child process --------------------------------------------------------------------------------------------------
@@ -232,7 +204,7 @@ def _signal(child: asyncio.SubprocessTransport, number: signal.Signals) -> None:
             os.killpg(child.get_pid(), signal.SIGCONT)  # a stopped process handles no other signal
 
 
-class _Lines(_Received):
+class _Lines(ObjectReceiveStream[Item]):
     """The messages that the child writes. A line that is not a message becomes an error without its text."""
 
     def __init__(self, stdout: asyncio.StreamReader, failures: Failures, lost: Lost) -> None:
@@ -241,7 +213,10 @@ class _Lines(_Received):
         self._lost = lost
         self._stray = 0
 
-    async def __anext__(self) -> Item:
+    async def aclose(self) -> None:
+        """Do nothing: the stream ends with the child."""
+
+    async def receive(self) -> Item:
         line = b"\n"
         while not line.strip():
             await asyncio.sleep(0)  # a child that writes without end must not block this loop
@@ -265,11 +240,11 @@ class _Lines(_Received):
             line, why = b"", self._failures.stray()
         if not line.endswith(b"\n"):
             self._lost(why)
-            raise StopAsyncIteration
+            raise EndOfStream
         return line
 
 
-class _Outgoing(_Stream):
+class _Outgoing(ObjectSendStream[SessionMessage]):
     """The messages to the child.
 
     It holds at most one that the child does not read, and for no longer than a call can take.
@@ -283,7 +258,7 @@ class _Outgoing(_Stream):
         self._turn = asyncio.Lock()
         self._limit: asyncio.TimerHandle | None = None
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if isinstance(item.message, JSONRPCNotification):
             # Usually a cancellation notice. No caller waits for it, and a child that reads nothing does not get it.
@@ -345,7 +320,6 @@ _LONGEST_NOTIFICATION: Final = 4096
 # The beginning of the library's text about an answer that can no longer arrive, with the code of a lost connection.
 _NO_ANSWER: Final = "SSE stream "
 _DATA: Final = b"data:"
-_PORTS: Final = {"http": 80, "https": 443}
 
 FIRST_TRY: Final = "worldagent_first_try"
 """The extension of a request that is sent again with another token if the host refuses this one."""
@@ -458,13 +432,9 @@ def _stays(response: httpx2.Response) -> bool:
         there = here.join(response.headers["location"])
     except httpx2.InvalidURL:
         return False
-    same = (here.scheme, here.host, _port(here)) == (there.scheme, there.host, _port(there))
+    same = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)  # no default port is a number
     upgrade = (here.scheme, there.scheme) == ("http", "https") and here.port is there.port is None
     return response.status_code in (307, 308) and (same or (upgrade and here.host == there.host)) and not there.userinfo
-
-
-def _port(url: httpx2.URL) -> int | None:
-    return url.port or _PORTS.get(url.scheme)
 
 
 def replace_answer(response: httpx2.Response, error: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import shlex
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from ...core import Scope
@@ -260,27 +261,20 @@ def resource_function(
     server: McpServer, *, name: str, prefix: str, body: Any, kind: Literal["leaf", "flow"] = "leaf"
 ) -> Function:
     """Make the Function that reads a resource of a server called `name`; see `function_of`."""
-    called = name_of(prefix, READ_RESOURCE)
     params = {
         "type": "object",
         "properties": {"uri": {"type": "string", "description": "the resource's address"}},
         "required": ["uri"],
         "additionalProperties": False,
     }
-    return Function(
-        called,
-        body,
-        params_of(called, params),
-        result_of(called, {"type": "array", "items": {"type": "object"}}),
-        f"Reads a resource of the MCP server {name!r}.",
-        kind,
-        risk=server.risk_of(READ_RESOURCE) or ("network",),
-        untrusted=True,
-        approval=server.approval,
-        offered=server.offered,
-        idempotent=True,
-        context=kind == "leaf",
+    spec = ToolSpec(
+        name=READ_RESOURCE,
+        description=f"Reads a resource of the MCP server {name!r}.",
+        params=params,
+        result={"type": "array", "items": {"type": "object"}},
     )
+    made = function_of(spec, server, prefix=prefix, body=body, kind=kind)
+    return replace(made, risk=server.risk_of(READ_RESOURCE) or ("network",), idempotent=True)
 
 
 def login_function(name: str, *, prefix: str, body: Any) -> Function:
