@@ -178,7 +178,6 @@ class Evaluation:
             error = failure
         seconds = time.monotonic() - began
         self._models.update(dict.fromkeys(seen.models))
-        usage = seen.usage if turn is None else turn.usage
         found = EvalAttempt(
             repeat=repeat,
             score=0.0,
@@ -186,7 +185,7 @@ class Evaluation:
             error=_turn_error(turn, error),
             calls=tuple(seen.calls),
             refused=tuple(dict.fromkeys(seen.refused)),
-            usage=_plain(usage),
+            usage=seen.usage,
             seconds=round(seconds, 3),
             turn=seen.turn_id,
             thread=own,
@@ -244,11 +243,6 @@ def _turn_error(turn: Turn | None, error: WorldAgentError | None) -> EvalError |
     if turn is not None and turn.status != "done":
         return EvalError(source="turn", code=turn.status, message=f"the turn is {turn.status}")
     return None
-
-
-def _plain(usage: ModelUsage) -> ModelUsage:
-    """The usage without that of each model."""
-    return ModelUsage() + usage
 
 
 def _metrics(

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from ...core.errors import AddressRefused, InvalidArgument, PathRefused, SearchUnavailable, ToolFailed
 from ..files import Roots
-from .fetch import CheckedNetwork, Fetcher
+from .fetch import CheckedNetwork, Fetched, Fetcher
 from .html_program import decoded
 from .page import Reader, SearchHit, check_installed, page_of
 
@@ -417,11 +417,10 @@ async def _document(found: Found, reader: Reader) -> Document | None:
         return None
     title, text = "", ""
     if found.place.lower().endswith((".html", ".htm")):
-        try:
-            read = await reader.read(body, charset=None, url="", limit=_LONGEST)
+        with suppress(ToolFailed):  # the search finds it by its name
+            page = Fetched(url="", kind="text/html", charset=None, body=body, cut=False)
+            read = await reader.read(page, limit=_LONGEST)
             title, text = read.title, read.text
-        except ToolFailed:
-            pass  # the search finds it by its name
     else:
         text = decoded(body, "utf-8")
         title = _heading(text)

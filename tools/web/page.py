@@ -26,19 +26,24 @@ _KEPT: Final = ("LD_LIBRARY_PATH", "SYSTEMROOT")
 _SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
-    """A page as text.
+class WebPage(BaseModel):
+    """A page.
 
     Attributes:
-        title: Its title; empty if it has none.
-        text: Its text, as Markdown.
+        url: Where it was in the end, after redirects.
+        title: What it calls itself; empty where it does not.
+        kind: Its media type.
+        text: What it says: HTML as Markdown, all else as it is.
         cut: Whether there is more of it.
     """
 
-    title: str
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    url: str
+    title: str = ""
+    kind: str
     text: str
-    cut: bool
+    cut: bool = False
 
 
 def check_installed() -> None:
@@ -71,15 +76,12 @@ class Reader:
     async def __aexit__(self, *_: object) -> None:
         await self._end()
 
-    async def read(self, page: bytes, *, charset: str | None, url: str, limit: int, cut: bool = False) -> Text:
+    async def read(self, page: Fetched, *, limit: int) -> WebPage:
         """Turn a page into text.
 
         Args:
-            page: The bytes of the page.
-            charset: Its encoding, if that is known.
-            url: Its address, for its links; can be empty.
+            page: The page; its address can be empty.
             limit: How many characters are kept.
-            cut: Whether the page is incomplete.
 
         Raises:
             ToolFailed: It cannot be read, or takes longer than `seconds`.
@@ -87,7 +89,7 @@ class Reader:
         problem = "is too large or too complex to read"
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._asked(page, charset=charset, url=url, limit=limit, cut=cut)
+                return await self._asked(page, limit)
         except TimeoutError:
             problem = f"takes longer than {self._seconds:g} seconds to read"
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):
@@ -98,13 +100,14 @@ class Reader:
         await self._end()
         raise ToolFailed(f"the page {problem}", remedy="use another page")
 
-    async def _asked(self, page: bytes, *, charset: str | None, url: str, limit: int, cut: bool) -> Text:
+    async def _asked(self, page: Fetched, limit: int) -> WebPage:
         process = await self._started()
-        asked = {"size": len(page), "charset": charset, "url": url, "limit": limit, "cut": cut}
-        process.stdin.write(json.dumps(asked).encode() + b"\n" + page)
+        asked = {"size": len(page.body), "charset": page.charset, "url": page.url, "limit": limit, "cut": page.cut}
+        process.stdin.write(json.dumps(asked).encode() + b"\n" + page.body)
         reply = json.loads(await process.stdout.readline())
-        text = await process.stdout.readexactly(reply["size"])
-        return Text(title=reply["title"], text=text.decode(), cut=reply["cut"])
+        text = (await process.stdout.readexactly(reply["size"])).decode()
+        cut = reply["cut"] or page.cut
+        return WebPage(url=page.url, title=reply["title"], kind=page.kind, text=text, cut=cut)
 
     async def _started(self) -> Program:
         if self._process is None:
@@ -128,26 +131,6 @@ _HTML: Final = ("text/html", "application/xhtml+xml")
 _PLAIN: Final = re.compile(
     r"text/.+|application/(json|xml|yaml|toml|javascript|x-ndjson)|application/.+\+(json|xml|yaml)"
 )
-
-
-class WebPage(BaseModel):
-    """A page.
-
-    Attributes:
-        url: Where it was in the end, after redirects.
-        title: What it calls itself; empty where it does not.
-        kind: Its media type.
-        text: What it says: HTML as Markdown, all else as it is.
-        cut: Whether there is more of it.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    url: str
-    title: str = ""
-    kind: str
-    text: str
-    cut: bool = False
 
 
 def web_fetch_function(*, allow_private: bool = False, timeout: float = 30, limit: int = 50_000) -> Function:
@@ -198,16 +181,15 @@ async def page_of(fetched: Fetched, *, seconds: float, limit: int) -> WebPage:
     Raises:
         ToolFailed: It is not text.
     """
-    body, kind = fetched.body, fetched.kind
+    kind = fetched.kind
     if kind in _HTML:
         async with Reader(seconds=seconds) as reader:
-            read = await reader.read(body, charset=fetched.charset, url=fetched.url, limit=limit, cut=fetched.cut)
-        return WebPage(url=fetched.url, title=read.title, kind=kind, text=read.text, cut=read.cut or fetched.cut)
+            return await reader.read(fetched, limit=limit)
     if not _PLAIN.fullmatch(kind):
         raise ToolFailed(
             f"the page must be text, but is of the kind {kind[:80] or 'unknown'!r}", remedy="use another page"
         )
-    text = decoded(body, fetched.charset, cut=fetched.cut)
+    text = decoded(fetched.body, fetched.charset, cut=fetched.cut)
     return WebPage(url=fetched.url, kind=kind, text=text[:limit], cut=fetched.cut or len(text) > limit)
 
 
