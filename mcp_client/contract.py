@@ -164,12 +164,7 @@ class PutRole(_OfOneScope[Role]):
 
     def arguments(self) -> dict[str, Any]:
         """See `Operation.arguments`."""
-        return {
-            "tier": self.tier.value,
-            "scope_id": self.scope_id,
-            "name": self.role.name,
-            "content": self.role.content,
-        }
+        return _OfOneScope.arguments(self) | {"name": self.role.name, "content": self.role.content}
 
 
 @dataclass(frozen=True, slots=True)

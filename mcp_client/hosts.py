@@ -147,11 +147,8 @@ def _checked(mode: object, timeout: object, connect_timeout: object, tools: Mapp
     """Check what both kinds of host have in common, and return the names of the tools."""
     if mode not in ("auto", "legacy"):
         raise InvalidArgument(f"`mode` must be 'auto' or 'legacy', got {mode!r}", remedy="pass one of these")
-    for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
-            raise InvalidArgument(
-                f"`{name}` must be a positive number of seconds, got {seconds!r}", remedy=f"pass {name}= in seconds"
-            )
+    check_seconds("timeout", timeout)
+    check_seconds("connect_timeout", connect_timeout)
     if not isinstance(tools, Mapping):
         raise InvalidArgument("`tools` must be a mapping", remedy="map tool names of the contract to those of the host")
     names = dict(tools)
@@ -164,6 +161,18 @@ def _checked(mode: object, timeout: object, connect_timeout: object, tools: Mapp
     if not all(isinstance(name, str) and name for name in called) or len(set(called)) < len(TOOLS):
         raise InvalidArgument("`tools` must give each tool its own name", remedy="use each name once")
     return names
+
+
+def check_seconds(name: str, seconds: object) -> None:
+    """Refuse an argument that is not a positive number of seconds.
+
+    Raises:
+        InvalidArgument: It is not.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        raise InvalidArgument(
+            f"`{name}` must be a positive number of seconds, got {seconds!r}", remedy=f"pass {name}= in seconds"
+        )
 
 
 def _is_address(url: str) -> bool:

@@ -210,18 +210,15 @@ class Profiles:
         """The names of all profiles, including those that cannot be used."""
         return tuple(sorted({file.name for level in self._levels for file in level.all()} | {GENERAL}))
 
-    @property
-    def _own_profiles_hint(self) -> str:
-        """The end of a remedy: where the user's profiles are."""
+    def _instead_of(self, name: str) -> str:
+        """The remedy for a name that no profile has: the file of this name or a similar name, and those there are."""
+        meant = near(name, set(self.names) - {name})
+        files = (file for level in reversed(self._levels) for file in level.all())
+        if (file := next((each for each in files if each.path.stem == name != each.name), None)) is not None:
+            meant = f"{str(file.path)!r} calls itself {file.name!r}: use this name, or change its `name`; "
         own = (level.folder.path for level in self._levels if level.name == "user")
-        return "".join(f"; add your own as NAME.yaml in the folder {str(path)!r}" for path in own)
-
-    def _meant(self, name: str) -> str:
-        """The begin of a remedy for a name that no profile has: the file of this name, or a similar name."""
-        for file in (file for level in reversed(self._levels) for file in level.all()):
-            if file.path.stem == name != file.name:
-                return f"{str(file.path)!r} calls itself {file.name!r}: use this name, or change its `name`; "
-        return near(name, set(self.names) - {name})
+        where = "".join(f"; add your own as NAME.yaml in the folder {str(path)!r}" for path in own)
+        return f"{meant}the profiles are: {', '.join(self.names)}{where}"
 
     def __contains__(self, name: object) -> bool:
         return name == GENERAL or (isinstance(name, str) and any(level.named(name) for level in self._levels))
@@ -258,7 +255,7 @@ class Profiles:
                 f"there is no profile {name[:MAX_SHOWN_CHARACTERS]!r}",
                 remedy="a name is not a path; load a file with Profiles.open().load(path), or with --profile"
                 if os.path.basename(name) != name or name.endswith((".yaml", ".yml"))
-                else f"{self._meant(name)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
+                else self._instead_of(name),
             )
         return effective(self._chain(*found, trusting=False))
 
@@ -434,7 +431,7 @@ class Profiles:
             which = "no other profile of this name below it" if name == file.name else f"no profile {name!r} for it"
             raise ProfileInvalid(
                 f"{file.extends_at}: {file.name!r} extends {name!r}, but there is {which}",
-                remedy=f"{self._meant(name)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
+                remedy=self._instead_of(name),
             )
         return found
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import Risk
 from ...harness.function import risks
-from ..hosts import HttpHost, StdioHost
+from ..hosts import HttpHost, StdioHost, check_seconds
 from ..logins import Login, LoginBy
 
 RESULT_LIMIT: Final = 1024 * 1024
@@ -85,11 +85,7 @@ class McpServer:
                 raise InvalidArgument(f"`{key}` must be a list of globs", remedy="pass one such as ['read_*']")
             object.__setattr__(self, key, globs)
         self._check_login()
-        if isinstance(self.timeout, bool) or not 0 < self.timeout < float("inf"):
-            raise InvalidArgument(
-                f"`timeout` must be a positive number of seconds, got {self.timeout!r}",
-                remedy="pass timeout= in seconds",
-            )
+        check_seconds("timeout", self.timeout)
         if isinstance(self.result_limit, bool) or self.result_limit < 1:
             raise InvalidArgument(
                 f"`result_limit` must be a positive number of characters, got {self.result_limit!r}",

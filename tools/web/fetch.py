@@ -85,12 +85,15 @@ def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return None
 
 
-def check_host(host: str, *, allow_private: bool) -> None:
+def check_host(host: str, *, allow_private: bool) -> Address | None:
     """Refuse a host that is neither a plain name nor a plain address; a name is not looked up.
 
     Args:
         host: The host of the URL, without brackets.
         allow_private: Whether it can be this machine or its network.
+
+    Returns:
+        The address; None for a name.
 
     Raises:
         AddressRefused: It leads to this machine or its network, or is a number in another form.
@@ -103,13 +106,13 @@ def check_host(host: str, *, allow_private: bool) -> None:
         address = None
     if address is not None:
         check_address(host, address, allow_private=allow_private)
-        return
-    if not _NAME.fullmatch(plain):
+    elif not _NAME.fullmatch(plain):
         raise ToolFailed(f"{host[:200]!r} is not a valid host", remedy="use a host's name")
-    if _NUMBER.fullmatch(plain.rpartition(".")[2]):
+    elif _NUMBER.fullmatch(plain.rpartition(".")[2]):
         raise AddressRefused(f"the host {host!r} is a number in an odd form", remedy="use the host's name")
-    if not allow_private and (plain == "localhost" or plain.endswith(".localhost")):
+    elif not allow_private and (plain == "localhost" or plain.endswith(".localhost")):
         refuse(host)
+    return address
 
 
 def check_address(host: str, address: Address, *, allow_private: bool) -> None:
@@ -198,11 +201,8 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         raise ToolFailed(f"the host {host!r} cannot be reached", remedy="try another page")
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
-        check_host(host, allow_private=self._allow_private)
-        try:
-            return [ipaddress.ip_address(host.removesuffix("."))]
-        except ValueError:
-            pass
+        if (address := check_host(host, allow_private=self._allow_private)) is not None:
+            return [address]
         try:
             found = list(dict.fromkeys(await self._resolver(host, port)))
         except (OSError, UnicodeError):

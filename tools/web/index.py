@@ -67,14 +67,13 @@ def find_files(sources: Sequence[str], *, suffixes: tuple[str, ...], files: int,
         size: How many bytes at most.
     """
     found: dict[str, Found] = {}
-    for source, base, roots, path in islice(_all(sources, suffixes), _LOOKED_AT):
-        made = None if not path or path in found else _found(path, source, os.path.relpath(path, base), roots)
-        if made is None:
+    for each in islice(_all(sources, suffixes), _LOOKED_AT):
+        if each is None or each.place in found:
             continue
-        size -= made.size
+        size -= each.size
         if len(found) >= files or size < 0:
             break
-        found[path] = made
+        found[each.place] = each
     return list(found.values())
 
 
@@ -94,8 +93,8 @@ def read_file(found: Found) -> bytes | None:
             return None
 
 
-def _all(sources: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[tuple[str, str, Roots, str]]:
-    """Yield each source, its folder by name and as `Roots`, and a path in it, which can be empty."""
+def _all(sources: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[Found | None]:
+    """Yield the files of all sources, and None for each folder and each other file, since these count too."""
     for source in sources:
         real = os.path.realpath(source)
         file = os.path.isfile(real)
@@ -103,18 +102,16 @@ def _all(sources: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[tuple[st
             roots = Roots([Path(real).parent if file else Path(real)])
         except InvalidArgument:  # it no longer exists, or is neither a file nor a folder
             continue
-        for path in (real,) if file else _paths(source, suffixes):
-            yield source, os.path.dirname(real) if file else source, roots, path
-
-
-def _paths(source: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Yield the paths in a folder, and an empty string for each skipped one, since that counts too."""
-    for folder, folders, names in os.walk(source):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield ""
-        for name in sorted(names):
-            wanted = not name.startswith(".") and name.lower().endswith(suffixes)
-            yield os.path.join(folder, name) if wanted else ""
+        if file:
+            yield _found(real, source, os.path.basename(real), roots)
+            continue
+        for folder, folders, names in os.walk(source):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            yield None
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                wanted = not name.startswith(".") and name.lower().endswith(suffixes)
+                yield _found(path, source, os.path.relpath(path, source), roots) if wanted else None
 
 
 def _found(path: str, source: str, name: str, roots: Roots) -> Found | None:
@@ -340,10 +337,8 @@ class LocalIndex:
                 "`sources` must be a list of folders or pages", remedy="name them, as in LocalIndex(['docs'])"
             )
         check_installed()
-        self._pages = tuple(dict.fromkeys(each for each in sources if isinstance(each, str) and _is_page(each)))
-        paths = [
-            Path(each).expanduser().absolute() for each in sources if not (isinstance(each, str) and _is_page(each))
-        ]
+        self._pages = tuple(dict.fromkeys(str(each) for each in sources if _is_page(each)))
+        paths = [Path(each).expanduser().absolute() for each in sources if not _is_page(each)]
         self._folders = tuple(dict.fromkeys(map(str, paths)))
         self._all = json.dumps([*self._folders, *self._pages])
         self._suffixes = tuple(each.lower() for each in suffixes)
@@ -434,5 +429,5 @@ def _heading(text: str) -> str:
     return first.lstrip("#= ").strip() if first.startswith(("# ", "= ")) else ""
 
 
-def _is_page(source: str) -> bool:
-    return urlsplit(source).scheme.lower() in ("http", "https")
+def _is_page(source: Path | str) -> bool:
+    return isinstance(source, str) and urlsplit(source).scheme.lower() in ("http", "https")
