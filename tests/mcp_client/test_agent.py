@@ -9,7 +9,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.processes import eventually
 from support.role_host_stub import StubHost, over_http
-from support.role_hosts import HostProcess, Mode, opened
+from support.role_hosts import Mode, free_port, opened
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
 from worldagent.core.errors import RoleSourceUnavailable
@@ -69,9 +69,8 @@ async def test_a_change_that_the_host_reports_is_seen_by_the_next_turn(tmp_path:
 
 @pytest.mark.requirement("R14")
 async def test_a_host_that_is_down_fails_turns_with_the_remedy_until_it_is_there(tmp_path: Path) -> None:
-    lm = answering()
-    process = HostProcess(tmp_path)
-    roles = Roles(host=HttpHost(process.url))
+    lm, port = answering(), free_port()
+    roles = Roles(host=HttpHost(f"http://127.0.0.1:{port}/mcp"))
     async with scripted_agent(tmp_path, lm, roles=roles) as agent:
         thread = agent.thread("t", account="ana")
         for _ in range(2):
@@ -81,20 +80,20 @@ async def test_a_host_that_is_down_fails_turns_with_the_remedy_until_it_is_there
             assert caught.value.remedy == "start it, or correct its address or command"
             assert caught.value.__context__ is None
         assert lm.calls == []
-        async with process:
+        with over_http(StubHost(), port=port):
             assert (await thread.converse("Hi")).text == "Fine."
 
 
 @pytest.mark.requirement("R14")
 async def test_what_a_late_host_offers_counts_from_the_first_turn_that_reaches_it(tmp_path: Path) -> None:
-    lm = answering()
-    process = HostProcess(tmp_path)
-    roles = Roles(host=HttpHost(process.url), sources={Tier.CHANNEL: channel_source}, on_unavailable="skip")
+    lm, port = answering(), free_port()
+    host = HttpHost(f"http://127.0.0.1:{port}/mcp")
+    roles = Roles(host=host, sources={Tier.CHANNEL: channel_source}, on_unavailable="skip")
     async with scripted_agent(tmp_path, lm, roles=roles) as agent:
         thread = agent.thread("t", channel="c")
         turn = await thread.converse("1")
         assert (turn.skipped_tiers, turn.role_tiers) == ((Tier.WORKSPACE,), (Tier.CHANNEL,))
-        async with process:
+        with over_http(StubHost(), port=port):
             turn = await thread.converse("2")
             assert (turn.skipped_tiers, turn.role_tiers) == ((), ())
             await agent.roles.put(Tier.CHANNEL, Role("c", "of the host"), scope_id="c")

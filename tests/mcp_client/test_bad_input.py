@@ -5,16 +5,16 @@ import socket
 import ssl
 import tracemalloc
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.broken_hosts import broken_host
 from support.processes import children, eventually, held, others
 from support.raw_hosts import HUGE, RawHost, command, raw_host
-from support.role_hosts import http_host
 from support.tools import certificate
 from worldagent import Roles, Tier, WorldAgent
 from worldagent.core.errors import (
@@ -26,6 +26,7 @@ from worldagent.core.errors import (
     RoleTooLong,
     WorldAgentError,
 )
+from worldagent.hosts.role_host import Grant, Tokens
 from worldagent.mcp_client import HttpHost, StdioHost
 
 pytestmark = pytest.mark.requirement("R14")
@@ -73,26 +74,20 @@ async def agent_of(home: Path, given: HttpHost | StdioHost) -> AsyncGenerator[tu
     assert await eventually(lambda: held()[0] <= before[0] + 2), (held(), before)
 
 
-OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
-    ("huge", INVALID, "answered with more than 8 MiB"),
-    ("deep", INVALID, "answered with too many values in one message"),
-    ("nothing", DOWN, "did not answer within 1 s"),
-    ("closes its output", DOWN, "ended in the middle of a call"),
-    ("a result that is none", INVALID, "not an MCP message of its kind"),
-    ("a number for a name", INVALID, "answered role_.* that is not (one of the requested roles|a workspace role)"),
-    ("an unknown revision", INVALID, "speaks no protocol revision of MCP that this package knows"),
-]
-
-
-@pytest.mark.parametrize(("how", "kind", "says"), OVER_STDIO)
-async def test_broken_program_is_named(tmp_path: Path, how: str, kind: type[WorldAgentError], says: str) -> None:
-    async with agent_of(tmp_path, StdioHost(command(how), timeout=1)) as (agent, lm):
-        await fails(agent, kind, says)
-    assert lm.calls == []
-
-
-STREAM, JSON = "text/event-stream", "application/json"
-OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
+STDIO, STREAM, JSON = "", "text/event-stream", "application/json"
+BROKEN: list[tuple[str, str, type[WorldAgentError], str]] = [
+    ("huge", STDIO, INVALID, "answered with more than 8 MiB"),
+    ("deep", STDIO, INVALID, "answered with too many values in one message"),
+    ("nothing", STDIO, DOWN, "did not answer within 1 s"),
+    ("closes its output", STDIO, DOWN, "ended in the middle of a call"),
+    ("a result that is none", STDIO, INVALID, "not an MCP message of its kind"),
+    (
+        "a number for a name",
+        STDIO,
+        INVALID,
+        "answered role_.* that is not (one of the requested roles|a workspace role)",
+    ),
+    ("an unknown revision", STDIO, INVALID, "speaks no protocol revision of MCP that this package knows"),
     ("huge", STREAM, INVALID, "answered with more than 8 MiB"),
     ("deep", JSON, INVALID, "answered with too many values in one message"),
     ("no json", STREAM, INVALID, "not an MCP message"),
@@ -103,27 +98,27 @@ OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
     ("404 Not Found", JSON, INVALID, "the address is perhaps not its MCP endpoint"),
     ("429 Too Many Requests", JSON, DOWN, r"takes no calls at present \(HTTP 429\); try again later"),
     ("502 Bad Gateway", JSON, DOWN, r"failed \(HTTP 502\)"),
+    ("503 Busy", "Retry-After: 30", DOWN, "try again in 30 s$"),
+    ("503 Busy", f"Retry-After: {'9' * 4000}", DOWN, "try again later$"),
 ]
+"""How a host answers, over what or with which header, and what its turn fails with."""
 
 
-@pytest.mark.parametrize(("how", "content", "kind", "says"), OVER_HTTP)
-async def test_broken_service(tmp_path: Path, how: str, content: str, kind: type[WorldAgentError], says: str) -> None:
-    async with (
-        raw_host(how, kind=content) as raw,
-        agent_of(tmp_path, HttpHost(raw.url, TOKEN, timeout=1)) as (agent, lm),
-    ):
+@pytest.mark.parametrize(("how", "over", "kind", "says"), BROKEN)
+async def test_broken_host_is_named(
+    tmp_path: Path, how: str, over: str, kind: type[WorldAgentError], says: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        given: HttpHost | StdioHost = StdioHost(command(how), timeout=1)
+        raw: RawHost | None = None
+        if over != STDIO:
+            headers = [over] if ":" in over else []
+            raw = await stack.enter_async_context(raw_host(how, *headers, kind=JSON if headers else over))
+            given = HttpHost(raw.url, TOKEN, timeout=1)
+        agent, lm = await stack.enter_async_context(agent_of(tmp_path, given))
         await fails(agent, kind, says)
+        assert raw is None or TOKEN.encode() in raw.came
     assert lm.calls == []
-    assert TOKEN.encode() in raw.came
-
-
-@pytest.mark.parametrize(("given", "when"), [("30", "in 30 s"), ("9" * 4000, "later")])
-async def test_a_host_that_asks_for_time_is_named_with_the_time(tmp_path: Path, given: str, when: str) -> None:
-    async with (
-        raw_host("503 Busy", f"Retry-After: {given}") as raw,
-        agent_of(tmp_path, HttpHost(raw.url)) as (agent, _),
-    ):
-        await fails(agent, DOWN, f"try again {when}$")
 
 
 @pytest.mark.parametrize("over", ["stdio", "gzip"])
@@ -215,8 +210,9 @@ async def test_program_that_cannot_start_is_named_with_the_problem(tmp_path: Pat
 
 @pytest.mark.requirement("R9")
 async def test_a_refusal_fails_the_turn_even_where_outages_are_skipped(tmp_path: Path) -> None:
-    scopes = ("--workspace", "*", "--account", "ana")
-    with http_host(tmp_path / "host.db", *scopes, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, host):
+    grant = Grant({Tier.WORKSPACE: frozenset({"*"}), Tier.ACCOUNT: frozenset({"ana"})})
+    with ExitStack() as serving:
+        url, _ = serving.enter_context(broken_host(tokens=Tokens([(TOKEN, grant)]), grant=grant))
         lm = answering()
         roles = Roles(host=HttpHost(url, TOKEN), on_unavailable="skip")
         settings = {"role_timeout": 60, "role_cache_ttl": 0}
@@ -230,8 +226,7 @@ async def test_a_refusal_fails_the_turn_even_where_outages_are_skipped(tmp_path:
             assert await foreign.history() == ()
             states = {tier.tier: tier.state for tier in (await agent.explain_role(foreign)).tiers}
             assert states[Tier.ACCOUNT] == "unavailable"
-            host.kill()
-            host.wait(10)
+            serving.close()
             skipped = await own.converse("Hi")
     assert set(skipped.skipped_tiers) == {Tier.WORKSPACE, Tier.ACCOUNT}
     assert len(lm.calls) == 2

@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, name: str, text: st
 async def test_denied_tools_do_not_exist_and_one_warning_names_what_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    program, *arguments = command("stdio")
+    program, *arguments = command()
     entry = {"command": "${PYTHON}", "args": arguments, "excludeTools": ["count"], "trust": True, "description": "d"}
     file = written(tmp_path, ".gemini/settings.json", json.dumps({"mcpServers": {"t": entry}}))
     settings = {"mcp_files": [file], "mcp_variables": {"PYTHON": program}}

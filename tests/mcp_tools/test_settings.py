@@ -20,13 +20,13 @@ from worldagent.profiles import Profile
 
 
 def entry(**more: Any) -> dict[str, Any]:
-    program, *arguments = command("stdio", *(("--broken", more.pop("broken")) if "broken" in more else ()))
+    program, *arguments = command(*(("--broken", more.pop("broken")) if "broken" in more else ()))
     return {"command": program, "args": arguments, **more}
 
 
 async def test_servers_of_the_call_override_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.toml"
-    program, *arguments = command("stdio")
+    program, *arguments = command()
     file.write_text(
         f"[mcp_servers.mine]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
         'allow = ["echo"]\nrisk = { echo = "read_only" }\n'

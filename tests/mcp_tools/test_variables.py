@@ -79,7 +79,7 @@ async def test_the_address_of_a_server_can_be_a_variable(tmp_path: Path) -> None
 
 @pytest.mark.requirement("P6")
 async def test_a_server_of_a_profile_gets_variables_of_the_settings(tmp_path: Path) -> None:
-    program, *arguments = command("stdio")
+    program, *arguments = command()
     profile = Profile("p", mcp_servers={"t": McpEntry(command="${PYTHON}", args=tuple(arguments))})
     with pytest.raises(ProfileInvalid, match=r"'mcp_servers\.t': `command` needs the variable 'PYTHON'"):
         scripted_agent(tmp_path, answering(), profile=profile)

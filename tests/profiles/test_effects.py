@@ -27,7 +27,7 @@ def loaded(folder: Path, text: str, name: str = "mine") -> Profile:
 
 def server(folder: Path) -> str:
     """The test server's command and arguments, as YAML."""
-    program, *arguments = map(str, command("stdio", "--log", folder / "server.log"))
+    program, *arguments = map(str, command("--log", folder / "server.log"))
     return f"command: {program!r}, args: {arguments!r}"
 
 

@@ -1,6 +1,6 @@
-"""MCP servers for tests, sound ones and such that misbehave in a named way, as a program over stdio or HTTP.
+"""MCP servers for tests, sound ones and such that misbehave in a named way. As a program they speak over stdio.
 
-`python mcp_tool_server.py stdio|PORT [--log FILE] [--broken NAME]`. The log has a JSON object for each call.
+`python mcp_tool_server.py [--log FILE] [--broken NAME]`. The log has a JSON object for each call.
 """
 
 import argparse
@@ -223,20 +223,13 @@ def command(*arguments: str | Path) -> list[str]:
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("where")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--broken", default="")
     given = parser.parse_args()
     server = server_of(ToolServer(broken=given.broken, log=given.log))
-    if given.where == "stdio":
-        async with stdio_server() as (read, write):
-            options = server.create_initialization_options(NotificationOptions(tools_changed=True))
-            await server.run(read, write, options)
-        return
-    import uvicorn
-
-    app = server.streamable_http_app()
-    await uvicorn.Server(uvicorn.Config(app, port=int(given.where), log_level="error")).serve()
+    async with stdio_server() as (read, write):
+        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+        await server.run(read, write, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Agents over MCP servers, for tests: ours over each transport and revision, and those from npm."""
 
-import asyncio
 import contextlib
 import json
 import sys
@@ -12,9 +11,9 @@ from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from support.house import ROOT
-from support.mcp_tool_server import command
-from support.processes import ending, eventually
-from support.role_hosts import free_port, reachable
+from support.mcp_tool_server import ToolServer, command, server_of
+from support.processes import eventually
+from support.role_host_stub import in_thread
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.mcp_client import HttpHost, StdioHost
@@ -56,7 +55,7 @@ USE = Shape("use", Asked, Got, _use)
 
 def stdio(home: Path, *, broken: str = "", mode: Any = "auto", **more: Any) -> McpServer:
     """The test server as a program, which notes its calls in the home."""
-    argv = command("stdio", "--log", home / "server.log", "--broken", broken)
+    argv = command("--log", home / "server.log", "--broken", broken)
     return McpServer(StdioHost(argv, mode=mode), **more)
 
 
@@ -135,12 +134,8 @@ async def until(true: Callable[[], object]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def over_http(home: Path, *, broken: str = "", port: int | None = None) -> AsyncGenerator[HttpHost]:
-    """The test server as a process that serves HTTP, on a port that is free where none is said."""
-    port = free_port() if port is None else port
-    words = command(str(port), "--log", home / "server.log", "--broken", broken)
-    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
-    async with ending(process):
-        await reachable(port)
-        yield HttpHost(f"http://127.0.0.1:{port}/mcp")
-    await process.communicate()  # its fork may end a moment later
+async def over_http(home: Path, *, port: int = 0) -> AsyncGenerator[HttpHost]:
+    """The test server in a thread that serves HTTP, on a port that is free where none is said."""
+    app = server_of(ToolServer(log=home / "server.log")).streamable_http_app()
+    with in_thread(app, port=port) as origin:
+        yield HttpHost(f"{origin}/mcp")

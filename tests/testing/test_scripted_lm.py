@@ -2,9 +2,6 @@
 
 import asyncio
 import copy
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +12,7 @@ import pytest
 from dspy.lm15 import ContextLengthError, RateLimitError
 
 from support.agents import scripted_agent
+from support.processes import run_script
 from worldagent.core.errors import InvalidArgument, ModelUnavailable
 from worldagent.testing import ScriptedCall, ScriptedLM, ScriptExhausted
 
@@ -94,17 +92,15 @@ async def test_usage_counts_words() -> None:
     assert usage["prompt_tokens"] == len(lm.calls[0].text.split())
 
 
-async def test_it_streams_whole_words_that_add_up_to_the_completion() -> None:
+@pytest.mark.parametrize(
+    ("chunk", "reply", "pieces"), [(None, "one  two\nthree", {"one  ", "two\n"}), (3, "abcd", {"abc"})]
+)
+async def test_it_streams_words_or_pieces_that_add_up(chunk: int | None, reply: str, pieces: set[str]) -> None:
     sink = Sink()
-    await ask(ScriptedLM([{"reply": "one  two\nthree", "tags": []}]), sink=sink)
-    assert "".join(sink.texts).startswith("[[ ## reply ## ]]\none  two\nthree\n\n")
-    assert {"one  ", "two\n"} <= set(sink.texts)
-
-
-async def test_it_streams_pieces_of_the_asked_size() -> None:
-    sink = Sink()
-    await ask(ScriptedLM([{"reply": "abcdef", "tags": []}], chunk=3), sink=sink)
-    assert {len(text) for text in sink.texts[:-1]} == {3}
+    await ask(ScriptedLM([{"reply": reply, "tags": []}], chunk=chunk), sink=sink)
+    assert "".join(sink.texts).startswith(f"[[ ## reply ## ]]\n{reply}\n\n")
+    assert pieces <= set(sink.texts)
+    assert chunk is None or {len(text) for text in sink.texts[:-1]} == {chunk}
 
 
 async def test_an_async_iterator_streams_as_it_yields() -> None:
@@ -232,7 +228,6 @@ def test_invalid_arguments_of_a_model_are_refused(given: Any, told: str) -> None
         ScriptedLM(**given)
 
 
-def test_importing_the_folder_loads_no_model_library() -> None:
+async def test_importing_the_folder_loads_no_model_library() -> None:
     code = "import sys, worldagent.testing as t; assert 'dspy' not in sys.modules; t.ScriptedLM"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+    assert await run_script(code, fresh=True) == ""
