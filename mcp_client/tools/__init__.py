@@ -5,8 +5,8 @@ Importing this folder does not import `mcp`; connecting does. `harness.gate` dec
 
 from ..logins import Login
 from .capability import Mcp
-from .server import McpEntry, McpServer
-from .source import McpResource, McpSource
+from .server import McpEntry, McpResource, McpServer
+from .source import McpSource
 from .sources import McpSources, check_prefixes
 
 __all__ = ["Login", "Mcp", "McpEntry", "McpResource", "McpServer", "McpSource", "McpSources", "check_prefixes"]

@@ -34,6 +34,7 @@ from mcp.types import (
     ReadResourceRequest,
     ReadResourceRequestParams,
     ReadResourceResult,
+    Resource,
     Tool,
     ToolListChangedNotification,
 )
@@ -48,7 +49,7 @@ from ..oauth import LoginAuth
 from ..readable import LEFT_OUT, MAX_LEFT_OUT, MAX_TOOLS
 from ..transports import Incoming, Item
 from .results import ServerFailures
-from .server import Asked, CallTool, Listed, ToolAnswer, ToolSpec
+from .server import Asked, CallTool, Listed, McpResource, ToolAnswer, ToolSpec
 
 # --- invalid tools ----------------------------------------------------------------------------------------------------
 
@@ -248,10 +249,10 @@ class ToolLink(Link):
         content = tuple(_json(block) for block in answer.content)
         return ToolAnswer(content=content, structured=answer.structured_content, failed=bool(answer.is_error))
 
-    async def resources(self) -> tuple[Mapping[str, Any], ...]:
-        """All resources, as JSON."""
+    async def resources(self) -> tuple[McpResource, ...]:
+        """All resources."""
         found = pages(lambda params: self._send(ListResourcesRequest(params=params), ListResourcesResult), _PAGES)
-        return tuple([_json(each) async for page in found for each in page.resources])
+        return tuple([_resource_of(each) async for page in found for each in page.resources])
 
     async def read(self, uri: str) -> tuple[Mapping[str, Any], ...]:
         """The contents of one resource, as JSON."""
@@ -289,6 +290,17 @@ def _spec_of(tool: Tool) -> ToolSpec:
         params=tool.input_schema,
         result=tool.output_schema,
         annotations={} if tool.annotations is None else _json(tool.annotations),
+    )
+
+
+def _resource_of(listed: Resource) -> McpResource:
+    """Convert the library's resource."""
+    return McpResource(
+        uri=listed.uri,
+        name=listed.title or listed.name,
+        description=listed.description or "",
+        media_type=listed.mime_type or "",
+        size=listed.size,
     )
 
 

@@ -345,6 +345,25 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class McpResource:
+    """A resource of an MCP server. All values come from the server.
+
+    Attributes:
+        uri: The argument for `McpSource.read`.
+        name: Its name.
+        description: What it contains.
+        media_type: Its media type, such as `text/plain`; empty if unknown.
+        size: Its size in bytes, if known.
+    """
+
+    uri: str
+    name: str = ""
+    description: str = ""
+    media_type: str = ""
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A question of a server for a person during a call.
 

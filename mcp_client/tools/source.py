@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -34,41 +33,11 @@ from .results import (
     result_of_answer,
 )
 from .rounds import Rounds
-from .server import CallTool, Listed, McpServer, Progress, ToolAnswer, ToolSpec, name_of
+from .server import CallTool, Listed, McpResource, McpServer, Progress, ToolAnswer, ToolSpec, name_of
 
 if TYPE_CHECKING:
     from ..oauth import LoginAuth, Return, Show
     from .link import ToolLink
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpResource:
-    """A resource of an MCP server. All values come from the server.
-
-    Attributes:
-        uri: The argument for `McpSource.read`.
-        name: Its name.
-        description: What it contains.
-        media_type: Its media type, such as `text/plain`; empty if unknown.
-        size: Its size in bytes, if known.
-    """
-
-    uri: str
-    name: str = ""
-    description: str = ""
-    media_type: str = ""
-    size: int | None = None
-
-    @classmethod
-    def of(cls, listed: Mapping[str, Any]) -> McpResource:
-        """Make it from an entry of the server's list."""
-        return cls(
-            uri=str(listed.get("uri", "")),
-            name=str(listed.get("title") or listed.get("name") or ""),
-            description=str(listed.get("description", "")),
-            media_type=str(listed.get("mimeType", "")),
-            size=listed.get("size"),
-        )
 
 
 _LOG: Final = logging.getLogger("worldagent.mcp")
@@ -193,8 +162,7 @@ class McpSource:
         Raises:
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used.
         """
-        listed = await self._connection.call(lambda link: link.resources(), self.server.timeout)
-        return tuple(McpResource.of(each) for each in listed)
+        return await self._connection.call(lambda link: link.resources(), self.server.timeout)
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
         """The contents of a resource, as blocks. A text block has `text`; anything else is stored as an attachment.
