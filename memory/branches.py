@@ -13,21 +13,10 @@ from typing import Any, Final
 
 from ..core import Clock, SystemClock
 from ..core.errors import NameTaken, UnknownMessage
-from ..storage import Database, Lease, Row, Transaction, read_row
-from .conversation import KeptMessages, StoredMoment, moment_of, stored_moment
+from ..storage import Database, Lease, Transaction, checked_row
+from .conversation import KeptMessages, StoredMoment, stored_moment
 from .titles import ThreadTitles
 from .turns import keys_of, name_of
-
-
-class StoredBranch(Row):
-    """A row of `wa_branch`."""
-
-    thread: str
-    head: str | None
-    origin: str
-    after: str
-    at: StoredMoment
-
 
 BRANCH_TABLES: Final = (
     """CREATE TABLE wa_branch(
@@ -40,7 +29,7 @@ BRANCH_TABLES: Final = (
 )
 """A migration that adds branches. It is in the log's schema: a version without it would use wrong heads."""
 
-_COLUMNS: Final = ", ".join(StoredBranch.model_fields)
+_COLUMNS: Final = "thread, head, origin, after, at"
 _WRITE: Final = f"""INSERT INTO wa_branch({_COLUMNS}) VALUES(?, ?, ?, ?, ?) ON CONFLICT(thread) DO UPDATE
                     SET head=excluded.head, origin=excluded.origin, after=excluded.after, at=excluded.at"""
 _GET: Final = f"SELECT {_COLUMNS} FROM wa_branch WHERE thread=?"
@@ -72,7 +61,7 @@ class Branch:
     head: str | None
     origin: str
     after: str = ""
-    at: datetime
+    at: StoredMoment
 
     @property
     def name(self) -> str:
@@ -179,6 +168,4 @@ def _row(branch: Branch) -> tuple[object, ...]:
 
 
 def _branch(row: tuple[Any, ...], database: str) -> Branch:
-    kept = read_row(StoredBranch, row, what=f"the branch {row[0]!r}", database=database)
-    kept["at"] = moment_of(kept["at"])
-    return Branch(**kept)
+    return checked_row(Branch, row, what=f"the branch {row[0]!r}", database=database)

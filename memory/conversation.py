@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json, TypeAdapter
 
 from ..core import Clock, SystemClock, Tier, canonical_json, utc_text
 from ..core.errors import InvalidArgument
@@ -151,7 +151,8 @@ def validation_errors(kind: str, body: Mapping[str, Any]) -> list[str]:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-StoredMoment = Annotated[int, Field(ge=0, lt=253_402_214_400_000_000)]
+_STORED: Final = TypeAdapter[int](Annotated[int, Field(ge=0, lt=253_402_214_400_000_000)])
+StoredMoment = Annotated[datetime, BeforeValidator(lambda given: moment_of(_STORED.validate_python(given)))]
 """Microseconds since 1970, up to a day before the end of the year 9999, so that it fits every time zone."""
 
 

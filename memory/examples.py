@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
@@ -16,7 +16,7 @@ from pydantic import Json
 from ..core.checks import check_texts
 from ..core.errors import InvalidArgument, UnknownTurn
 from ..core.validation import check_integer, is_text
-from ..storage import Database, Row, Schema, Transaction, read_row
+from ..storage import Database, Schema, Transaction, checked_row
 from .turns import keys_of
 
 Feedback = Literal["good", "bad"]
@@ -67,16 +67,6 @@ _DROP: Final = "DELETE FROM wa_example WHERE turn IN ({})"
 _DROP_FEEDBACK: Final = "DELETE FROM wa_feedback WHERE turn IN ({})"
 
 
-class _StoredExample(Row):
-    turn: str
-    path: str
-    signature: str
-    inputs: Json[dict[str, Any]]
-    outputs: Json[dict[str, Any]]
-    feedback: Feedback | None
-    note: str | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptExample:
     """One step of a model in a turn, without a role.
@@ -94,8 +84,8 @@ class KeptExample:
     turn: str
     path: str
     signature: str
-    inputs: Mapping[str, Any] = field(repr=False)
-    outputs: Mapping[str, Any] = field(repr=False)
+    inputs: Json[dict[str, Any]] = field(repr=False)
+    outputs: Json[dict[str, Any]] = field(repr=False)
     feedback: Feedback | None = None
     note: str | None = field(default=None, repr=False)
 
@@ -205,8 +195,7 @@ class Examples:
             transaction.execute(_DROP_FEEDBACK.format(marks), turns)
 
     def _example(self, row: tuple[Any, ...]) -> KeptExample:
-        kept = read_row(_StoredExample, row, what=f"an example of the turn {row[0]!r}", database=self._database.name)
-        return KeptExample(**kept | {name: json.loads(kept[name]) for name in ("inputs", "outputs")})
+        return checked_row(KeptExample, row, what=f"an example of the turn {row[0]!r}", database=self._database.name)
 
 
 def check_feedback(value: object) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
@@ -306,7 +307,7 @@ def _extend_known(lease: Lease, rows: Sequence[_Row], at: int) -> None:
     depth = messages[-1].depth + 1 if messages else 0
     for place, row in enumerate(rows, start=depth):
         columns = (row.id, row.parent, place, row.turn, row.author, row.kind)
-        messages.append(_make_message(columns, json.loads(row.body), at))
+        messages.append(_make_message(columns, json.loads(row.body), moment_of(at)))
         summary = messages[-1] if row.kind == "summary" else summary
     characters = known.characters + sum(len(row.body) for row in rows)
     if len(messages) <= MAX_KNOWN_MESSAGES and characters <= MAX_KNOWN_CHARACTERS:
@@ -372,9 +373,9 @@ def _parent_within(transaction: Transaction, head: str, before: str) -> str | No
 
 def _message(row: tuple[Any, ...], database: str) -> Message:
     found = checked_row(StoredMessage, row, what=f"the message {row[0]!r}", database=database)
-    *named, text, at, _ = row
+    *named, text, _, _ = row
     _check_id(found, text, database)
-    return _make_message(named, found.body, at)
+    return _make_message(named, found.body, found.at)
 
 
 def _check_id(found: StoredMessage, text: str, database: str) -> None:
@@ -386,8 +387,8 @@ def _check_id(found: StoredMessage, text: str, database: str) -> None:
         )
 
 
-def _make_message(columns: Sequence[Any], body: Mapping[str, Any], at: int) -> Message:
-    return Message(**dict(zip(_NAMED, columns, strict=True)), body=body, at=moment_of(at))
+def _make_message(columns: Sequence[Any], body: Mapping[str, Any], at: datetime) -> Message:
+    return Message(**dict(zip(_NAMED, columns, strict=True)), body=body, at=at)
 
 
 def _unknown(message_id: object, why: str) -> UnknownMessage:

@@ -17,7 +17,7 @@ from pydantic import Json
 
 from ..core import Scope, canonical_json, utc_text
 from ..core.errors import NameTaken, UnknownSchedule
-from ..storage import Database, Row, Schema, Transaction, read_row
+from ..storage import Database, Row, Schema, Transaction, checked_row
 
 RunStatus = Literal["due", "started", "done", "failed", "skipped", "paused", "cancelled"]
 """The status of a run. `due` has not started: it is new, or it waits for the run before it."""
@@ -47,10 +47,10 @@ SCHEDULES: Final = Schema(
     ),
 )
 
-_ONE: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? AND id=?"
-_ALL: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? ORDER BY id"
+_ONE: Final = "SELECT id, body, handled FROM wa_schedule WHERE workspace=? AND id=?"
+_ALL: Final = "SELECT id, body, handled FROM wa_schedule WHERE workspace=? ORDER BY id"
 _COUNT: Final = "SELECT COUNT(*) FROM wa_schedule WHERE workspace=?"
-_LIKE: Final = "SELECT workspace, id, body, handled FROM wa_schedule WHERE workspace=? AND body LIKE ? ESCAPE '!'"
+_LIKE: Final = "SELECT id, body, handled FROM wa_schedule WHERE workspace=? AND body LIKE ? ESCAPE '!'"
 _ADD: Final = "INSERT INTO wa_schedule(workspace, id, body, handled) VALUES(?, ?, ?, ?)"
 _CHANGE: Final = "UPDATE wa_schedule SET body=?, handled=? WHERE workspace=? AND id=?"
 _REMOVE: Final = "DELETE FROM wa_schedule WHERE workspace=? AND id=?"
@@ -61,9 +61,9 @@ _CLAIM: Final = """UPDATE wa_schedule_run SET status=?, note=?
                    WHERE workspace=? AND schedule=? AND slot=? AND status='due' RETURNING slot"""
 _SET: Final = """UPDATE wa_schedule_run SET status=?, turn=COALESCE(?, turn), note=?
                  WHERE workspace=? AND schedule=? AND slot=?"""
-_RUNS: Final = """SELECT workspace, schedule, slot, status, at, turn, note FROM wa_schedule_run
+_RUNS: Final = """SELECT schedule, slot, status, at, turn, note FROM wa_schedule_run
                   WHERE workspace=? AND schedule=? ORDER BY slot DESC LIMIT ?"""
-_OPEN: Final = f"""SELECT workspace, schedule, slot, status, at, turn, note FROM wa_schedule_run
+_OPEN: Final = f"""SELECT schedule, slot, status, at, turn, note FROM wa_schedule_run
                    WHERE workspace=? AND schedule=? AND status IN ({", ".join("?" * len(OPEN_RUNS))}) ORDER BY slot"""
 _KEEP: Final = """DELETE FROM wa_schedule_run WHERE workspace=? AND schedule=?
                   AND status NOT IN ('due', 'started', 'paused')
@@ -71,25 +71,7 @@ _KEEP: Final = """DELETE FROM wa_schedule_run WHERE workspace=? AND schedule=?
                               WHERE workspace=? AND schedule=? ORDER BY slot DESC LIMIT ?) AS newest)"""
 
 
-class _Schedule(Row):
-    workspace: str
-    id: str
-    body: Json[dict[str, Any]]
-    handled: datetime
-
-
-class _Run(Row):
-    workspace: str
-    schedule: str
-    slot: str
-    status: RunStatus
-    at: datetime
-    turn: str | None
-    note: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSchedule:
+class StoredSchedule(Row):
     """A schedule as it is stored.
 
     Attributes:
@@ -99,7 +81,7 @@ class StoredSchedule:
     """
 
     id: str
-    body: Mapping[str, Any]
+    body: Json[dict[str, Any]]
     handled: datetime
 
 
@@ -276,13 +258,10 @@ class ScheduleRows:
         await self._database.transact(lambda tx: tx.execute(_KEEP, given))
 
     def _schedule(self, row: Sequence[Any]) -> StoredSchedule:
-        kept = read_row(_Schedule, row, what=f"the schedule {row[1]!r}", database=self._database.name)
-        model = _Schedule.model_validate(kept)
-        return StoredSchedule(id=model.id, body=model.body, handled=model.handled)
+        return checked_row(StoredSchedule, row, what=f"the schedule {row[0]!r}", database=self._database.name)
 
     def _run(self, row: Sequence[Any]) -> ScheduleRun:
-        kept = read_row(_Run, row, what=f"a run of the schedule {row[1]!r}", database=self._database.name)
-        return ScheduleRun(**_Run.model_validate(kept).model_dump(exclude={"workspace"}))
+        return checked_row(ScheduleRun, row, what=f"a run of the schedule {row[0]!r}", database=self._database.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

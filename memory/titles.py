@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..core.errors import InvalidArgument, StorageInvalid
 from ..core.validation import is_line, is_text
-from ..storage import Database, Row, Transaction, portions, read_row
+from ..storage import Database, Transaction, portions
 
 MAX_TITLE_CHARACTERS: Final = 120  # the most characters of a title that the host sets
 MAX_DERIVED_CHARACTERS: Final = 60  # the most characters of a derived title
@@ -46,11 +46,6 @@ _OWN: Final = """SELECT thread, body FROM wa_message WHERE id IN (
                    SELECT (SELECT m.id FROM wa_message m WHERE m.thread=t.thread AND m.kind='message'
                            ORDER BY m.turn, m.depth, m.at LIMIT 1)
                    FROM (SELECT DISTINCT thread FROM wa_turn WHERE thread IN ({})) t)"""
-
-
-class _StoredTitle(Row):
-    thread: str
-    title: str
 
 
 class ThreadTitles:
@@ -117,11 +112,11 @@ class ThreadTitles:
         return found
 
     def _checked(self, thread: str, title: object) -> str:
-        what = f"the title of thread {thread!r}"
-        read_row(_StoredTitle, (thread, title), what=what, database=self._database.name)
         if isinstance(title, str) and is_title(title):
             return title
-        raise StorageInvalid(f"{what} in {self._database.name!r} is not valid", remedy="rename the thread")
+        raise StorageInvalid(
+            f"the title of thread {thread!r} in {self._database.name!r} is not valid", remedy="rename the thread"
+        )
 
 
 def is_title(value: object) -> bool:

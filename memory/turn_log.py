@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from ..core import Clock, SystemClock
 from ..core.errors import StorageInvalid
 from ..core.events import TurnEvent, parse_event
-from ..storage import Database, Row, Schema, Transaction, read_row
+from ..storage import Database, Row, Schema, Transaction, checked_row, read_row
 from .conversation import TurnStatus
 
 EVENTS: Final = Schema(
@@ -47,7 +47,7 @@ EVENTS: Final = Schema(
 _TOUCH: Final = """INSERT INTO wa_recorded(turn, thread, key, asked, gone, changed) VALUES(?, ?, ?, ?, 0, ?)
                    ON CONFLICT(turn) DO UPDATE SET changed=excluded.changed"""
 _APPEND: Final = "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, ?, ?, ?)"
-_FIND: Final = "SELECT turn, asked FROM wa_recorded WHERE thread=? AND key=?"
+_FIND: Final = "SELECT turn, thread, key, asked FROM wa_recorded WHERE thread=? AND key=?"
 _RECORDED: Final = "SELECT turn FROM wa_recorded WHERE turn IN ({})"
 _LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone,
                     (SELECT last FROM wa_event WHERE turn=t.id ORDER BY first DESC LIMIT 1)
@@ -129,11 +129,6 @@ class _StoredEvents(Row):
     first: Annotated[int, Field(ge=1)]
     last: Annotated[int, Field(ge=1)]
     lines: str
-
-
-class _StoredKey(Row):
-    turn: str
-    asked: str | None
 
 
 class TurnLog:
@@ -229,8 +224,7 @@ class TurnLog:
         rows = await self._database.read(lambda tx: tx.execute(_FIND, (thread, key)))
         if not rows:
             return None
-        found = read_row(_StoredKey, rows[0], what=f"a key of thread {thread!r}", database=self._database.name)
-        return RecordedTurn(thread=thread, key=key, **found)
+        return checked_row(RecordedTurn, rows[0], what=f"a key of thread {thread!r}", database=self._database.name)
 
     async def recorded(self, turns: Sequence[str]) -> frozenset[str]:
         """Which of these turns are recorded."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ..core import utc_text
-from ..storage import Database, Row, Schema, Transaction, read_row
+from ..storage import Database, Row, Schema, Transaction, checked_row
 
 WORKERS: Final = Schema(
     "workers",
@@ -84,8 +84,7 @@ class WorkerRows:
         return tuple(self._worker(row) for row in rows)
 
     def _worker(self, row: Sequence[Any]) -> WorkerRow:
-        kept = read_row(WorkerRow, row, what=f"the worker {row[1]!r}", database=self._database.name)
-        return WorkerRow.model_validate(kept)
+        return checked_row(WorkerRow, row, what=f"the worker {row[1]!r}", database=self._database.name)
 
 
 def write_worker(transaction: Transaction, worker: WorkerRow) -> None:

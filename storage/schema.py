@@ -6,18 +6,19 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from struct import pack, unpack
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..core.errors import InvalidArgument, SchemaTooNew, StorageHalfCopied, StorageInvalid
 from ..core.validation import describe_failure
 
 T = TypeVar("T")
-R = TypeVar("R", bound="Row")
 
 
 class Transaction(Protocol):
@@ -43,6 +44,10 @@ class Transaction(Protocol):
 Moment = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
 """Seconds since 1970, up to the end of the year 9999."""
 
+_MOMENT: Final = TypeAdapter[float](Moment)
+Time = Annotated[datetime, BeforeValidator(lambda given: datetime.fromtimestamp(_MOMENT.validate_python(given), UTC))]
+"""A column with such seconds, which is read as a time."""
+
 
 class Row(BaseModel):
     """Base class of row models. Declare a text column with JSON as `Json[...]`."""
@@ -52,20 +57,15 @@ class Row(BaseModel):
 
 def read_row(model: type[Row], row: Sequence[Any], *, what: str, database: str) -> dict[str, Any]:
     """Validate a row and return its columns by name, as they are stored; see `checked_row`."""
-    columns = dict(zip_longest(model.model_fields, row))
-    try:
-        model.model_validate(columns)
-        return columns
-    except ValidationError as failure:
-        problems = describe_failure(failure)
-    raise _unreadable(what, database, problems)
+    checked_row(model, row, what=what, database=database)
+    return dict(zip_longest(model.model_fields, row))
 
 
-def checked_row(model: type[R], row: Sequence[Any], *, what: str, database: str) -> R:
-    """Validate a row and return it as its model.
+def checked_row(kind: type[T], row: Sequence[Any], *, what: str, database: str) -> T:
+    """Validate a row and return it as the object that it describes.
 
     Args:
-        model: The model of the row; its fields are the columns, in their order.
+        kind: A row model or a dataclass; its fields are the columns, in their order.
         row: The values of the columns. Columns that a database of an earlier version lacks at the end are None.
         what: The name of the row, for the error.
         database: The name of its database, for the error.
@@ -73,18 +73,22 @@ def checked_row(model: type[R], row: Sequence[Any], *, what: str, database: str)
     Raises:
         StorageInvalid: The row is invalid. The text says which columns are, and never shows their values.
     """
+    adapter, columns = _adapter(kind)  # type: ignore[arg-type]  # mypy does not see that classes are hashable
     try:
-        return model.model_validate(dict(zip_longest(model.model_fields, row)))
+        made: T = adapter.validate_python(dict(zip_longest(columns, row)))
+        return made
     except ValidationError as failure:
         problems = describe_failure(failure)
-    raise _unreadable(what, database, problems)
-
-
-def _unreadable(what: str, database: str, problems: str) -> StorageInvalid:
-    return StorageInvalid(
+    raise StorageInvalid(
         f"{what[:300]} in {database!r} cannot be read: {problems[:1000]}",
         remedy="restore the database from a copy, or continue on another thread",
     )
+
+
+@lru_cache(maxsize=64)
+def _adapter(kind: type[Any]) -> tuple[TypeAdapter[Any], tuple[str, ...]]:
+    fields = kind.model_fields if issubclass(kind, Row) else kind.__dataclass_fields__
+    return TypeAdapter(kind), tuple(fields)  # made on first use, because that takes milliseconds
 
 
 def portions(ids: Sequence[T], most: int = 500) -> Iterator[tuple[str, Sequence[T]]]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import TypeAdapter
 
-from ...storage import Moment, Row, checked_row
+from ...storage import Row, checked_row
 
 R = TypeVar("R", bound=Row)
-
-_MOMENT: Final = TypeAdapter[float](Moment)
-Time = Annotated[datetime, BeforeValidator(lambda given: datetime.fromtimestamp(_MOMENT.validate_python(given), UTC))]
-"""A column with seconds since 1970, which is read as a time."""
 
 
 @lru_cache(maxsize=16)

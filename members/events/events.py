@@ -20,9 +20,9 @@ from ...core import canonical_json, check_id, digest
 from ...core.checks import check_choice, check_number, check_texts, to_json
 from ...core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ...core.validation import check_integer
-from ...storage import Row, Transaction, portions
+from ...storage import Row, Time, Transaction, portions
 from ..data.roles import ROOT, USER, RoleStatus, check_kind
-from ..data.rows import Time, read, read_as, seconds
+from ..data.rows import read, read_as, seconds
 from ..data.store import WorkspaceStore
 from ..data.workspace import Event, RoutingDecision
 from ..life.members import LIVE, Member, first_of_domain, one_member, participant, unknown_member

@@ -11,10 +11,10 @@ from typing import Any, Final, Literal
 from ...core import canonical_json
 from ...core.checks import to_json
 from ...core.errors import LifecycleError, RoleExists
-from ...storage import Row, Transaction
+from ...storage import Row, Time, Transaction
 from ..data.brief import Language
 from ..data.roles import MemoryPolicy, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile
-from ..data.rows import Time, read, seconds
+from ..data.rows import read, seconds
 from ..data.workspace import WorkspacePolicy
 from ..mail.letters import handled_by
 from .members import Member, members_of, redefine_member

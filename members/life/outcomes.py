@@ -15,9 +15,9 @@ from typing import Any, Final, get_args
 from ...core import canonical_json, check_id
 from ...core.checks import check_choice, check_texts, check_time, to_json
 from ...core.errors import InvalidArgument, UnknownEpisode
-from ...storage import Database, Row, Transaction
+from ...storage import Database, Row, Time, Transaction
 from ..data.roles import Feedback, TrustProfile, change_of, changed_trust
-from ..data.rows import Time, read
+from ..data.rows import read
 from .members import Member, members_of
 
 

@@ -15,10 +15,10 @@ from ...core import canonical_json, check_id
 from ...core.checks import check_text, check_texts, check_time
 from ...core.errors import InvalidArgument
 from ...memory.entries.words import question_words, words_of
-from ...storage import Row, Transaction, portions
+from ...storage import Row, Time, Transaction, portions
 from ..data.brief import InterfaceSpec, interface_of
 from ..data.roles import ROOT, USER, check_kind
-from ..data.rows import Time, read, seconds
+from ..data.rows import read, seconds
 from ..data.store import WorkspaceStore
 
 BIRTH: Final = "birth"

@@ -12,9 +12,9 @@ from pydantic import Json
 
 from ...core import canonical_json
 from ...core.errors import MailboxFull
-from ...storage import Row, Transaction, portions
+from ...storage import Row, Time, Transaction, portions
 from ..data.roles import ROOT, USER
-from ..data.rows import Time, read
+from ..data.rows import read
 from ..data.store import note
 from .delivery import Introduction
 from .messages import Envelope, RoleMessage, envelope_of

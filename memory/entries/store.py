@@ -8,7 +8,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -17,7 +17,7 @@ from pydantic import Json
 from ...core import Clock, Embedder, Scope, SystemClock, canonical_json
 from ...core.checks import check_choice, json_object, thawed
 from ...core.errors import EntryChanged, UnknownEntry
-from ...storage import Database, Moment, Row, Schema, Transaction, portions, read_row
+from ...storage import Database, Row, Schema, Time, Transaction, checked_row, portions
 from ..turns import keys_of, thread_key
 from .entry import (
     CLASSIFICATIONS,
@@ -125,9 +125,9 @@ class _Stored(Row):
     domain: str
     confidence: float
     version: int
-    created: Moment
-    changed: Moment
-    expires: Moment | None
+    created: Time
+    changed: Time
+    expires: Time | None
     replaced: int | None
     data: Json[dict[str, Any]]
 
@@ -581,24 +581,24 @@ class Entries:
 
     def _entry(self, row: tuple[Any, ...]) -> Entry:
         name = id_of_key(row[0]) if isinstance(row[0], int) else str(row[0])
-        kept = read_row(_Stored, row, what=f"the memory entry {name!r}", database=self._database.name)
+        kept = checked_row(_Stored, row, what=f"the memory entry {name!r}", database=self._database.name)
         return Entry(
             id=name,
-            version=kept["version"],
-            text=kept["text"],
-            account=kept["owner"] or None,
-            kind=kept["kind"],
-            tags=tuple(json.loads(kept["tags"])),
-            source=source_of(json.loads(kept["source"])),
-            untrusted=tuple(json.loads(kept["untrusted"])),
-            classification=CLASSIFICATIONS[kept["level"]],
-            domain=kept["domain"],
-            confidence=kept["confidence"],
-            created=_time(kept["created"]),
-            changed=_time(kept["changed"]),
-            expires=None if kept["expires"] is None else _time(kept["expires"]),
-            replaced_by=None if kept["replaced"] is None else id_of_key(kept["replaced"]),
-            data=json_object("data", json.loads(kept["data"])),
+            version=kept.version,
+            text=kept.text,
+            account=kept.owner or None,
+            kind=kept.kind,
+            tags=tuple(kept.tags),
+            source=source_of(kept.source),
+            untrusted=tuple(kept.untrusted),
+            classification=CLASSIFICATIONS[kept.level],
+            domain=kept.domain,
+            confidence=kept.confidence,
+            created=kept.created,
+            changed=kept.changed,
+            expires=kept.expires,
+            replaced_by=None if kept.replaced is None else id_of_key(kept.replaced),
+            data=json_object("data", kept.data),
         )
 
 
@@ -746,10 +746,6 @@ def _visible(row: Sequence[Any], reader: Reader) -> bool:
 def _changeable(row: Sequence[Any], reader: Reader | None) -> bool:
     """Whether a reader, or the workspace's host, can change an entry: what it sees of others it only reads."""
     return reader is None or (_visible(row, reader) and row[2] in reader.owners)
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _seconds(expires: datetime | Literal["never"]) -> float | None:
