@@ -104,6 +104,3 @@ class Connections:
                 "the queue of submitted turns had not answered when it was closed",
                 remedy="check that the database is up, and try again",
             )
-
-
-__all__ = ["POOL", "Connections"]

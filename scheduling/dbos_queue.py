@@ -369,6 +369,3 @@ def _quiet() -> None:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     logger.setLevel(max(logger.level, logging.WARNING))
-
-
-__all__ = ["Connections", "DbosClient", "JsonSerializer", "Takes", "connect", "queue_name"]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Final, Literal
 
+from ..agent.threads import ThreadState
 from ..core import Clock
 from .schedule import Overlap, Schedule
 from .slots import Slot, newest_slots
@@ -109,28 +110,17 @@ def seconds_to_next(schedule: Schedule, *, handled: datetime, clock: Clock) -> f
 
 # --- overlap ----------------------------------------------------------------------------------------------------------
 
-RunState = Literal["none", "running", "paused", "interrupted"]
-"""The run of an earlier slot: none that is not over; one that runs; one that waits for a person; one that was stopped
-or interrupted and can be resumed."""
 
-OverlapAction = Literal["start", "skip", "queue", "cancel_then_start", "resume_first"]
-"""What to do at a slot: start it; skip it; start it when the run is over; cancel the run and start it; resume the run,
-then decide again by its new state."""
-
-
-def overlap_action(state: RunState, policy: Overlap) -> OverlapAction:
+def overlap_action(state: ThreadState | None, policy: Overlap) -> Overlap | Literal["start"]:
     """Decide what to do at a slot while the run of an earlier slot may not be over.
 
-    An interrupted run is resumed before anything else starts on its thread, unless the policy cancels it.
-
     Args:
-        state: The state of the earlier run.
+        state: The state of the thread. A turn that was stopped or cut off waits for nobody: it is resumed before, or it
+            is none of the schedule's.
         policy: The schedule's `overlap`.
     """
-    if state == "none":
+    if state is None:
         return "start"
-    if policy == "cancel-older":
-        return "cancel_then_start"
-    if state == "interrupted":
-        return "resume_first"
-    return policy
+    goes_on = state.status in ("running", "paused") or (state.status == "failed" and state.pauses)
+    cut = state.status in ("stopped", "cut_off")
+    return policy if goes_on or (cut and policy == "cancel-older") else "start"

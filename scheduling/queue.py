@@ -173,6 +173,3 @@ def check_shared(agent: WorldAgent) -> WorldAgent:
     if spec.storage.url is not None:
         spec.roles.check_shared(spec.settings, spec.storage)
     return agent
-
-
-__all__ = ["Queue", "RateLimit", "check_shared"]

@@ -26,7 +26,7 @@ from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadB
 from ..core.validation import check_integer
 from ..memory import thread_key
 from ..memory.schedules import Change, RunStatus, ScheduleRows, ScheduleRun, StoredSchedule
-from .policies import MAX_WAIT_SECONDS, DueSlots, RunState, due_slots, overlap_action, seconds_to_next
+from .policies import MAX_WAIT_SECONDS, DueSlots, due_slots, overlap_action, seconds_to_next
 from .schedule import Schedule, StartEvent, StartTarget
 from .slots import Slot
 
@@ -276,7 +276,7 @@ class Schedules:
         try:
             stream = self._stream(schedule, run, thread)
         except WorldAgentError as error:  # a skill or a shape is gone
-            await self._set(schedule, run, "failed", note=_described(error))
+            await self._set(run, "failed", note=_described(error))
             return True
         return await self._begin(schedule, run, stream)
 
@@ -287,12 +287,12 @@ class Schedules:
         found = await self._stale(thread)
         if found is not None and found.may_end and found.turn.stale is not None:
             state = None  # its run has failed, and the turn that begins now ends it
-        action = "start" if ended is not None else overlap_action(_run_state(state), schedule.overlap)
+        action = "start" if ended is not None else overlap_action(state, schedule.overlap)
         own, note = await self._not_over(schedule, state)
         if action == "queue":
             await self._queued(schedule, run, state, note)
             return "queue"
-        if action == "skip" or (action == "cancel_then_start" and not own):
+        if action == "skip" or (action == "cancel-older" and not own):
             if await self._rows.claim(schedule.workspace, run, "skipped", note=note):
                 _alarm(state, "the schedule %r skips the slot %s: %s", schedule.id, run.slot, note)
             return "skip"
@@ -302,20 +302,20 @@ class Schedules:
             said = (schedule.id, run.slot, ended.slot, ended.note)
             _LOG.warning("the schedule %r continues with the slot %s; %s failed: %s", *said)
             await thread.cancel()
-        elif action == "cancel_then_start":
+        elif action == "cancel-older":
             await self._cancel_earlier(schedule, thread)
         return "start"
 
     async def _queued(self, schedule: Schedule, run: ScheduleRun, state: ThreadState | None, note: str) -> None:
         if run.note != note:
             _alarm(state, "the schedule %r queues the slot %s: %s", schedule.id, run.slot, note)
-            await self._set(schedule, run, "due", note=note)
+            await self._set(run, "due", note=note)
 
     async def _cancel_earlier(self, schedule: Schedule, thread: Thread) -> None:
         await thread.cancel()
         for earlier in await self._rows.open_runs(schedule.workspace, schedule.id):
             if earlier.turn:
-                await self._set(schedule, earlier, "cancelled")
+                await self._set(earlier, "cancelled")
 
     async def _not_over(self, schedule: Schedule, state: ThreadState | None) -> tuple[bool, str]:
         """Whether the newest turn of the thread is a run of the schedule, and what a slot that waits for it says."""
@@ -346,7 +346,7 @@ class Schedules:
         if state is None or state.turn_id != run.turn:
             turn = await inside(self._agent).stores.turns.get(run.turn or "")
             became: RunStatus = "done" if turn is None else _ENDED.get(turn.status, "failed")
-            await self._set(schedule, run, became, note="a later turn of the thread has begun")
+            await self._set(run, became, note="a later turn of the thread has begun")
         elif state.status != "done" and (found := await self._stale(thread)) is not None:
             if found.may_end:
                 await self._give_up(schedule, run, found)
@@ -355,7 +355,7 @@ class Schedules:
         elif state.status != "running":
             turn = await inside(self._agent).stores.turns.get(state.turn_id)
             note = None if turn is None or turn.status != "failed" else turn.code
-            await self._set(schedule, run, _ENDED.get(state.status, "failed"), note=note)
+            await self._set(run, _ENDED.get(state.status, "failed"), note=note)
 
     async def _stale(self, thread: Thread) -> Stale | None:
         return await find_stale(inside(self._agent).parts, thread.scope)
@@ -367,19 +367,19 @@ class Schedules:
         for tell in inside(self._agent).hooks.stuck:
             await tell(f"schedule.{digest([schedule.id, run.slot])}.stuck", text, found.error)
         await inside(self._agent).stores.turns.note_stale(found.turn.id)
-        await self._set(schedule, run, "failed", note=_described(found.error))
+        await self._set(run, "failed", note=_described(found.error))
 
     async def _begin(self, schedule: Schedule, run: ScheduleRun, stream: TurnStream) -> bool:
         try:
             async with stream:
                 if stream.turn_id:  # else the start failed, and leaving the block raises its error
-                    await self._set(schedule, run, "started", turn=stream.turn_id)
+                    await self._set(run, "started", turn=stream.turn_id)
         except (ThreadBusy, ThreadPaused, NothingToResume):
             if not run.turn:
-                await self._set(schedule, run, "due")  # a turn came in between: the policy decides again
+                await self._set(run, "due")  # a turn came in between: the policy decides again
             return False
         except WorldAgentError as error:
-            await self._set(schedule, run, "failed", note=_described(error))
+            await self._set(run, "failed", note=_described(error))
             return True
         task = asyncio.create_task(self._follow(schedule, run, stream), name=_name(schedule, run))
         self._following.add(task)
@@ -389,11 +389,11 @@ class Schedules:
     async def _follow(self, schedule: Schedule, run: ScheduleRun, stream: TurnStream) -> None:
         try:
             turn = await stream.wait()
-            await self._set(schedule, run, _ENDED.get(turn.status, "failed"))
+            await self._set(run, _ENDED.get(turn.status, "failed"))
         except AgentClosed:
             return  # the turn was stopped with the agent: the next process resumes it
         except WorldAgentError as error:
-            await self._set(schedule, run, "failed", note=_described(error))
+            await self._set(run, "failed", note=_described(error))
         self._changed.set()  # a run that waits can start
 
     async def _fire_target(self, schedule: Schedule, starts: StartTarget, run: ScheduleRun) -> bool:
@@ -407,7 +407,7 @@ class Schedules:
             async with inside(self._agent).stores.leases.hold(key, wait=0):
                 open_runs = await self._rows.open_runs(schedule.workspace, schedule.id)
                 if run.slot in [each.slot for each in open_runs]:
-                    await self._set(schedule, run, "started")
+                    await self._set(run, "started")
                     await self._call_target(schedule, starts, run)
         except ThreadBusy:
             return False
@@ -431,24 +431,24 @@ class Schedules:
         except WorldAgentError as error:
             if error.retryable:
                 raise
-            await self._set(schedule, run, "failed", note=_described(error))
+            await self._set(run, "failed", note=_described(error))
         else:
-            await self._set(schedule, run, "done")
+            await self._set(run, "done")
         return True
 
     async def _call_target(self, schedule: Schedule, starts: StartTarget, run: ScheduleRun) -> None:
         target = self._targets.get(starts.target)
         if target is None:
             note = f"there is no target {starts.target!r} in this process"
-            await self._set(schedule, run, "failed", note=note)
+            await self._set(run, "failed", note=note)
             return
         try:
             await target.fire(schedule, Slot.parse(run.slot), starts.payload)
         except Exception as error:  # a target is the host's own code, and can raise anything
             _LOG.exception("the target %r of the schedule %r failed", starts.target, schedule.id)
-            await self._set(schedule, run, "failed", note=type(error).__name__)
+            await self._set(run, "failed", note=type(error).__name__)
         else:
-            await self._set(schedule, run, "done")
+            await self._set(run, "done")
 
     def _stream(self, schedule: Schedule, run: ScheduleRun, thread: Thread) -> TurnStream:
         slot = Slot.parse(run.slot)
@@ -499,29 +499,9 @@ class Schedules:
         return await self._rows.change(self._agent.workspace, schedule_id, work)
 
     async def _set(
-        self,
-        schedule: Schedule,
-        run: ScheduleRun,
-        status: RunStatus,
-        *,
-        turn: str | None = None,
-        note: str | None = None,
+        self, run: ScheduleRun, status: RunStatus, *, turn: str | None = None, note: str | None = None
     ) -> None:
-        await self._rows.set_run(schedule.workspace, run, status, turn=turn, note=note)
-
-
-def _run_state(state: ThreadState | None) -> RunState:
-    match None if state is None else state.status:
-        case "running":
-            return "running"
-        case "paused":
-            return "paused"
-        case "stopped" | "cut_off":
-            return "interrupted"
-        case "failed" if state is not None and state.pauses:
-            return "paused"
-        case _:
-            return "none"
+        await self._rows.set_run(self._agent.workspace, run, status, turn=turn, note=note)
 
 
 def _alarm(state: ThreadState | None, text: str, *given: object) -> None:

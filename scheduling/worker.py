@@ -380,11 +380,9 @@ class QueueWorker:
         """Put the starts of workers without a lease back into the queue."""
         takes, workspace, leases = self._takes, self._agent.workspace, inside(self._agent).stores.leases
         assert takes is not None
-        others = await asyncio.to_thread(takes.holders) - {self.id}
-        others |= {row.id for row in await inside(self._agent).stores.workers.list() if row.workspace == workspace} - {
-            self.id
-        }
-        keys = {worker_lease(workspace, other): other for other in others}
+        others = {row.id for row in await inside(self._agent).stores.workers.list() if row.workspace == workspace}
+        others |= await asyncio.to_thread(takes.holders)
+        keys = {worker_lease(workspace, other): other for other in others - {self.id}}
         for key in keys.keys() - await leases.owned(keys):
             # The process that holds the dead worker's lease takes its starts, so no two survivors do.
             with contextlib.suppress(ThreadBusy):
@@ -402,6 +400,3 @@ def _new_id(host: str, pid: int) -> str:
 async def _for_ever() -> Outcome:
     await asyncio.Event().wait()
     raise AssertionError("nothing sets this event")
-
-
-__all__ = ["Counts", "QueueWorker"]
