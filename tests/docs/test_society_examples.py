@@ -39,8 +39,7 @@ def referrals(tmp_path_factory: pytest.TempPathFactory) -> str:
     return printed("society_referrals.py", tmp_path_factory.mktemp("referrals"))
 
 
-@pytest.mark.requirement("C1")
-@pytest.mark.requirement("C1.5")
+@pytest.mark.requirement("C1", "C1.5")
 def test_a_wish_is_lost_without_a_brief_and_arrives_with_one(briefs: str) -> None:
     without, complete = briefs.split("--- brief='required'")
     for part in (
@@ -75,9 +74,7 @@ def test_the_example_of_briefs_asks_a_real_model_if_there_is_one(tmp_path: Path)
         assert not stub.answers
 
 
-@pytest.mark.requirement("C3")
-@pytest.mark.requirement("C3.6")
-@pytest.mark.requirement("C5.3")
+@pytest.mark.requirement("C3", "C3.6", "C5.3")
 def test_a_developer_finds_the_specialist_over_two_referrals(referrals: str) -> None:
     lines = referrals.splitlines()
     passed = lines[: lines.index("flowchart LR")]

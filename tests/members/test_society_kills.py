@@ -59,8 +59,7 @@ def check_week(week: dict[str, Any], seed: int) -> None:
     assert week["kills"] > 0
 
 
-@pytest.mark.requirement("A8")
-@pytest.mark.requirement("A13")
+@pytest.mark.requirement("A8", "A13")
 @pytest.mark.timeout(BOUND)
 def test_a_week_with_kills_and_edits_of_souls_loses_nothing() -> None:
     seed = int.from_bytes(os.urandom(4), "big")
@@ -120,8 +119,7 @@ def test_no_message_is_lost_however_often_sender_gateways_and_broker_are_killed(
 
 
 @pytest.mark.soak
-@pytest.mark.requirement("A8")
-@pytest.mark.requirement("A13")
+@pytest.mark.requirement("A8", "A13")
 @pytest.mark.timeout(3 * BOUND)
 @on_every_database
 def test_a_week_of_300_events_with_kills_edits_and_a_full_inbox_loses_nothing(engine: Engine) -> None:

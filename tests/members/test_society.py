@@ -100,10 +100,7 @@ async def deliver(society: Society) -> list[Letter]:
 # --- contacts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("C2.1")
-@pytest.mark.requirement("C2.2")
-@pytest.mark.requirement("C2.7")
-@pytest.mark.requirement("C2")
+@pytest.mark.requirement("C2.1", "C2.2", "C2.7", "C2")
 async def test_members_know_whom_they_come_from_and_the_world_agent_knows_its_own(database: Database) -> None:
     society = await branches(database)
     assert await known(society, "cro") == ["bdr", "root", "user"]
@@ -113,9 +110,7 @@ async def test_members_know_whom_they_come_from_and_the_world_agent_knows_its_ow
     assert (contact.role, contact.introduced_by, contact.interface) == ("Legal", "birth", LAW)
 
 
-@pytest.mark.requirement("C2.6")
-@pytest.mark.requirement("C2")
-@pytest.mark.requirement("C11")
+@pytest.mark.requirement("C2.6", "C2", "C11")
 async def test_a_message_to_a_stranger_is_refused_with_whom_to_ask(database: Database) -> None:
     society = await branches(database)
     for stranger in ("legal", "coo", "ghost", "users"):
@@ -126,8 +121,7 @@ async def test_a_message_to_a_stranger_is_refused_with_whom_to_ask(database: Dat
     assert await deliver(society) == []
 
 
-@pytest.mark.requirement("C2.3")
-@pytest.mark.requirement("C2.4")
+@pytest.mark.requirement("C2.3", "C2.4")
 async def test_at_first_the_world_agent_and_the_owner_know_each_other_alone(database: Database) -> None:
     society = society_on(database)
     for one, other in (("root", "user"), ("user", "root")):
@@ -180,10 +174,7 @@ async def test_the_owner_is_the_user_under_both_names(local: Database) -> None:
 # --- first messages and replies ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("C5.2")
-@pytest.mark.requirement("C5.3")
-@pytest.mark.requirement("C9.2")
-@pytest.mark.requirement("C5")
+@pytest.mark.requirement("C5.2", "C5.3", "C9.2", "C5")
 async def test_a_first_message_makes_both_know_each_other(database: Database) -> None:
     society = await branches(database)
     await society.contacts.add("bdr", Contact(id="legal", role="Legal"))
@@ -211,9 +202,7 @@ async def test_the_reason_of_an_introduction_is_enough(local: Database) -> None:
     assert letter.opening.reason == "For contracts."
 
 
-@pytest.mark.requirement("C5.6")
-@pytest.mark.requirement("C5.7")
-@pytest.mark.requirement("C5")
+@pytest.mark.requirement("C5.6", "C5.7", "C5")
 async def test_a_reply_is_allowed_until_it_was_given(database: Database) -> None:
     society = await branches(database)
     await society.contacts.add("bdr", Contact(id="legal", role="Legal", note="For contracts."))
@@ -293,8 +282,7 @@ async def test_a_mailbox_is_bounded(local: Database) -> None:
     await society.mail.send("cro", "bdr", "One more.")
 
 
-@pytest.mark.requirement("C9.1")
-@pytest.mark.requirement("C9")
+@pytest.mark.requirement("C9.1", "C9")
 async def test_the_sender_is_a_member_or_a_person(local: Database) -> None:
     society = await branches(local)
     with pytest.raises(InvalidArgument, match="'ghost'"):
@@ -334,14 +322,7 @@ async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> No
 # --- introductions ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("C3.1")
-@pytest.mark.requirement("C3.3")
-@pytest.mark.requirement("C3.4")
-@pytest.mark.requirement("C3.7")
-@pytest.mark.requirement("C4.3")
-@pytest.mark.requirement("C5.1")
-@pytest.mark.requirement("C3")
-@pytest.mark.requirement("C4")
+@pytest.mark.requirement("C3.1", "C3.3", "C3.4", "C3.7", "C4.3", "C5.1", "C3", "C4")
 async def test_a_contact_that_fits_is_introduced_without_a_model(database: Database) -> None:
     society = await branches(database)
     await society.contacts.add("bdr", Contact(id="coo", role="COO", note="Knows operations."))
@@ -358,9 +339,7 @@ async def test_a_contact_that_fits_is_introduced_without_a_model(database: Datab
         await society.mail.send("coo", "bdr", payload=payload)
 
 
-@pytest.mark.requirement("C3.5")
-@pytest.mark.requirement("C3.6")
-@pytest.mark.requirement("C3")
+@pytest.mark.requirement("C3.5", "C3.6", "C3")
 async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Database) -> None:
     society = await branches(database)
     first = await society.mail.send("bdr", "cro", payload=ASK_LAW)

@@ -93,14 +93,7 @@ async def all_delivered(agent: WorldAgent, most: int = 20) -> None:
     raise AssertionError("messages go on")
 
 
-@pytest.mark.requirement("C1.5")
-@pytest.mark.requirement("C7.5")
-@pytest.mark.requirement("C7.6")
-@pytest.mark.requirement("C9.4")
-@pytest.mark.requirement("C10.6")
-@pytest.mark.requirement("C1")
-@pytest.mark.requirement("A4")
-@pytest.mark.requirement("A12")
+@pytest.mark.requirement("C1.5", "C7.5", "C7.6", "C9.4", "C10.6", "C1", "A4", "A12")
 async def test_a_child_gets_its_brief_and_reports_to_its_parent(tmp_path: Path) -> None:
     script = Members()
     async with scripted_agent(tmp_path, ScriptedLM(script), society=config(), policy=APPROVED, tools=[deploy]) as agent:
@@ -729,8 +722,7 @@ async def test_a_turn_is_marked_with_all_that_its_member_is_shown(tmp_path: Path
     assert "fetch" in seen[-1]
 
 
-@pytest.mark.requirement("M5")
-@pytest.mark.requirement("C9")
+@pytest.mark.requirement("M5", "C9")
 async def test_every_turn_of_a_member_is_marked_with_what_its_definition_was_made_of(tmp_path: Path) -> None:
     seen: list[frozenset[str]] = []
 
@@ -765,8 +757,7 @@ async def test_every_turn_of_a_member_is_marked_with_what_its_definition_was_mad
     assert frozenset() in seen  # a definition without params has no text of strangers
 
 
-@pytest.mark.requirement("A1")
-@pytest.mark.requirement("C9")
+@pytest.mark.requirement("A1", "C9")
 @pytest.mark.parametrize("account", ["mallory", "charles"])
 async def test_what_an_account_asks_of_the_world_agent_ends_at_the_owner(tmp_path: Path, account: str) -> None:
     def act(call: ScriptedCall) -> dict[str, Any]:
@@ -796,8 +787,7 @@ async def test_what_an_account_asks_of_the_world_agent_ends_at_the_owner(tmp_pat
         assert (await agent.society.members.member("novel", "developer-dana")).spec.untrusted == asked
 
 
-@pytest.mark.requirement("A10")
-@pytest.mark.requirement("C6")
+@pytest.mark.requirement("A10", "C6")
 async def test_a_member_reads_of_the_approved_templates_that_it_can_use(tmp_path: Path) -> None:
     seen: dict[str, str] = {}
 

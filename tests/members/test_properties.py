@@ -286,9 +286,7 @@ async def lives(place: Path | PostgresAddress, steps: list[tuple[Any, ...]]) -> 
         await world.close()
 
 
-@pytest.mark.requirement("C2.6")
-@pytest.mark.requirement("C5.7")
-@pytest.mark.requirement("C9.1")
+@pytest.mark.requirement("C2.6", "C5.7", "C9.1")
 @settings(max_examples=max(15, settings().max_examples // 4))
 @given(st.lists(STEP, min_size=5, max_size=25))
 def test_messages_go_to_contacts_and_acquaintance_spreads_by_the_rules(
@@ -344,8 +342,7 @@ async def asks(place: Path | PostgresAddress, edges: set[tuple[str, str]], chain
         await world.close()
 
 
-@pytest.mark.requirement("C3.5")
-@pytest.mark.requirement("C3.6")
+@pytest.mark.requirement("C3.5", "C3.6")
 @settings(max_examples=max(15, settings().max_examples // 4))
 @given(
     st.sets(st.tuples(st.sampled_from(GRAPH), st.sampled_from(GRAPH)).filter(lambda pair: pair[0] != pair[1])),

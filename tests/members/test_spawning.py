@@ -84,10 +84,7 @@ async def workspace(database: Database, made: RoleTemplate | None = None, **poli
     return society
 
 
-@pytest.mark.requirement("C2.5")
-@pytest.mark.requirement("A9")
-@pytest.mark.requirement("C1")
-@pytest.mark.requirement("C7")
+@pytest.mark.requirement("C2.5", "A9", "C1", "C7")
 async def test_a_child_has_its_parent_its_task_and_no_more_than_its_parent_may(database: Database) -> None:
     society = await workspace(database)
     assert await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF, message_id="m1") == "bdr-apac"
@@ -114,9 +111,7 @@ async def test_a_child_has_its_parent_its_task_and_no_more_than_its_parent_may(d
         await society.spawn("cro", "bdr", {"territory": "APAC"}, BRIEF)
 
 
-@pytest.mark.requirement("C1.1")
-@pytest.mark.requirement("C1.4")
-@pytest.mark.requirement("C1")
+@pytest.mark.requirement("C1.1", "C1.4", "C1")
 async def test_a_child_without_a_brief_is_refused_or_gets_that_of_its_template(database: Database) -> None:
     society = await workspace(database)
     with pytest.raises(BriefInvalid, match="`objective`, `constraints`, `inputs`, `outputs`, `completion_criteria`"):
@@ -277,10 +272,7 @@ def test_no_descendant_can_do_what_an_ancestor_cannot(
         asyncio.run(lives(Path(folder)))
 
 
-@pytest.mark.requirement("C2.8")
-@pytest.mark.requirement("C7.2")
-@pytest.mark.requirement("C7.4")
-@pytest.mark.requirement("C7")
+@pytest.mark.requirement("C2.8", "C7.2", "C7.4", "C7")
 async def test_collaborators_are_contacts_of_the_child_from_the_start(database: Database) -> None:
     society = await workspace(database)
     given = BRIEF.to_json() | {"collaborators": [{"id": "coo", "role": "COO", "note": "Ask about orders."}]}
@@ -354,8 +346,7 @@ def test_parameters_are_inserted_as_they_are(value: str) -> None:
     assert spec.soul == f"You are a BDR covering {value}."
 
 
-@pytest.mark.requirement("C4.1")
-@pytest.mark.requirement("C4")
+@pytest.mark.requirement("C4.1", "C4")
 async def test_a_person_adds_a_template_with_an_interface_spec(database: Database) -> None:
     society = await workspace(database)
     await society.create_role(template(template_id="sdr", name_pattern="SDR {territory}"))

@@ -121,8 +121,7 @@ FREE = (
 )
 
 
-@pytest.mark.requirement("C2")
-@pytest.mark.requirement("C9")
+@pytest.mark.requirement("C2", "C9")
 @pytest.mark.parametrize("name", MISTAKEN)
 async def test_a_spawned_member_is_never_taken_for_somebody_else(database: Database, name: str) -> None:
     society = await society_on(database)
@@ -153,8 +152,7 @@ async def test_names_of_many_languages_are_free_and_words_of_several_alphabets_a
             await society.join(spec_of("x"), name=name)
 
 
-@pytest.mark.requirement("C2")
-@pytest.mark.requirement("A9")
+@pytest.mark.requirement("C2", "A9")
 @pytest.mark.parametrize("way", ["join", "named", "register", "queued", "draft", "file", "person", "person's name"])
 async def test_every_way_into_the_workspace_refuses_it(database: Database, way: str) -> None:
     society = await society_on(database, policy=WorkspacePolicy(spawn_requires_approval=True))
@@ -178,8 +176,7 @@ async def test_every_way_into_the_workspace_refuses_it(database: Database, way: 
         config(owner="r\u043eot")
 
 
-@pytest.mark.requirement("C2")
-@pytest.mark.requirement("A9")
+@pytest.mark.requirement("C2", "A9")
 async def test_a_member_whose_id_the_owner_has_since_gets_none_of_its_rights(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

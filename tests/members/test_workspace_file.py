@@ -240,8 +240,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_workspace(tmp_path / "none.yaml")
 
 
-@pytest.mark.requirement("A1")
-@pytest.mark.requirement("C2")
+@pytest.mark.requirement("A1", "C2")
 def test_a_member_that_would_be_taken_for_somebody_else_is_warned_of(tmp_path: Path) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(f"{BASE}  - {{role_id: cr0, soul: You help.}}\npeople: [{{id: ana, name: World Agent}}]\n")

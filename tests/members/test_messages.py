@@ -39,11 +39,7 @@ def message(content: str = "Hello.", **more: Any) -> RoleMessage:
 # --- briefs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("C1.3")
-@pytest.mark.requirement("C4.2")
-@pytest.mark.requirement("C7.1")
-@pytest.mark.requirement("C7.3")
-@pytest.mark.requirement("C1")
+@pytest.mark.requirement("C1.3", "C4.2", "C7.1", "C7.3", "C1")
 def test_a_brief_is_read_and_written_as_it_is() -> None:
     given = BRIEF | {
         "collaborators": [{"id": "legal", "role": "Legal", "note": "Contracts.", "interface": SPEC}],
@@ -58,8 +54,7 @@ def test_a_brief_is_read_and_written_as_it_is() -> None:
     assert TaskBrief.from_json(brief.to_json()) == brief
 
 
-@pytest.mark.requirement("C1.2")
-@pytest.mark.requirement("C7.3")
+@pytest.mark.requirement("C1.2", "C7.3")
 def test_a_brief_is_read_with_lists_and_the_names_that_others_write() -> None:
     given = {name: text for name, text in BRIEF.items() if name != "completion_criteria"} | {
         "constraints": ["A static web page.", "No framework."],
@@ -82,14 +77,7 @@ def test_a_brief_is_read_with_lists_and_the_names_that_others_write() -> None:
         TaskBrief.from_json(BRIEF | {"collaborators": [both]})
 
 
-@pytest.mark.requirement("C3.2")
-@pytest.mark.requirement("C3.8")
-@pytest.mark.requirement("C8.2")
-@pytest.mark.requirement("C8.3")
-@pytest.mark.requirement("C8.4")
-@pytest.mark.requirement("C8.5")
-@pytest.mark.requirement("C1.2")
-@pytest.mark.requirement("C1")
+@pytest.mark.requirement("C3.2", "C3.8", "C8.2", "C8.3", "C8.4", "C8.5", "C1.2", "C1")
 @pytest.mark.parametrize("missing", [(each,) for each in BRIEF] + [("constraints", "outputs"), tuple(BRIEF)])
 def test_each_missing_field_of_a_brief_is_named(missing: tuple[str, ...]) -> None:
     for blank in ({}, dict.fromkeys(missing, ""), dict.fromkeys(missing, " \n")):
@@ -137,8 +125,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.requirement("C8.1")
-@pytest.mark.requirement("C8")
+@pytest.mark.requirement("C8.1", "C8")
 @pytest.mark.parametrize("kind", FITS)
 def test_a_message_of_each_type_carries_its_fields(kind: str) -> None:
     envelope, payload = FITS[kind]
@@ -201,13 +188,7 @@ def test_a_message_has_a_text_or_a_type_and_another_receiver() -> None:
 # --- the form ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("C9.3")
-@pytest.mark.requirement("C10.1")
-@pytest.mark.requirement("C10.2")
-@pytest.mark.requirement("C10.3")
-@pytest.mark.requirement("C10.4")
-@pytest.mark.requirement("C10.5")
-@pytest.mark.requirement("C10")
+@pytest.mark.requirement("C9.3", "C10.1", "C10.2", "C10.3", "C10.4", "C10.5", "C10")
 def test_the_form_in_chinese_is_that_of_the_source() -> None:
     assert delivered(message("你好。"), language="zh", role="销售总监").splitlines() == [
         "【来自 销售总监（cro）的消息】",

@@ -34,12 +34,7 @@ def config(language: Any) -> WorkspaceConfig:
     return WorkspaceConfig(id="novel", owner="charles", language=language)
 
 
-@pytest.mark.requirement("C6")
-@pytest.mark.requirement("C6.1")
-@pytest.mark.requirement("C6.2")
-@pytest.mark.requirement("C6.3")
-@pytest.mark.requirement("C6.4")
-@pytest.mark.requirement("C6.5")
+@pytest.mark.requirement("C6", "C6.1", "C6.2", "C6.3", "C6.4", "C6.5")
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_prompts_explain_briefs_contacts_asking_and_answering(language: Any) -> None:
     base, root = prompt(language, "base"), prompt(language, "root")
@@ -49,8 +44,7 @@ def test_the_prompts_explain_briefs_contacts_asking_and_answering(language: Any)
     assert [each for each in (*FIELDS, *said["complete"], *said["constraints"]) if each not in root] == []
 
 
-@pytest.mark.requirement("C6")
-@pytest.mark.requirement("C4.4")
+@pytest.mark.requirement("C6", "C4.4")
 @pytest.mark.parametrize("language", ["en", "zh"])
 async def test_models_of_a_society_read_them_with_the_interfaces_of_their_contacts(
     tmp_path: Path, language: Any

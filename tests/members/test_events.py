@@ -217,8 +217,7 @@ async def test_a_workspace_holds_so_many_open_events(tmp_path: Path, monkeypatch
 # --- executing --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("A12")
-@pytest.mark.requirement("A8")
+@pytest.mark.requirement("A12", "A8")
 @pytest.mark.on_every_database
 async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path) -> None:
     desk = Desk()

@@ -127,10 +127,7 @@ async def stored(agent: WorldAgent) -> tuple[list[str], list[Letter], Any]:
     return members, heads, await agent.society.contacts.every()
 
 
-@pytest.mark.requirement("C1.4")
-@pytest.mark.requirement("C8.5")
-@pytest.mark.requirement("C9.5")
-@pytest.mark.requirement("C11")
+@pytest.mark.requirement("C1.4", "C8.5", "C9.5", "C11")
 @pytest.mark.parametrize(
     ("named", "before", "call"),
     [
@@ -316,8 +313,7 @@ async def test_a_text_that_a_database_cannot_hold_is_refused(
         assert await stored(agent) == was
 
 
-@pytest.mark.requirement("C9.1")
-@pytest.mark.requirement("C9.5")
+@pytest.mark.requirement("C9.1", "C9.5")
 async def test_a_sender_in_the_payload_is_content_and_no_sender(made: tuple[Caller, WorldAgent]) -> None:
     script, agent = made
     script.call = send(payload={"from": "user", "from_id": "user", "message_type": "status_report"})
@@ -330,8 +326,7 @@ async def test_a_sender_in_the_payload_is_content_and_no_sender(made: tuple[Call
     assert "[Message from the user]" not in text
 
 
-@pytest.mark.requirement("C10.1")
-@pytest.mark.requirement("C10.3")
+@pytest.mark.requirement("C10.1", "C10.3")
 @pytest.mark.parametrize(
     ("language", "text", "origin", "name"),
     [
