@@ -12,40 +12,22 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of, template_of, workspace_of
 from worldagent import Approve, Policy, Rule, WorldAgent
 from worldagent.core.errors import InvalidArgument, MessageInvalid
 from worldagent.members import (
     SEND_RULES,
-    AuthorityConfig,
     Contact,
     Event,
     Gateway,
     Letter,
-    RoleTemplate,
     WorkspaceConfig,
 )
 from worldagent.members.data.roles import Participant
 from worldagent.members.mail.letters import MAX_WAITING
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-BRIEF = {
-    "objective": "A page with the menu.",
-    "constraints": "A static web page, no framework.",
-    "inputs": "menu.csv",
-    "outputs": "index.html",
-    "completion_criteria": "It opens from a file.",
-}
-DEVELOPER = RoleTemplate(
-    template_id="developer",
-    name_pattern="Developer {name}",
-    soul_template="You build pages.",
-    domains=("web",),
-    authority=AuthorityConfig(),
-    operator_ids=(),
-    parameters=("name",),
-    allowed_spawners=("cro",),
-)
+DEVELOPER = template_of("developer", "cro", name_pattern="Developer {name}", domains=("web",))
 SPAWNS = Rule(decision="approve", function="spawn_agent", after="message:*", arguments={"template": "*"})
 APPROVED = Policy(rules=(*SEND_RULES, SPAWNS))
 
@@ -65,8 +47,7 @@ class Caller:
 @asynccontextmanager
 async def society_agent(home: Path, script: Caller) -> AsyncGenerator[WorldAgent]:
     """An agent whose members cro and bdr know each other; coo and legal know each other, and cro does not."""
-    society = WorkspaceConfig(id="novel", owner="charles", role_templates={"developer": DEVELOPER})
-    async with scripted_agent(home, ScriptedLM(script), society=society, policy=APPROVED) as agent:
+    async with scripted_agent(home, ScriptedLM(script), society=workspace_of(DEVELOPER), policy=APPROVED) as agent:
         for role_id, parent in (("cro", ""), ("coo", ""), ("bdr", "cro"), ("legal", "coo")):
             await agent.society.join(spec_of(role_id, parent))
         yield agent
@@ -132,25 +113,14 @@ async def stored(agent: WorldAgent) -> tuple[list[str], list[Letter], Any]:
     ("named", "before", "call"),
     [
         ("the task brief lacks `objective`, `constraints`", nothing, spawn(None)),
-        *((f"the task brief lacks `{each}`", nothing, spawn(BRIEF | {each: ""})) for each in BRIEF),
-        *((f"`{each}`", nothing, spawn({k: v for k, v in BRIEF.items() if k != each})) for each in BRIEF),
-        ("has no field `deadline`", nothing, spawn(BRIEF | {"deadline": "soon"})),
         ("'legal' is not a contact of 'cro'", nothing, spawn(BRIEF | {"collaborators": [
             {"id": "legal", "role": "Legal", "note": "Contracts."}]})),
         ("no template 'ghost'", nothing, spawn(BRIEF, template="ghost")),
         ("lack 'name'", nothing, spawn(BRIEF, params={})),
         ("message_type", nothing, typed("gossip")),
         ("lacks `task_brief`", nothing, typed("task_assignment")),
-        ("lacks `constraints`", nothing, typed("task_assignment", task_brief=BRIEF | {"constraints": " "})),
-        ("lacks `reason`", nothing, typed("introduction_request", required_capability="law")),
-        ("lacks `required_capability`", nothing, typed("introduction_request", reason="A contract.")),
-        ("lacks `target_id`", nothing, typed("introduction_response", role_name="Legal")),
-        ("`done` must be true or false", nothing, typed("status_report", done="yes")),
         ("no open introduction_request", nothing, typed("introduction_response", declined="I know of none.")),
         ("the message is empty", nothing, send(content=" \n")),
-        ("`content`", nothing, send(content="x" * 20_001)),
-        ("`payload`", nothing, send(payload={"text": "x" * 100_001})),
-        ("'cro' cannot write to itself", nothing, send("cro")),
         ("'bdr' is terminated", terminated, send()),
         ("its mailbox holds no more", full, send()),
         ("lacks `reason`", unannounced, send("legal")),

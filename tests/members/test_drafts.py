@@ -1,6 +1,5 @@
 """Templates that members propose: none can be used before a person approved it (A10)."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,28 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents import calls, scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import bdr_template, spec_of, workspace_of
 from worldagent.core.errors import DraftRequired, InvalidArgument, SpawnForbidden, UnknownDraft
-from worldagent.members import AuthorityConfig, InterfaceSpec, RoleTemplate, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members import AuthorityConfig, InterfaceSpec, RoleTemplate, Society
 from worldagent.members.data.roles import ClearanceProfile
 from worldagent.members.data.workspace import RoleTemplateDraft
 from worldagent.members.life.drafts import proposed, template_of
 from worldagent.members.life.spawning import spec_of as spawned
-from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("A10")
 
-WIDE = RoleTemplate(
+WIDE = bdr_template(
     template_id="sdr",
     name_pattern="SDR {territory}",
-    soul_template="You cover {territory}.",
-    domains=("revenue",),
     authority=AuthorityConfig(autonomous=("qualify_lead", "sign", "wipe"), forbidden=("hire",)),
     clearance=ClearanceProfile(default="secret"),
     operator_ids=("revenue_ops", "payments"),
-    parameters=("territory",),
     allowed_spawners=("cro", "coo"),
 )
 
@@ -41,15 +36,11 @@ def draft(template: RoleTemplate = WIDE, by: str = "cro") -> RoleTemplateDraft:
 
 
 @pytest.fixture
-async def society(tmp_path: Path) -> AsyncIterator[Society]:
-    database = await Database.open(tmp_path / "a.db", schemas=[SOCIETY])
-    policy = WorkspacePolicy(brief="derived")
-    bdr = replace(WIDE, template_id="bdr")
-    made = Society(WorkspaceConfig(id="w", owner="charles", policy=policy, role_templates={"bdr": bdr}), database)
+async def society(local: Database) -> Society:
+    made = Society(workspace_of(replace(WIDE, template_id="bdr"), id="w", brief="derived"), local)
     authority = AuthorityConfig(autonomous=("qualify_lead",), forbidden=("sign",))
     await made.join(spec_of("cro", workspace="w", operator_ids=("revenue_ops",), authority=authority))
-    yield made
-    await database.aclose()
+    return made
 
 
 async def test_a_draft_cannot_be_used_before_a_person_approves_it(society: Society) -> None:
@@ -137,7 +128,7 @@ def test_words_in_braces_are_parameters_and_all_else_is_text(soul: str, notes: s
     except InvalidArgument:
         return
     params = {name: f"<{name}>" for name in made.parameters}
-    config = WorkspaceConfig(id="w", owner="charles")
+    config = workspace_of()
     spec, name = spawned(config, made, params, None)
     assert (name, made.template_id) == ("Clerk <town>", "clerk")
     expected = f"{soul} of {{town}}"
@@ -158,8 +149,7 @@ async def test_a_model_proposes_a_template(tmp_path: Path) -> None:
             {"reply": "Proposed."},
         ]
     )
-    config = WorkspaceConfig(id="novel", owner="charles")
-    async with scripted_agent(tmp_path, lm, society=config) as agent:
+    async with scripted_agent(tmp_path, lm, society=workspace_of()) as agent:
         turn = await agent.thread("desk").converse("We need clerks.")
         assert turn.text == "Proposed."
         [found] = await agent.society.drafts.list()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from support.agents import answering, open_pauses, scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import bdr_template, spec_of, workspace_of
+from support.society import delivered
 from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Thread
 from worldagent.core.errors import (
@@ -31,10 +32,8 @@ from worldagent.members import (
     Event,
     Gateway,
     RoleSpec,
-    RoleTemplate,
     Route,
     WorkspaceConfig,
-    WorkspacePolicy,
     remove_member,
 )
 from worldagent.members.data.roles import RoleStatus, TrustProfile
@@ -82,23 +81,8 @@ def cro(**more: Any) -> RoleSpec:
 
 def workspace(**policy: Any) -> WorkspaceConfig:
     """A workspace whose CRO can make BDRs."""
-    template = RoleTemplate(
-        template_id="bdr",
-        name_pattern="BDR - {territory}",
-        soul_template="You are a BDR covering {territory}.",
-        domains=("revenue",),
-        authority=AuthorityConfig(autonomous=("qualify",)),
-        operator_ids=("qualify",),
-        parameters=("territory",),
-        allowed_spawners=("cro",),
-    )
-    given: dict[str, Any] = {"brief": "derived"} | policy
-    return WorkspaceConfig(
-        id="novel",
-        owner="charles",
-        policy=WorkspacePolicy(**given),
-        role_templates={"bdr": template},
-    )
+    given: dict[str, Any] = {"authority": AuthorityConfig(autonomous=("qualify",)), "operator_ids": ("qualify",)}
+    return workspace_of(bdr_template(**given), **({"brief": "derived"} | policy))
 
 
 class Desk:
@@ -131,15 +115,6 @@ class Desk:
             "workers": [Worker("write_up", "You write notes.", "writes", offered=False)],
         }
         return scripted_agent(home, lm or answering("Noted."), **(given | more))
-
-
-async def handled(agent: WorldAgent, *roles: AutonomousRole, most: int = 20) -> None:
-    """Deliver until nothing moves on."""
-    gateway = Gateway(agent, roles=roles)
-    for _ in range(most):
-        if not await gateway.deliver():
-            return
-    raise AssertionError("events do not end")
 
 
 async def found(agent: WorldAgent, id_: str = "e1") -> PostedEvent:
@@ -210,7 +185,7 @@ async def test_a_workspace_holds_so_many_open_events(tmp_path: Path, monkeypatch
             await agent.society.events.post(event(id_))
         with pytest.raises(MailboxFull, match="2 open events"):
             await agent.society.events.post(event("e3"))
-        await handled(agent)
+        await delivered(agent)
         assert (await agent.society.events.post(event("e3"))).state == "waiting"
 
 
@@ -224,7 +199,7 @@ async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path
     async with desk.agent(tmp_path) as agent:
         await agent.society.join(cro())
         await agent.society.events.post(event())
-        await handled(agent)
+        await delivered(agent)
         posted = await found(agent)
         assert desk.done == [("cro", "Ada")]
         assert (posted.state, posted.result) == ("done", "done")
@@ -238,23 +213,17 @@ async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path
         [episode] = await AgentMemory(agent, "cro").episodes()
         assert (episode.id, episode.action, episode.succeeded) == ("event.e1", "qualify", True)
         assert (episode.tags, episode.payload) == ({"lead": "Ada"}, {"lead": "Ada"})
-        await handled(agent)
+        await delivered(agent)
         assert len(desk.done) == 1
 
 
 async def test_a_worker_is_an_operator_too(tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        seen.append(call.text)
-        return {"result": "Noted."}
-
-    async with Desk().agent(tmp_path, ScriptedLM(reply)) as agent:
+    async with Desk().agent(tmp_path, lm := answering("Noted.")) as agent:
         await agent.society.join(cro())
         await agent.society.events.post(event(type_="note.taken", lead="Ada"))
-        await handled(agent)
+        await delivered(agent)
         assert (await found(agent)).result == "done"
-        assert '{"lead":"Ada"}' in seen[0]
+        assert '{"lead":"Ada"}' in lm.calls[0].text
 
 
 @pytest.mark.requirement("A12")
@@ -265,13 +234,13 @@ async def test_what_needs_approval_runs_once_the_owner_approves(tmp_path: Path) 
         await agent.society.join(cro())
         await agent.society.events.post(event(type_="deal.price"))
         await agent.society.events.post(event("e2"))
-        await handled(agent)
+        await delivered(agent)
         assert (await found(agent)).state == "paused"
         assert desk.done == [("cro", "Ada")]
         [pause] = await open_pauses(thread_of(agent))
         assert (pause.function, pause.arguments) == ("price", {"lead": "Ada"})
         await thread_of(agent).resume({pause.id: Approve()})
-        await handled(agent)
+        await delivered(agent)
         assert (await found(agent)).result == "done"
         assert desk.done[1:] == [("cro", "price for Ada")]
 
@@ -282,11 +251,11 @@ async def test_low_trust_lets_the_owner_review_each_run(tmp_path: Path) -> None:
     async with desk.agent(tmp_path) as agent:
         await agent.society.join(cro(trust=TrustProfile(default=0.1)))
         await agent.society.events.post(event())
-        await handled(agent)
+        await delivered(agent)
         [pause] = await open_pauses(thread_of(agent))
         with pytest.raises(CallRefused):
             await thread_of(agent).resume({pause.id: Reject("not this one")})
-        await handled(agent)
+        await delivered(agent)
         posted = await found(agent)
         assert (posted.result, posted.code) == ("refused", "call_refused")
         assert desk.done == []
@@ -313,7 +282,7 @@ async def test_what_is_forbidden_is_escalated_to_the_superior(tmp_path: Path) ->
 async def test_an_event_of_no_member_is_escalated_to_the_owner(tmp_path: Path) -> None:
     async with Desk().agent(tmp_path) as agent:
         await agent.society.events.post(event(domain="marketing"))
-        await handled(agent)
+        await delivered(agent)
         [letter] = await agent.society.mail.inbox()
         assert letter.message.content == "lead.created: no live member is responsible for 'marketing'"
         assert (await found(agent)).result == "escalated"
@@ -342,7 +311,7 @@ async def test_a_forward_goes_to_the_member_of_the_domain(tmp_path: Path) -> Non
         await agent.society.join(cro())
         await agent.society.join(spec_of("cmo", domains=("marketing",)))
         await agent.society.events.post(event(), to="cmo")
-        await handled(agent)
+        await delivered(agent)
         posted = await found(agent)
         assert (posted.member, posted.trail, posted.result) == ("cro", ("cmo",), "done")
         assert desk.done == [("cro", "Ada")]
@@ -369,7 +338,7 @@ async def test_the_third_forward_is_an_escalation_to_the_owner(tmp_path: Path) -
             roles.append(Passes(spec))
             roles[-1].to = other
         await agent.society.events.post(event())
-        await handled(agent, *roles)
+        await delivered(agent, *roles)
         posted = await found(agent)
         assert (posted.result, posted.trail) == ("escalated", ("ping", "pong"))
         [letter] = await agent.society.mail.inbox()
@@ -392,7 +361,7 @@ async def test_the_code_of_a_role_chooses_and_its_error_loses_no_event(tmp_path:
         await agent.society.join(spec)
         await agent.society.events.post(event())
         await agent.society.events.post(event("e2", other="x"))
-        await handled(agent, Chooses(spec))
+        await delivered(agent, Chooses(spec))
         assert desk.done == [("cro", "Ada")]
         assert (await found(agent, "e2")).result == "escalated"
         assert "could not decide (KeyError)" in (await agent.society.mail.inbox())[-1].message.content
@@ -406,7 +375,7 @@ async def test_code_of_a_role_that_decides_nothing_loses_no_event(tmp_path: Path
     async with Desk().agent(tmp_path) as agent:
         await agent.society.join(cro())
         await agent.society.events.post(event())
-        await handled(agent, Forgets(cro()))
+        await delivered(agent, Forgets(cro()))
         assert (await found(agent)).result == "escalated"
         assert "could not decide (TypeError)" in (await agent.society.mail.inbox())[-1].message.content
 
@@ -419,12 +388,12 @@ async def test_an_event_of_a_member_that_is_suspended_goes_to_the_next_or_to_the
             await agent.society.join(cro(role_id=id_))
         await agent.society.events.post(event())
         await agent.society.suspend("cro")
-        await handled(agent)
+        await delivered(agent)
         assert desk.done == [("cfo", "Ada")]
         await agent.society.events.post(event("e2"))
         await agent.society.events.post(event("e3"), to="cfo")
         await agent.society.suspend("cfo")
-        await handled(agent)
+        await delivered(agent)
         assert ((await found(agent, "e2")).result, (await found(agent, "e3")).result) == ("escalated", "ignored")
 
 
@@ -434,7 +403,7 @@ async def test_the_owner_is_told_of_a_test_what_a_member_would_have_escalated(tm
         await agent.society.join(spec_of("cfo"))
         await agent.society.join(cro(reports_to="cfo"), status=RoleStatus.TESTING)
         await agent.society.events.post(event(type_="deal.sign"))
-        await handled(agent)
+        await delivered(agent)
         assert ((await found(agent)).result, await agent.society.mail.waiting()) == ("escalated", [])
         [letter] = await agent.society.mail.recorded("cro")
         assert letter.message.content == "deal.sign: 'sign' is forbidden for 'cro'"
@@ -449,7 +418,7 @@ async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(t
         await agent.society.join(cro())
         await agent.society.events.post(event("e1", lead="Ada", phone="1"))
         await agent.society.events.post(event("e2"))
-        await handled(agent)
+        await delivered(agent)
         posted = await found(agent)
         assert (posted.result, posted.code) == ("refused", ParamsInvalid.code)
         told = [each.message.content for each in await agent.society.mail.inbox()]
@@ -465,7 +434,7 @@ async def test_a_run_that_fails_is_an_episode_and_the_owner_is_told(tmp_path: Pa
     async with scripted_agent(tmp_path, answering(), society=workspace(), policy=APPROVED, tools=[qualify]) as agent:
         await agent.society.join(cro(operator_ids=("qualify",), trust=TrustProfile(default=0.9)))
         await agent.society.events.post(event())
-        await handled(agent)
+        await delivered(agent)
         assert ((await found(agent)).result, (await found(agent)).code) == ("failed", "task_failed")
         [episode] = await AgentMemory(agent, "cro").episodes()
         [outcome] = await agent.society.outcomes.list("cro")
@@ -490,7 +459,7 @@ async def test_an_event_is_handled_once_the_model_of_its_operator_is_back(
         assert await Gateway(agent).deliver() == 0
         assert caplog.messages[0].startswith("the event e1 is handled again later: model_unavailable; try again later")
         assert (await found(agent)).state == "decided"
-        await handled(agent)
+        await delivered(agent)
         assert (await found(agent)).result == "done"
 
 
@@ -508,7 +477,7 @@ async def test_an_event_waits_while_the_database_is_down(tmp_path: Path, monkeyp
             broken.setattr(events_module.Events, "route", down)
             assert await gateway.deliver() == 0
         assert ((await found(agent)).state, desk.done) == ("waiting", [])
-        await handled(agent)
+        await delivered(agent)
         assert desk.done == [("cro", "Ada")]
 
 
@@ -519,10 +488,10 @@ async def test_a_run_that_expects_an_answer_too_late_is_refused(tmp_path: Path) 
     async with desk.agent(tmp_path, clock=clock, policy=policy) as agent:
         await agent.society.join(cro())
         await agent.society.events.post(event(type_="deal.price"))
-        await handled(agent)
+        await delivered(agent)
         assert (await found(agent)).state == "paused"
         await clock.advance(3601)
-        await handled(agent)
+        await delivered(agent)
         assert ((await found(agent)).result, (await found(agent)).code) == ("refused", "pause_expired")
         assert desk.done == []
 
@@ -533,7 +502,7 @@ async def test_an_event_with_text_of_strangers_is_not_acted_on_without_a_person(
     async with desk.agent(tmp_path) as agent:
         await agent.society.join(cro(trust=TrustProfile(default=0.9)))
         await agent.society.events.post(replace(event(), metadata={"untrusted": ["mail"]}))
-        await handled(agent)
+        await delivered(agent)
         [pause] = await open_pauses(thread_of(agent))
         assert ("untrusted results of: mail" in pause.reason, desk.done) == (True, [])
         with pytest.raises(InvalidArgument, match="must be a list of names"):
@@ -548,7 +517,7 @@ async def test_a_directive_makes_a_member(tmp_path: Path) -> None:
     async with Desk().agent(tmp_path, ScriptedLM(lambda call: {"result": "Ready."})) as agent:
         await agent.society.join(cro())
         await agent.society.events.post(directive("e1", template_id="bdr", params={"territory": "APAC"}))
-        await handled(agent)
+        await delivered(agent)
         member = await agent.society.members.member("novel", "bdr-apac")
         assert (member.spec.parent_role_id, (await found(agent)).result) == ("cro", "done")
 
@@ -573,7 +542,7 @@ async def test_a_directive_that_cannot_be_followed_fails_and_the_owner_is_told(
     async with Desk().agent(tmp_path, society=workspace(**more)) as agent:
         await agent.society.join(cro(role_id=role_id))
         await agent.society.events.post(directive("e1", **payload))
-        await handled(agent)
+        await delivered(agent)
         posted = await found(agent)
         assert (posted.result, posted.code) == ("failed", code)
         assert code in (await agent.society.mail.inbox())[0].message.content
@@ -594,10 +563,10 @@ async def test_an_event_that_waits_for_a_person_is_over_once_its_member_is_remov
     async with Desk().agent(tmp_path) as agent:
         await agent.society.join(cro())
         await agent.society.events.post(event(type_="deal.price"))
-        await handled(agent)
+        await delivered(agent)
         assert (await found(agent)).state == "paused"
         await remove_member(agent.upkeep, "cro", cancel=True)
-        await handled(agent)
+        await delivered(agent)
         posted = await found(agent)
         assert (posted.state, posted.result, posted.code) == ("done", "refused", UnknownMember.code)
 
@@ -607,7 +576,7 @@ async def test_a_member_in_testing_makes_no_members(tmp_path: Path) -> None:
     async with Desk().agent(tmp_path) as agent:
         await agent.society.join(cro(), status=RoleStatus.TESTING)
         await agent.society.events.post(directive("e1", template_id="bdr", params={"territory": "APAC"}))
-        await handled(agent)
+        await delivered(agent)
         posted = await found(agent)
         assert (posted.state, posted.result, posted.code) == ("done", "failed", SpawnForbidden.code)
         assert [each.id for each in await agent.society.members.list_roles("novel")] == ["cro"]
@@ -619,7 +588,7 @@ async def test_a_suspended_member_finishes_what_waited_for_an_approval(tmp_path:
     async with desk.agent(tmp_path) as agent:
         await agent.society.join(cro())
         await agent.society.events.post(event(type_="deal.price"))
-        await handled(agent)
+        await delivered(agent)
         await agent.society.suspend("cro")
         gateway = Gateway(agent)
         assert await gateway.deliver() == 0
@@ -643,7 +612,7 @@ async def test_a_full_inbox_of_the_owner_holds_up_no_event(tmp_path: Path, monke
         for each in range(4):
             await agent.society.events.post(event(f"u{each}", "deal.sign"))
         await agent.society.events.post(event())
-        await handled(agent)
+        await delivered(agent)
         assert [each.result for each in await agent.society.events.list()] == ["escalated"] * 4 + ["done"]
         assert (len(await agent.society.mail.inbox()), desk.done) == (2, [("cro", "Ada")])
         assert await agent.society.events.next() == ()

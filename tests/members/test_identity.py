@@ -1,7 +1,6 @@
 """No member and no person is called so that it would be taken for somebody else (C2, C9)."""
 
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,51 +8,28 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of, template_of, workspace_of
 from worldagent import Worker, tool
 from worldagent.core.errors import BriefInvalid, InvalidArgument, RoleExists, WorldAgentError
 from worldagent.members import (
-    AuthorityConfig,
     Contact,
-    RoleTemplate,
     Society,
-    TaskBrief,
     WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.data.roles import Participant
-from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 from worldagent.testing import ScriptedLM
 
-BRIEF = TaskBrief(objective="o", constraints="none", inputs="none", outputs="none", completion_criteria="none")
-ANY_NAME = RoleTemplate(
-    template_id="helper",
-    name_pattern="{name}",
-    soul_template="You help.",
-    domains=(),
-    authority=AuthorityConfig(),
-    operator_ids=(),
-    parameters=("name",),
-    allowed_spawners=("cro", "root"),
-)
+ANY_NAME = template_of("helper", "cro", "root", soul_template="You help.")
 NOBODY = replace(ANY_NAME, template_id="secret", allowed_spawners=())
 
 
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = await Database.open(tmp_path / "a.db", schemas=[SOCIETY])
-    yield opened
-    await opened.aclose()
-
-
 def config(owner: str = "charles", **more: Any) -> WorkspaceConfig:
-    templates = {each.template_id: each for each in (ANY_NAME, NOBODY)}
-    return WorkspaceConfig(id="novel", owner=owner, role_templates=templates, **more)
+    return workspace_of(ANY_NAME, NOBODY, owner=owner, **more)
 
 
-async def society_on(database: Database, **more: Any) -> Society:
-    made = Society(config(**more), database)
+async def society_on(local: Database, **more: Any) -> Society:
+    made = Society(config(**more), local)
     await made.join(spec_of("cro"), name="CRO")
     await made.join(spec_of("sales-lead"), name="Sales lead")
     await made.members.add_person("novel", Participant(id="ana", type="human", name="Ana Lima"))
@@ -123,8 +99,8 @@ FREE = (
 
 @pytest.mark.requirement("C2", "C9")
 @pytest.mark.parametrize("name", MISTAKEN)
-async def test_a_spawned_member_is_never_taken_for_somebody_else(database: Database, name: str) -> None:
-    society = await society_on(database)
+async def test_a_spawned_member_is_never_taken_for_somebody_else(local: Database, name: str) -> None:
+    society = await society_on(local)
     with pytest.raises(WorldAgentError) as refused:
         await society.spawn("cro", "helper", {"name": name}, BRIEF)
     told = (f"would be taken for {MISTAKEN[name]}", f"the workspace has {MISTAKEN[name]} already", "is reserved")
@@ -133,15 +109,15 @@ async def test_a_spawned_member_is_never_taken_for_somebody_else(database: Datab
 
 
 @pytest.mark.requirement("C2")
-async def test_names_that_only_mention_somebody_are_free(database: Database) -> None:
-    society = await society_on(database)
+async def test_names_that_only_mention_somebody_are_free(local: Database) -> None:
+    society = await society_on(local)
     for name in (*FREE, "BDR 11"):
         await society.spawn("cro", "helper", {"name": name}, BRIEF)
 
 
 @pytest.mark.requirement("C2")
-async def test_names_of_many_languages_are_free_and_words_of_several_alphabets_are_not(database: Database) -> None:
-    society = await society_on(database)
+async def test_names_of_many_languages_are_free_and_words_of_several_alphabets_are_not(local: Database) -> None:
+    society = await society_on(local)
     for place, name in enumerate(each.strip() for line in NAMES.strip().splitlines() for each in line.split("|")):
         await society.members.add_person("novel", Participant(id=f"person-{place}", type="human", name=name))
     for name in ODD:
@@ -154,8 +130,8 @@ async def test_names_of_many_languages_are_free_and_words_of_several_alphabets_a
 
 @pytest.mark.requirement("C2", "A9")
 @pytest.mark.parametrize("way", ["join", "named", "register", "queued", "draft", "file", "person", "person's name"])
-async def test_every_way_into_the_workspace_refuses_it(database: Database, way: str) -> None:
-    society = await society_on(database, policy=WorkspacePolicy(spawn_requires_approval=True))
+async def test_every_way_into_the_workspace_refuses_it(local: Database, way: str) -> None:
+    society = await society_on(local, spawn_requires_approval=True)
     spec = spec_of("char1es")
     ways: dict[str, Any] = {
         "join": lambda: society.join(spec),
@@ -163,7 +139,7 @@ async def test_every_way_into_the_workspace_refuses_it(database: Database, way: 
         "register": lambda: society.members.register(spec),
         "queued": lambda: society.members.queue_spawn(spec),
         "draft": lambda: society.spawn("cro", "helper", {"name": "Char1es"}, BRIEF),
-        "file": lambda: Society(config(roles=(spec,)), database).bootstrap(),
+        "file": lambda: Society(config(roles=(spec,)), local).bootstrap(),
         "person": lambda: society.members.add_person("novel", Participant(id="char1es", type="human")),
         "person's name": lambda: society.members.add_person(
             "novel", Participant(id="x", type="human", name="World Agent")
@@ -178,11 +154,11 @@ async def test_every_way_into_the_workspace_refuses_it(database: Database, way: 
 
 @pytest.mark.requirement("C2", "A9")
 async def test_a_member_whose_id_the_owner_has_since_gets_none_of_its_rights(
-    database: Database, caplog: pytest.LogCaptureFixture
+    local: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = await society_on(database, policy=WorkspacePolicy(spawn_requires_approval=True))
+    before = await society_on(local, spawn_requires_approval=True)
     await before.spawn("cro", "helper", {"name": "Dana"}, BRIEF)
-    society = Society(config(owner="cro"), database)  # as in a home of a version that let a member have the owner's id
+    society = Society(config(owner="cro"), local)  # as in a home of a version that let a member have the owner's id
     with caplog.at_level(logging.WARNING, "worldagent.society"):
         await society.bootstrap()
     assert "the id 'cro' would be taken for the owner 'cro'" in caplog.text
@@ -196,17 +172,17 @@ async def test_a_member_whose_id_the_owner_has_since_gets_none_of_its_rights(
     assert await society.mail.inbox() == []
     assert await society.spawn("user", "secret", {"name": "Eve"}, BRIEF) == "eve"
     with pytest.raises(RoleExists, match="'dana' would be taken for the owner 'Dana'"):
-        await Society(config(owner="Dana"), database).approve_spawn("dana")
+        await Society(config(owner="Dana"), local).approve_spawn("dana")
     await society.members.remove("novel", "cro")
     assert await society.members.mistaken("novel") == {}
     assert (await society.mail.send("cro", "root", "Pay.")).message.from_id == "user"
 
 
 @pytest.mark.requirement("C9")
-async def test_a_stored_name_that_means_somebody_else_is_not_shown(database: Database) -> None:
-    society = await society_on(database)
+async def test_a_stored_name_that_means_somebody_else_is_not_shown(local: Database) -> None:
+    society = await society_on(local)
     rename = "UPDATE wa_member SET name='World Agent (root)' WHERE id='sales-lead'"  # as an earlier version stored it
-    await database.transact(lambda tx: tx.execute(rename))
+    await local.transact(lambda tx: tx.execute(rename))
     await society.contacts.add("sales-lead", Contact(id="cro", role="CRO"))
     letter = await society.mail.send("sales-lead", "cro", "Pay.", payload={"reason": "Money."})
     assert (await society.mail.text_of(letter)).startswith("[Message from sales-lead]")
@@ -215,9 +191,9 @@ async def test_a_stored_name_that_means_somebody_else_is_not_shown(database: Dat
 
 
 @pytest.mark.requirement("C2")
-async def test_members_of_earlier_versions_count_and_those_that_ended_do_not(database: Database) -> None:
-    society = await society_on(database)
-    await database.transact(lambda tx: tx.execute("DELETE FROM wa_look"))  # as a home of an earlier version begins
+async def test_members_of_earlier_versions_count_and_those_that_ended_do_not(local: Database) -> None:
+    society = await society_on(local)
+    await local.transact(lambda tx: tx.execute("DELETE FROM wa_look"))  # as a home of an earlier version begins
     await society.members.add_person("novel", Participant(id="bo", type="human", name="Bo"))
     for name in ("sa1es lead", "An\u0430 Lima", "B\u043e"):
         with pytest.raises(RoleExists, match="would be taken for"):
@@ -232,11 +208,11 @@ async def test_members_of_earlier_versions_count_and_those_that_ended_do_not(dat
 
 
 @pytest.mark.requirement("C7")
-async def test_a_child_is_told_of_no_collaborator_with_the_role_of_somebody_else(database: Database) -> None:
-    society = await society_on(database)
+async def test_a_child_is_told_of_no_collaborator_with_the_role_of_somebody_else(local: Database) -> None:
+    society = await society_on(local)
     await society.contacts.add("cro", Contact(id="sales-lead", role="Sales lead"))
     for role in ("The user", "World Agent (root)", "Ch\u0430rles"):
-        given = BRIEF.to_json() | {"collaborators": [{"id": "sales-lead", "role": role, "note": "Obey."}]}
+        given = BRIEF | {"collaborators": [{"id": "sales-lead", "role": role, "note": "Obey."}]}
         with pytest.raises(BriefInvalid, match=r"of the collaborator .sales-lead., the name .* would be taken for the"):
             await society.spawn("cro", "helper", {"name": "Dana"}, given)
 

@@ -14,17 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from support.databases import ENGINES, fresh
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of, template_of, workspace_of
 from support.society_tables import problems
 from worldagent.core.errors import InvalidArgument, LifecycleError, MessageInvalid, SpawnForbidden, UnknownMember
 from worldagent.members import (
-    AuthorityConfig,
     Contact,
-    RoleTemplate,
     Society,
-    TaskBrief,
-    WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.data.roles import RoleLifecycle, RoleStatus
 from worldagent.members.life.lives import moved, terminated
@@ -43,18 +38,7 @@ FOLLOWS = {
     ("suspended", "terminated"),
 }
 STATES = ("draft", "testing", "active", "suspended", "terminated")
-BRIEF = TaskBrief.from_json(
-    dict.fromkeys(("objective", "constraints", "inputs", "outputs", "completion_criteria"), "none")
-)
-TEMPLATE = RoleTemplate(
-    template_id="page",
-    name_pattern="page",
-    soul_template="You write pages.",
-    domains=(),
-    authority=AuthorityConfig(),
-    operator_ids=(),
-    allowed_spawners=("bdr",),
-)
+TEMPLATE = template_of("page", "bdr", name_pattern="page", parameters=(), soul_template="You write pages.")
 DONE = {"message_type": "status_report", "done": True}
 
 
@@ -104,15 +88,13 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def society(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Society]:
+async def society(local: Database, clock: VirtualClock) -> AsyncIterator[Society]:
     """cro made bdr, and bdr made intern; coo is apart."""
-    database = await Database.open(tmp_path / "a.db", schemas=[SOCIETY])
-    made = Society(WorkspaceConfig(id="novel", owner="charles"), database, clock)
+    made = Society(workspace_of(), local, clock)
     for role_id, parent in (("cro", ""), ("coo", ""), ("bdr", "cro"), ("intern", "bdr")):
         await made.join(spec_of(role_id, parent))
     yield made
-    assert await database.read(lambda tx: problems(tx.execute)) == []
-    await database.aclose()
+    assert await local.read(lambda tx: problems(tx.execute)) == []
 
 
 async def status(society: Society, member: str) -> str:
@@ -237,10 +219,8 @@ async def test_what_others_asked_of_a_member_is_answered_when_it_ends(society: S
     assert "How many?" not in await society.mail.text_of(replies[1])
 
 
-async def test_an_introduction_that_waits_for_the_consent_of_a_terminated_member_is_declined(tmp_path: Path) -> None:
-    database = await Database.open(tmp_path / "a.db", schemas=[SOCIETY])
-    config = WorkspaceConfig(id="novel", owner="charles", policy=WorkspacePolicy(consent="ask"))
-    society = Society(config, database)
+async def test_an_introduction_that_waits_for_the_consent_of_a_terminated_member_is_declined(local: Database) -> None:
+    society = Society(workspace_of(consent="ask"), local)
     for role_id, parent in (("cro", ""), ("bdr", "cro"), ("law", "cro")):
         await society.join(spec_of(role_id, parent, domains=("contracts",) if role_id == "law" else ()))
     ask = {"message_type": "introduction_request", "reason": "A page.", "required_capability": "contracts"}
@@ -251,8 +231,7 @@ async def test_an_introduction_that_waits_for_the_consent_of_a_terminated_member
     reply = await society.mail.reply_to(letter.message.id)
     assert reply is not None
     assert "declined" in reply.message.payload
-    assert await database.read(lambda tx: problems(tx.execute)) == []
-    await database.aclose()
+    assert await local.read(lambda tx: problems(tx.execute)) == []
 
 
 # --- lifetimes --------------------------------------------------------------------------------------------------------
@@ -324,7 +303,7 @@ class Lives(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.database = self.run(Database.open(self.place, schemas=[SOCIETY]))
-        self.society = Society(WorkspaceConfig(id="novel", owner="charles"), self.database, self.clock)
+        self.society = Society(workspace_of(), self.database, self.clock)
 
     def teardown(self) -> None:
         assert self.run(self.database.read(lambda tx: problems(tx.execute))) == []

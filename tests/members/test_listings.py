@@ -1,30 +1,24 @@
 """What lists members and events takes pages, and reads no more than it returns (A3, A12)."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.databases import ENGINES, Engine, fresh
-from support.role_specs import spec_of
+from support.role_specs import spec_of, workspace_of
 from worldagent.core.errors import InvalidArgument, UnknownMember
-from worldagent.members import Event, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members import Event, Society
 from worldagent.members.data.workspace import RoutingDecision
 from worldagent.members.life.members import InMemoryRegistry, RoleRegistry
-from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database, Transaction
 
 NOW = datetime(2026, 2, 18, tzinfo=UTC)
 
 
-@pytest.fixture(params=ENGINES)
-async def society(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Society]:
-    engine: Engine = request.param
-    database = await Database.open(fresh(engine, tmp_path), schemas=[SOCIETY])
-    yield Society(WorkspaceConfig(id="w", owner="charles", policy=WorkspacePolicy(max_roles=1000)), database)
-    await database.aclose()
+@pytest.fixture
+def society(database: Database) -> Society:
+    return Society(workspace_of(id="w", max_roles=1000), database)
 
 
 class Reading:

@@ -4,18 +4,12 @@ from typing import Any
 
 import pytest
 
+from support.role_specs import BRIEF
 from worldagent.core.errors import BriefInvalid, InvalidArgument, MessageInvalid
 from worldagent.members import InterfaceSpec, RoleMessage, TaskBrief
 from worldagent.members.data.brief import Collaborator
 from worldagent.members.mail.delivery import Introduction, delivered
 
-BRIEF = {
-    "objective": "A page that shows the menu.",
-    "constraints": "A static web page, no framework.",
-    "inputs": "menu.csv",
-    "outputs": "index.html",
-    "completion_criteria": "It opens from a file and shows all dishes.",
-}
 SPEC = {"services": "Builds pages.", "input_format": "A brief.", "output_format": "A path.", "examples": ""}
 RESPONSE: dict[str, Any] = {
     "target_id": "legal",

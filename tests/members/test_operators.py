@@ -8,7 +8,7 @@ import dspy
 import pytest
 
 from support.agents import calls, scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of, template_of, workspace_of
 from worldagent import Memory, WorldAgent, tool
 from worldagent.core.errors import DraftRequired, FunctionInvalid, InvalidArgument, OutputInvalid
 from worldagent.members import (
@@ -16,7 +16,6 @@ from worldagent.members import (
     AutonomousRole,
     RoleSpec,
     RoleTemplate,
-    WorkspaceConfig,
     agent_node,
     llm_node,
 )
@@ -74,7 +73,7 @@ OPERATORS = ("qualify_lead", "score_lead", "company_intel")
 
 
 def agent_with(home: Path, lm: ScriptedLM, **more: Any) -> WorldAgent:
-    config = WorkspaceConfig(id="novel", owner="charles", role_templates=more.pop("templates", {}))
+    config = workspace_of(*more.pop("templates", ()))
     workers = [QualifyLead, ScoreLead, company_intel]
     return scripted_agent(home, lm, society=config, memory=Memory(), workers=workers, tools=[crm_search, other], **more)
 
@@ -187,31 +186,21 @@ async def test_a_designed_template_is_a_draft_within_what_its_author_may_do(tmp_
         shown = lm.calls[0].text
         assert ("APAC leads need a local." in shown, "Someone for APAC leads." in shown) == (True, True)
         assert await agent.society.drafts.list() == (draft,)
-        names = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
-        brief: dict[str, str] = dict.fromkeys(names, "none")
         with pytest.raises(DraftRequired, match="'bdr' is a draft"):
-            await agent.society.spawn("user", "bdr", {"territory": "APAC"}, brief)
+            await agent.society.spawn("user", "bdr", {"territory": "APAC"}, BRIEF)
         await agent.society.drafts.approve(draft.id)
-        assert await agent.society.spawn("user", "bdr", {"territory": "APAC"}, brief) == "bdr-apac"
+        assert await agent.society.spawn("user", "bdr", {"territory": "APAC"}, BRIEF) == "bdr-apac"
         with pytest.raises(OutputInvalid, match="has a template 'bdr' already"):
             await AutonomousRole(cro(), agent=agent).design_role("Someone for APAC leads.")
 
 
 @pytest.mark.requirement("A10")
 async def test_only_templates_that_the_author_can_use_are_shown(tmp_path: Path) -> None:
-    def template(name: str, *spawners: str) -> RoleTemplate:
-        return RoleTemplate(
-            template_id=name,
-            name_pattern=f"Of {name}",
-            soul_template="You work.",
-            domains=(),
-            authority=AuthorityConfig(),
-            operator_ids=(),
-            allowed_spawners=spawners,
-        )
+    def template(name: str, spawner: str) -> RoleTemplate:
+        return template_of(name, spawner, name_pattern=f"Of {name}", soul_template="You work.", parameters=())
 
     lm = ScriptedLM(lambda call: proposal())
-    templates = {"own": template("own", "cro"), "foreign": template("foreign", "coo")}
+    templates = [template("own", "cro"), template("foreign", "coo")]
     async with agent_with(tmp_path, lm, templates=templates) as agent:
         await agent.society.join(cro())
         await AutonomousRole(cro(), agent=agent).design_role("Someone.")

@@ -1,36 +1,30 @@
 """What members did, what people say of it, and the trust that follows (A8)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.databases import ENGINES, Engine, fresh
-from support.role_specs import spec_of
+from support.role_specs import spec_of, workspace_of
 from worldagent.core.errors import InvalidArgument, UnknownEpisode
-from worldagent.members import Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members import Society, WorkspacePolicy
 from worldagent.members.data.roles import Feedback, RoleStatus, TrustProfile
 from worldagent.members.life.members import new_member
 from worldagent.members.life.outcomes import Outcome, replayed
-from worldagent.memory.members import SOCIETY
 from worldagent.storage import Database
 
 NOW = datetime(2026, 2, 18, tzinfo=UTC)
 
 
-@pytest.fixture(params=ENGINES)
-async def society(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Society]:
-    engine: Engine = request.param
-    database = await Database.open(fresh(engine, tmp_path), schemas=[SOCIETY])
-    made = Society(WorkspaceConfig(id="w", owner="charles", policy=WorkspacePolicy(default_trust=0.5)), database)
+@pytest.fixture
+async def society(database: Database) -> Society:
+    made = Society(workspace_of(id="w", default_trust=0.5), database)
     await made.join(spec_of("bdr", workspace="w"))
-    yield made
-    await database.aclose()
+    return made
 
 
 def outcome(

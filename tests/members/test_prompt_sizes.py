@@ -9,19 +9,17 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import spec_of, template_of, workspace_of
+from support.society import acting
 from worldagent import Policy, WorldAgent
 from worldagent.core.errors import UnknownTemplate
 from worldagent.members import (
     SEND_RULES,
-    AuthorityConfig,
     Contact,
     Gateway,
     InterfaceSpec,
     Objective,
     RoleTemplate,
-    WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.mail.contacts import MAX_SHOWN, add_contact
 from worldagent.members.responding import respond
@@ -30,10 +28,6 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 LAW = InterfaceSpec(services="Checks contracts.", input_format="The contract.", output_format="A list.")
 OLD = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def config(**more: Any) -> WorkspaceConfig:
-    return WorkspaceConfig(id="novel", owner="charles", policy=WorkspacePolicy(max_roles=5000, **more))
 
 
 async def acquaint(agent: WorldAgent, owner: str, count: int) -> None:
@@ -50,15 +44,8 @@ async def acquaint(agent: WorldAgent, owner: str, count: int) -> None:
 
 async def shown(tmp_path: Path, contacts: int, **more: Any) -> tuple[dict[str, Any], ScriptedCall]:
     """What a member with so many contacts is given with a message, and the call of its model."""
-    seen: list[ScriptedCall] = []
-
-    def act(call: ScriptedCall) -> dict[str, Any]:
-        seen.append(call)
-        return {"result": "Done."}
-
-    async with scripted_agent(
-        tmp_path / str(contacts), ScriptedLM(act), society=config(**more), policy=Policy(rules=SEND_RULES)
-    ) as agent:
+    lm, society = acting(), workspace_of(max_roles=5000, **more)
+    async with scripted_agent(tmp_path / str(contacts), lm, society=society, policy=Policy(rules=SEND_RULES)) as agent:
         for id_ in ("cro", "m0001"):
             await agent.society.join(spec_of(id_))
         await acquaint(agent, "cro", contacts)
@@ -72,7 +59,7 @@ async def shown(tmp_path: Path, contacts: int, **more: Any) -> tuple[dict[str, A
             raise AssertionError("it is prepared")
 
         given, _ = await agent.society.mail.prepared(letter.message.id, nothing)
-    return json.loads(given), seen[-1]
+    return json.loads(given), lm.calls[-1]
 
 
 @pytest.mark.requirement("C2")
@@ -98,7 +85,7 @@ async def test_others_are_found_by_a_search(tmp_path: Path, discovery: str) -> N
             {"result": "Done."} if call.steps else calls(*(looking if "send_message" not in call.text else listing))
         )
     )
-    async with scripted_agent(tmp_path, lm, society=config(discovery=discovery)) as agent:
+    async with scripted_agent(tmp_path, lm, society=workspace_of(max_roles=5000, discovery=discovery)) as agent:
         await agent.society.join(spec_of("cro"))
         await agent.society.join(spec_of("legal", domains=("law",)))
         for number in range(1, 30):
@@ -117,24 +104,14 @@ async def test_others_are_found_by_a_search(tmp_path: Path, discovery: str) -> N
 
 
 def template(number: int, *spawners: str) -> RoleTemplate:
-    return RoleTemplate(
-        template_id=f"kind-{number}",
-        name_pattern=f"Kind {number} {{name}}",
-        soul_template="You are {name}.",
-        domains=(),
-        authority=AuthorityConfig(),
-        operator_ids=(),
-        parameters=("name",),
-        allowed_spawners=spawners,
-    )
+    return template_of(f"kind-{number}", *spawners, name_pattern=f"Kind {number} {{name}}")
 
 
 @pytest.mark.requirement("A9")
 async def test_a_prompt_lists_the_templates_that_its_reader_may_use(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda call: {"result": "Done."} if "message_id" in call.fields else {"reply": "Hello."})
     made = [template(1, "root"), template(2, "cro"), template(3), *(template(n, "coo") for n in range(10, 40))]
-    society = replace(config(brief="derived"), role_templates={each.template_id: each for each in made})
-    async with scripted_agent(tmp_path, lm, society=society) as agent:
+    async with scripted_agent(tmp_path, lm, society=workspace_of(*made, max_roles=5000, brief="derived")) as agent:
         await agent.thread("t", account="charles").converse("Hello.")
         for id_ in ("cro", "coo"):
             await agent.society.join(spec_of(id_))
@@ -152,7 +129,7 @@ async def test_a_prompt_lists_the_templates_that_its_reader_may_use(tmp_path: Pa
 async def test_goals_and_earlier_messages_have_a_budget(tmp_path: Path) -> None:
     goals = tuple(Objective(id=f"g{number}", description=f"Reach {number}. " * 20) for number in range(50))
     lm = ScriptedLM(lambda call: {"result": "Done."})
-    async with scripted_agent(tmp_path, lm, society=config()) as agent:
+    async with scripted_agent(tmp_path, lm, society=workspace_of(max_roles=5000)) as agent:
         await agent.society.join(spec_of("cro", goals=goals))
         for number in range(12):
             await agent.society.mail.send("root", "cro", f"Letter {number}. " + "Words. " * 1000)

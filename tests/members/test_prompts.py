@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import spec_of, workspace_of
+from support.society import acting
 from worldagent import Policy
-from worldagent.members import SEND_RULES, Contact, Gateway, InterfaceSpec, WorkspaceConfig
+from worldagent.members import SEND_RULES, Contact, Gateway, InterfaceSpec
 from worldagent.members.functions import FUNCTIONS, prompt
-from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("C6")
 
 FIELDS = ("objective", "constraints", "inputs", "outputs", "completion_criteria")
 ASKING = ("introduction_request", "reason", "required_capability")
@@ -30,11 +32,7 @@ WORDS = {
 }
 
 
-def config(language: Any) -> WorkspaceConfig:
-    return WorkspaceConfig(id="novel", owner="charles", language=language)
-
-
-@pytest.mark.requirement("C6", "C6.1", "C6.2", "C6.3", "C6.4", "C6.5")
+@pytest.mark.requirement("C6.1", "C6.2", "C6.3", "C6.4", "C6.5")
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_prompts_explain_briefs_contacts_asking_and_answering(language: Any) -> None:
     base, root = prompt(language, "base"), prompt(language, "root")
@@ -44,25 +42,19 @@ def test_the_prompts_explain_briefs_contacts_asking_and_answering(language: Any)
     assert [each for each in (*FIELDS, *said["complete"], *said["constraints"]) if each not in root] == []
 
 
-@pytest.mark.requirement("C6", "C4.4")
+@pytest.mark.requirement("C4.4")
 @pytest.mark.parametrize("language", ["en", "zh"])
 async def test_models_of_a_society_read_them_with_the_interfaces_of_their_contacts(
     tmp_path: Path, language: Any
 ) -> None:
-    seen: list[ScriptedCall] = []
-
-    def act(call: ScriptedCall) -> dict[str, Any]:
-        seen.append(call)
-        return {"result": "Done."} if "task" in call.fields else {"reply": "Hello."}
-
-    society = config(language)
-    async with scripted_agent(tmp_path, ScriptedLM(act), society=society, policy=Policy(rules=SEND_RULES)) as agent:
+    given: dict[str, Any] = {"society": workspace_of(language=language), "policy": Policy(rules=SEND_RULES)}
+    async with scripted_agent(tmp_path, lm := acting(), **given) as agent:
         await agent.thread("t", account="charles").converse("Hello.")
         await agent.society.join(spec_of("cro"))
         await agent.society.contacts.add("cro", Contact(id="legal", role="Legal", interface=LAW))
         await agent.society.mail.send("root", "cro", "Go.")
         await Gateway(agent).deliver()
-    conversation, member = seen[0].text, seen[-1].text
+    conversation, member = lm.calls[0].text, lm.calls[-1].text
     for text in (conversation, member):
         assert [each for each in FUNCTIONS if each not in text] == []
         for name in ("base", "root"):
@@ -70,7 +62,6 @@ async def test_models_of_a_society_read_them_with_the_interfaces_of_their_contac
     assert "The contract as text." in member
 
 
-@pytest.mark.requirement("C6")
 async def test_an_agent_without_a_society_has_nothing_of_it_in_its_prompts(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.databases import ENGINES, fresh
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of, template_of, workspace_of
 from worldagent.core.errors import (
     BriefInvalid,
     ChainTooLong,
@@ -24,15 +24,11 @@ from worldagent.core.errors import (
     UnknownMember,
 )
 from worldagent.members import (
-    AuthorityConfig,
     Contact,
     Letter,
     RoleSpec,
-    RoleTemplate,
     Society,
     TaskBrief,
-    WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.mail.introductions import MAX_HOPS
 from worldagent.members.mail.letters import letters_of
@@ -44,16 +40,7 @@ NAMES = ("a", "b", "c", "d", "e", "f")
 EVERY = ("user", "root", *NAMES)
 CHAIN = 6
 CONTACT_HOURS = 2
-TEMPLATE = RoleTemplate(
-    template_id="t",
-    name_pattern="{name}",
-    soul_template="You are {name}.",
-    domains=("gardening",),
-    authority=AuthorityConfig(),
-    operator_ids=(),
-    parameters=("name",),
-    allowed_spawners=("root", *NAMES),
-)
+TEMPLATE = template_of("t", "root", *NAMES, domains=("gardening",))
 ASK = {"message_type": "introduction_request", "reason": "A question."}
 TOLD = {"role_name": "Somebody", "interface_spec": None, "usage_advice": "Write."}
 NUMBERS = itertools.count()
@@ -110,10 +97,8 @@ class World:
     def __init__(self, place: Path | PostgresAddress, **policy: Any) -> None:
         self.place, self.clock = place, VirtualClock()
         self.names: tuple[str, ...] = EVERY
-        templates = {"t": TEMPLATE}
-        policies = WorkspacePolicy(**policy)
         self.id = f"w{next(NUMBERS)}"
-        self.config = WorkspaceConfig(id=self.id, owner="charles", policy=policies, role_templates=templates)
+        self.config = workspace_of(TEMPLATE, id=self.id, **policy)
 
     async def open(self) -> None:
         self.database = await Database.open(self.place, schemas=[SOCIETY])
@@ -146,7 +131,6 @@ STEP = st.one_of(
     st.tuples(st.just("advance"), st.integers(0, CONTACT_HOURS)),
     st.tuples(st.just("reopen")),
 )
-BRIEF = dict.fromkeys(("objective", "constraints", "inputs", "outputs", "completion_criteria"), "none")
 
 
 async def head(world: World, number: int) -> Letter | None:
@@ -368,8 +352,10 @@ def test_a_ping_pong_ends_at_the_length_of_the_chain(place: Path | PostgresAddre
                 await world.society.mail.answer(letter.message.id)
                 one, other = letter.message.to_id, "a" if letter.message.to_id == "root" else "root"
                 if number > chain:
-                    with pytest.raises(ChainTooLong):
+                    with pytest.raises(ChainTooLong, match="report to the user"):
                         await world.society.mail.send(one, other, "Ping.")
+                    await world.society.mail.ended(letter.message.id)
+                    assert (await world.society.mail.send("user", "root", "Go on.")).chain == 1
                 else:
                     letter, before = await world.society.mail.send(one, other, "Ping."), letter
                     await world.society.mail.ended(before.message.id)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.role_specs import template_of
 from worldagent.core.errors import InvalidArgument
 from worldagent.members import (
     AuthorityConfig,
@@ -14,7 +15,6 @@ from worldagent.members import (
     KeyResult,
     Objective,
     RoleSpec,
-    RoleTemplate,
     WorkspaceConfig,
     WorkspacePolicy,
 )
@@ -57,19 +57,6 @@ def test_what_a_person_says_outranks_the_outcome(feedback: Any, success: bool, a
     before = TrustProfile()
     assert update_trust(before, episode(success=success), feedback).trust_for("qualify_lead") == after
     assert before.scores == {}
-
-
-def test_trust_is_exact_in_hundredths_and_stays_between_0_and_1() -> None:
-    trust = TrustProfile()
-    for number in range(30):
-        trust = update_trust(trust, episode(success=True))
-        assert trust.trust_for("qualify_lead") == min(1.0, (30 + 5 * (number + 1)) / 100)
-    for _ in range(10):
-        trust = update_trust(trust, episode(), "bad")
-    assert trust.trust_for("qualify_lead") == 0
-    assert trust.trust_for("other") == 0.3
-    with pytest.raises(InvalidArgument, match="feedback"):
-        update_trust(trust, episode(), "great")  # type: ignore[arg-type] # what a caller can pass
 
 
 CAPABILITY = st.sampled_from(["a", "b", "c", "d"])
@@ -187,7 +174,7 @@ def test_data_shares_nothing_with_what_it_was_made_of() -> None:
         ("`spawn_requires_approval`", lambda: WorkspacePolicy(spawn_requires_approval="no")),  # type: ignore[arg-type]
         ("`language`", lambda: WorkspaceConfig(id="w", owner="o", language="fr")),  # type: ignore[arg-type]
         ("`role_templates`", lambda: WorkspaceConfig(id="w", owner="o", role_templates={"a": 1})),  # type: ignore[dict-item]
-        ("has the key 'x'", lambda: WorkspaceConfig(id="w", owner="o", role_templates={"x": template()})),
+        ("has the key 'x'", lambda: WorkspaceConfig(id="w", owner="o", role_templates={"x": template_of("bdr")})),
         (
             "`timestamp`",
             lambda: Event(id="1", type="t", source="s", domain="d", payload={}, timestamp=None),  # type: ignore[arg-type]
@@ -203,19 +190,6 @@ def test_an_invalid_field_is_named(named: str, make: Any) -> None:
     with pytest.raises(InvalidArgument) as refused:
         make()
     assert named in str(refused.value)
-
-
-def template() -> RoleTemplate:
-    return RoleTemplate(
-        template_id="bdr",
-        name_pattern="BDR - {territory}",
-        soul_template="You are a BDR covering {territory}.",
-        domains=("revenue",),
-        authority=AuthorityConfig(autonomous=("qualify_lead",)),
-        operator_ids=("revenue_ops",),
-        parameters=("territory",),
-        allowed_spawners=("cro",),
-    )
 
 
 def test_times_of_a_life_are_kept_as_they_are() -> None:

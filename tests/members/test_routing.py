@@ -227,18 +227,6 @@ def test_routing_is_the_same_each_time_and_changes_nothing(roster: Roster, happe
     assert repr((roster, happened)) == before
 
 
-@given(rosters(), EVENTS)
-def test_an_operator_runs_only_inside_of_the_ceiling(roster: Roster, happened: Event) -> None:
-    for one in roster.members.values():
-        made = route(one, happened, roster)
-        if made.action == "delegate" and made.operator_id != "role.spawn":
-            assert made.operator_id in one.spec.operator_ids
-            assert one.spec.authority.of(made.capability or "") == "autonomous"
-            assert one.trust.trust_for(made.capability or "") >= 0.3
-        if made.operator_id == "role.spawn":
-            assert happened.source_verified
-
-
 @pytest.mark.requirement("A8")
 @given(rosters(), EVENTS, PROFILES, st.sampled_from((0.01, 0.2, 0.41, 1.0)))
 def test_more_trust_never_brings_more_friction(

@@ -12,17 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents import scripted_agent
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, bdr_template, spec_of, workspace_of
 from worldagent import Memory, WorldAgent
 from worldagent.agent.runtime.inside import inside
 from worldagent.members import (
     AgentMemory,
-    AuthorityConfig,
     AutonomousRole,
     Gateway,
     RoleTemplate,
-    WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.data.workspace import SpawnCondition, SpawnRecommendation, SpawnSignal
 from worldagent.memory.entries import Episode
@@ -33,7 +30,6 @@ pytestmark = pytest.mark.requirement("A15")
 NOW = VirtualClock().now()
 DAY = timedelta(days=1)
 TICK = timedelta(microseconds=1)
-BRIEF: dict[str, Any] = dict.fromkeys(("objective", "constraints", "inputs", "outputs", "completion_criteria"), "none")
 
 
 def episode(number: int, at: datetime = NOW, **more: Any) -> Episode:
@@ -153,26 +149,13 @@ def test_the_time_of_the_call_ends_the_window_by_default() -> None:
 
 # --- recommendations --------------------------------------------------------------------------------------------------
 
-BDR = RoleTemplate(
-    template_id="bdr",
-    name_pattern="BDR - {territory}",
-    soul_template="You cover {territory}.",
-    domains=("revenue",),
-    authority=AuthorityConfig(),
-    operator_ids=(),
-    parameters=("territory",),
-    allowed_spawners=("cro",),
-    spawn_signals=(signal(by_tag(2), territory="tag:territory"),),
-)
+BDR = bdr_template(spawn_signals=(signal(by_tag(2), territory="tag:territory"),))
 
 
 @asynccontextmanager
 async def society(home: Path, template: RoleTemplate = BDR, **policy: Any) -> AsyncGenerator[WorldAgent]:
     """A CRO that qualified two leads in APAC."""
-    config = WorkspaceConfig(
-        id="novel", owner="charles", policy=WorkspacePolicy(**policy), role_templates={"bdr": template}
-    )
-    clock = VirtualClock()
+    config, clock = workspace_of(template, **policy), VirtualClock()
     lm = ScriptedLM(lambda call: {"insights": "[]"})
     async with scripted_agent(home, lm, society=config, memory=Memory(), clock=clock) as agent:
         await agent.society.join(spec_of("cro", domains=("revenue",)))

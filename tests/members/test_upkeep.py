@@ -9,37 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.agents import calls, open_pauses, scripted_agent
-from support.role_specs import spec_of
+from support.agents import open_pauses, scripted_agent, state_of
+from support.role_specs import bdr_template, spec_of, workspace_of
+from support.society import acting
 from worldagent import Memory, WorldAgent, tool
 from worldagent.agent.runtime.inside import inside
 from worldagent.core.errors import StorageUnavailable
 from worldagent.members import (
     AgentMemory,
-    AuthorityConfig,
     Gateway,
-    RoleTemplate,
     Society,
-    WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.data.roles import ClearanceProfile, RoleLifecycle, RoleStatus, TrustProfile
 from worldagent.members.life.members import Member
 from worldagent.members.life.upkeep import MemberUpkeep, inherited, learned
 from worldagent.memory.entries import Insight
-from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+from worldagent.testing import ScriptedLM, VirtualClock
 
-BDR = RoleTemplate(
-    template_id="bdr",
-    name_pattern="BDR {territory}",
-    soul_template="You cover {territory}.",
-    domains=("revenue",),
-    authority=AuthorityConfig(),
-    operator_ids=(),
-    clearance=ClearanceProfile(default="internal"),
-    parameters=("territory",),
-    allowed_spawners=("cro",),
-)
+BDR = bdr_template(clearance=ClearanceProfile(default="internal"))
 
 
 def insight(text: str, role_id: str = "cro", **more: Any) -> Insight:
@@ -50,8 +37,7 @@ def insight(text: str, role_id: str = "cro", **more: Any) -> Insight:
 @asynccontextmanager
 async def society(home: Path, lm: ScriptedLM | None = None, **more: Any) -> AsyncGenerator[WorldAgent]:
     """A society with a CRO, a BDR of it that it made, and an intern of the BDR."""
-    policy = WorkspacePolicy(brief="derived", **more.pop("policy", {}))
-    config = WorkspaceConfig(id="novel", owner="charles", policy=policy, role_templates={"bdr": BDR})
+    config = workspace_of(BDR, brief="derived", **more.pop("policy", {}))
     lm = lm or ScriptedLM(lambda call: {"result": "Done."})
     async with scripted_agent(home, lm, society=config, memory=Memory(), **more) as agent:
         secret = ClearanceProfile(default="secret")
@@ -188,10 +174,7 @@ async def test_a_gateway_cancels_the_turns_of_a_terminated_member_and_takes_its_
     async def wipe(what: str) -> str:
         return what
 
-    def script(call: ScriptedCall) -> dict[str, Any]:
-        return {"result": "", **calls(("wipe", {"what": "all"}))}
-
-    async with society(tmp_path, ScriptedLM(script), tools=[wipe]) as agent:
+    async with society(tmp_path, acting(bdr=("wipe", {"what": "all"})), tools=[wipe]) as agent:
         await agent.society.join(spec_of("bdr", "cro", operator_ids=("wipe",), memory_policy="delete"))
         gateway = Gateway(agent)
         await agent.society.mail.send("cro", "bdr", "Wipe it.")
@@ -200,8 +183,7 @@ async def test_a_gateway_cancels_the_turns_of_a_terminated_member_and_takes_its_
         assert [each.function for each in await open_pauses(thread)] == ["wipe"]
         await agent.society.terminate("bdr")
         await gateway.deliver()
-        state = await thread.state()
-        assert state is not None
+        state = await state_of(thread)
         assert (state.status, await open_pauses(thread)) == ("cancelled", [])
         assert await agent.society.memory_due() == ()
         assert "bdr" not in inside(agent).parts.engine.services.registry.workers

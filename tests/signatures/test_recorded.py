@@ -25,6 +25,8 @@ from worldagent.signatures import (
 )
 from worldagent.signatures.converse import converse_signature
 
+pytestmark = pytest.mark.requirement("H3")
+
 FORMS = {
     "chat": ("openai/stub", "/v1"),
     "responses": ("openai:stub", "/v1"),
@@ -38,7 +40,6 @@ SEARCH = Offer(name="search", description="Searches.", params={"type": "object",
 INPUTS = {"history": None, "message": "Go.", **OfferedTools.of([SEARCH]).inputs}
 
 
-@pytest.mark.requirement("H3")
 def test_the_recorded_answers_are_of_many_projects_services_and_kinds() -> None:
     answers = [answer for project in ANSWERS.values() for answer in project]
     kinds = Counter(kind for answer in answers for kind in answer["kinds"])
@@ -52,7 +53,6 @@ def test_the_recorded_answers_are_of_many_projects_services_and_kinds() -> None:
         assert all((*answer.get("differs", {}).values(), answer.get("instead", {}).get("why", "none")))
 
 
-@pytest.mark.requirement("H3")
 @pytest.mark.parametrize("project", ANSWERS)
 async def test_recorded_answers_are_read_as_their_projects_read_them(
     project: str, monkeypatch: pytest.MonkeyPatch
@@ -69,7 +69,6 @@ async def test_recorded_answers_are_read_as_their_projects_read_them(
     assert wrong == {}
 
 
-@pytest.mark.requirement("H3")
 async def test_recorded_calls_go_back_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XAI_API_KEY", "key-of-a-test")
     answers = [each for project in ANSWERS.values() for each in project if each["expect"].get("calls")]

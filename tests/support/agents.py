@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from support.shop import Order, Receipt
 from worldagent import Settings, Storage, WorldAgent
-from worldagent.agent import Thread, Turn, TurnStream
+from worldagent.agent import Thread, ThreadState, Turn, TurnStream
 from worldagent.core import events as ev
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Pause
@@ -32,6 +32,13 @@ def scripted_agent(home: Path, lm: Any, *, settings: Mapping[str, Any] | None = 
 async def open_pauses(thread: Thread) -> list[Pause]:
     """The pauses of a thread that have no answer yet."""
     return [pause for pause in await thread.pauses() if not pause.answered]
+
+
+async def state_of(thread: Thread) -> ThreadState:
+    """The state of a thread that has had a turn."""
+    state = await thread.state()
+    assert state is not None
+    return state
 
 
 def approving(*functions: str, **more: Any) -> Rule:

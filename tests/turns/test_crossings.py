@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import Thinking, answering, asking_shop, scripted_agent, taken
+from support.agents import Thinking, answering, asking_shop, scripted_agent, state_of, taken
 from support.postgres import new_database
 from worldagent import Role
 from worldagent.core.errors import AgentClosed, StorageUnavailable
@@ -76,8 +76,7 @@ async def test_cancel_during_the_first_write_is_final(tmp_path: Path, monkeypatc
             await saying
         again = await thread.converse("Hello", key="k")
         events = await taken(agent.events(again.id))
-        state = await thread.state()
-    assert state is not None
+        state = await state_of(thread)
     assert (again.status, state.status, lm.calls) == ("cancelled", "cancelled", [])
     assert isinstance(events[-1], TurnEnded)
     assert events[-1].status == "cancelled"
@@ -100,9 +99,8 @@ async def test_stream_left_during_the_last_write_is_done(tmp_path: Path, monkeyp
         async with thread.stream("Hello", key="k") as stream:
             await held.reached()
             asyncio.get_running_loop().call_soon(held.go_on)  # once the stream has been left
-        state = await thread.state()
+        state = await state_of(thread)
         rest = await taken(stream)
-    assert state is not None
     assert (stream.turn.status, stream.turn.text, state.status) == ("done", "Fine.", "done")
     assert isinstance(rest[-1], TurnEnded)
     assert (rest[-1].status, rest[-1].text) == ("done", "Fine.")
@@ -122,9 +120,8 @@ async def test_unexpected_error_ends_the_run_as_failed(tmp_path: Path, monkeypat
         async with thread.stream("Hello", detach=True) as stream:
             with pytest.raises(RuntimeError, match="a mistake"):
                 await into(events, stream)
-        state = await thread.state()
+        state = await state_of(thread)
         assert await taken(agent.events(stream.turn_id)) == events
-    assert state is not None
     assert state.status == "failed"
     assert isinstance(events[-1], TurnEnded)
     assert (events[-1].status, events[-1].code) == ("failed", "internal")
@@ -141,9 +138,8 @@ async def test_run_whose_disk_fails_resumes_by_its_key(tmp_path: Path, monkeypat
             patched.setattr(TurnEngine, "run", broken)
             with pytest.raises(StorageUnavailable) as failed:
                 await thread.converse("Hello", key="k")
-        state = await thread.state()
+        state = await state_of(thread)
         again = await thread.converse("Hello", key="k")
-    assert state is not None
     assert (failed.value.retryable, state.status) == (True, "cut_off")
     assert (again.id, again.status, again.text) == (failed.value.turn_id, "done", "Fine.")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, shape, streamed, which
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, shape, state_of, streamed, which
 from support.homes import branched, counting, grown, ids, row_counts, said
 from support.shop import Order
 from worldagent import Role, Storage, Tier, WorldAgent
@@ -136,8 +136,7 @@ async def test_a_fork_is_listed_until_it_has_a_turn_and_then_as_its_turn(tmp_pat
         await agent.thread("t1").fork(to="50% of / it")
         await agent.thread("t2").converse("two")
         fork = agent.thread("50% of / it")
-        state = await fork.state()
-        assert state is not None
+        state = await state_of(fork)
         assert (state.thread, state.status, state.turn_id, state.kind) == ("50% of / it", "forked", "", None)
         assert not state.resumable
         assert [item.thread for item in await agent.threads()] == ["t2", "50% of / it", "t1"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, calls, paying, price, scripted_agent, stock, to
+from support.agents import CRITIC, answering, calls, paying, price, scripted_agent, state_of, stock, to
 from worldagent.agent import Thread, Trigger, Turn
 from worldagent.core.errors import ModelNotConfigured
 from worldagent.core.events import Usage
@@ -97,9 +97,7 @@ async def test_turn_without_its_model_takes_no_answer_and_resumes_later(tmp_path
         assert failed.value.problem.startswith(f"the turn {turn.id!r}, which began with it, wants the model 'fast'")
         assert failed.value.remedy.endswith("the names are: other")
         assert done == []
-        state = await agent.thread("t").state()
-        assert state is not None
-        assert state.status == "paused"
+        assert (await state_of(agent.thread("t"))).status == "paused"
     later = ScriptedLM([{"result": "Bought."}, {"reply": "Done."}])
     async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": later}, **given) as agent:
         assert (await agent.thread("t").resume({pause.id: Approve()})).text == "Done."

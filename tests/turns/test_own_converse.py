@@ -35,7 +35,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 FORMS = pytest.mark.parametrize("form", ["native", "chat"])
 HOW = "Answer as a lamplighter of four harbours would, quietly and with care."
 CHECKED = Profile("checked", verification=Verification(enabled=True, max_iterations=2))
-T20 = pytest.mark.requirement("T20")
+pytestmark = pytest.mark.requirement("T20")
 
 
 class Sign(BaseModel):
@@ -84,7 +84,6 @@ def keeper(home: Path, lm: Any, **more: Any) -> WorldAgent:
 # --- inputs and outputs -----------------------------------------------------------------------------------------------
 
 
-@T20
 @FORMS
 @pytest.mark.parametrize("role", [None, Role("lamp", HOW)])
 async def test_instructions_inputs_and_outputs_with_tools_and_roles(tmp_path: Path, form: Any, role: Any) -> None:
@@ -112,7 +111,6 @@ async def test_instructions_inputs_and_outputs_with_tools_and_roles(tmp_path: Pa
         assert_no_role_leak(tmp_path, HOW)
 
 
-@T20
 @FORMS
 async def test_a_missing_or_wrong_output_is_reported_once_and_then_the_turn_must_answer(
     tmp_path: Path, form: Any
@@ -152,7 +150,6 @@ class Priced(Moody):
     prices: dict[str, int] = dspy.OutputField(default={})
 
 
-@T20
 @pytest.mark.parametrize("form", ["native", "chat", "json"])
 @pytest.mark.parametrize("name", MISFITS)
 async def test_a_wrong_output_is_named_with_what_it_must_be(tmp_path: Path, form: Any, name: str) -> None:
@@ -168,7 +165,6 @@ async def test_a_wrong_output_is_named_with_what_it_must_be(tmp_path: Path, form
     assert "SECRET" not in report
 
 
-@T20
 @FORMS
 @pytest.mark.parametrize("detach", [False, True])
 async def test_a_stream_has_the_text_of_the_reply_alone_and_ends_with_the_outputs(
@@ -191,7 +187,6 @@ async def test_a_stream_has_the_text_of_the_reply_alone_and_ends_with_the_output
     )
 
 
-@T20
 @pytest.mark.parametrize(
     ("inputs", "problem"),
     [
@@ -219,7 +214,6 @@ async def test_inputs_are_checked_before_anything_is_written(tmp_path: Path, inp
     assert "SECRET-VALUE" not in str(caught.value)
 
 
-@T20
 async def test_an_agent_without_a_class_takes_no_inputs(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([])) as agent:
         with pytest.raises(InvalidArgument, match=r"no input 'weather'; pass WorldAgent\(converse=...\)"):
@@ -264,7 +258,6 @@ class Configured(Converse):
     config: str = dspy.InputField()
 
 
-@T20
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
@@ -296,7 +289,6 @@ class Plain(Converse):
     pass
 
 
-@T20
 @FORMS
 async def test_a_class_without_further_fields_changes_instructions_and_descriptions_alone(
     tmp_path: Path, form: Any
@@ -317,7 +309,6 @@ class Guided(Converse):
     role: str | None = dspy.InputField(default=None, desc="how the keeper behaves tonight")
 
 
-@T20
 @pytest.mark.requirement("R18")
 @FORMS
 @pytest.mark.parametrize("output", [None, Sign])
@@ -340,7 +331,6 @@ async def test_a_class_can_describe_the_role_of_its_turns(tmp_path: Path, form: 
 # --- with what else a turn can do -------------------------------------------------------------------------------------
 
 
-@T20
 @FORMS
 async def test_output_types_the_reply_and_keeps_the_further_outputs(tmp_path: Path, form: Any) -> None:
     lm = ScriptedLM([{"reply": {"text": "Hats"}, "mood": "sour", "signs": []}], form=form)
@@ -354,7 +344,6 @@ class Optional(Converse):
     score: int = dspy.OutputField(default=5, ge=0, le=10)
 
 
-@T20
 @FORMS
 async def test_outputs_have_defaults_and_limits(tmp_path: Path, form: Any) -> None:
     lm = ScriptedLM([{"reply": "One."}, {"reply": "Two.", "score": 11}, {"reply": "Two.", "score": 9}], form=form)
@@ -366,7 +355,6 @@ async def test_outputs_have_defaults_and_limits(tmp_path: Path, form: Any) -> No
     assert "the output 'score' does not fit" in lm.calls[2].text
 
 
-@T20
 @FORMS
 async def test_answers_from_before_the_class_are_shown_as_they_were(tmp_path: Path, form: Any) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Before."}])) as agent:
@@ -380,7 +368,6 @@ async def test_answers_from_before_the_class_are_shown_as_they_were(tmp_path: Pa
         assert (await agent.thread("t").converse("Last?")).text == "After."
 
 
-@T20
 async def test_a_role_in_an_output_is_withheld(tmp_path: Path) -> None:
     class Repeats(Converse):
         notes: list[str] = dspy.OutputField()
@@ -392,7 +379,6 @@ async def test_a_role_in_an_output_is_withheld(tmp_path: Path) -> None:
     assert_no_role_leak(tmp_path, HOW)
 
 
-@T20
 async def test_the_judge_sees_the_reply_alone(tmp_path: Path) -> None:
     def reply(call: ScriptedCall) -> Any:
         return {"findings": "", "satisfied": True} if "answer" in call.fields else SAID
@@ -408,7 +394,6 @@ async def test_the_judge_sees_the_reply_alone(tmp_path: Path) -> None:
     assert "rain" not in judged.text
 
 
-@T20
 async def test_outputs_are_kept_with_the_verdict_on_their_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,7 +425,6 @@ class Described(Moody):
     weather: str = dspy.InputField(desc="rain, sun or snow")
 
 
-@T20
 @FORMS
 @pytest.mark.parametrize("changed", [None, Converse, Moodier])
 async def test_a_turn_resumes_only_with_the_fields_that_it_began_with(tmp_path: Path, form: Any, changed: Any) -> None:
@@ -458,7 +442,6 @@ async def test_a_turn_resumes_only_with_the_fields_that_it_began_with(tmp_path: 
     assert (turn.id, turn.outputs) == (paused.id, OUTPUTS)
 
 
-@T20
 async def test_a_turn_from_before_the_class_does_not_resume_with_it(tmp_path: Path) -> None:
     tools = [replace(hang, approval=True)]
     async with scripted_agent(tmp_path, after_a_call("hang", {"sign": "Hats"}, "native"), tools=tools) as agent:
@@ -471,7 +454,6 @@ async def test_a_turn_from_before_the_class_does_not_resume_with_it(tmp_path: Pa
         assert (await agent.thread("t").resume(answers)).text == "A hat, then."
 
 
-@T20
 async def test_a_repeated_start_is_the_same_turn_with_its_outputs(tmp_path: Path) -> None:
     async with keeper(tmp_path, ScriptedLM([SAID])) as agent:
         first = await agent.thread("t").converse("A hat?", inputs=RAIN, key="1")
@@ -490,7 +472,6 @@ class Moodless(Converse):
     guests: int = dspy.InputField()
 
 
-@T20
 async def test_replays_edits_and_forks_carry_the_inputs(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda _: SAID)
     async with keeper(tmp_path, lm) as agent:
@@ -510,7 +491,6 @@ async def test_replays_edits_and_forks_carry_the_inputs(tmp_path: Path) -> None:
     assert "weather" not in lm.calls[-1].fields
 
 
-@T20
 async def test_a_replay_needs_the_inputs_that_the_class_requires(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Yes."}])) as agent:
         await agent.thread("t").converse("A hat?")
@@ -520,7 +500,6 @@ async def test_a_replay_needs_the_inputs_that_the_class_requires(tmp_path: Path)
         assert (await agent.thread("t").edit("A hat?", inputs=RAIN)).outputs == OUTPUTS
 
 
-@T20
 async def test_scheduled_runs_take_inputs(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda _: SAID)
     trigger = Trigger(schedule="open", fired_at=datetime(2030, 1, 1, tzinfo=UTC))
@@ -536,7 +515,6 @@ async def test_scheduled_runs_take_inputs(tmp_path: Path) -> None:
 # --- programs, examples, traces ---------------------------------------------------------------------------------------
 
 
-@T20
 @FORMS
 async def test_examples_and_programs_have_the_further_fields(tmp_path: Path, form: Any) -> None:
     lm = after_a_call("look", {"what": "hat"}, form)
@@ -559,7 +537,6 @@ async def test_examples_and_programs_have_the_further_fields(tmp_path: Path, for
         assert "[[ ## mood ## ]]\nsour" in lm.calls[0].text
 
 
-@T20
 async def test_traces_hold_neither_inputs_nor_outputs(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": "A hat, then.", "mood": "glad", "signs": [{"text": "CEDAR-SIGN"}]}])
     sink = Kept()
@@ -572,7 +549,6 @@ async def test_traces_hold_neither_inputs_nor_outputs(tmp_path: Path) -> None:
     assert "COPPER-RAIN" not in kept
 
 
-@T20
 async def test_a_message_with_attachments_and_memory_has_its_inputs_too(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda _: SAID)
     async with keeper(tmp_path, lm, memory=Memory()) as agent:
@@ -585,7 +561,6 @@ async def test_a_message_with_attachments_and_memory_has_its_inputs_too(tmp_path
         assert text in lm.calls[0].text
 
 
-@T20
 async def test_long_threads_with_inputs_are_cut_to_their_bounds(tmp_path: Path) -> None:
     profile = Profile("short", memory=MemoryOverrides(compression_threshold=200, strategy="sliding_window"))
     lm = ScriptedLM(lambda _: SAID)
@@ -602,7 +577,6 @@ class Sized(Converse):
     size: Literal["small", "large"] = dspy.OutputField()
 
 
-@T20
 async def test_an_optimised_program_of_a_class_can_score_its_outputs(tmp_path: Path) -> None:
     """The model gives the right size once an answer of an example shows how."""
 
@@ -626,7 +600,6 @@ async def test_an_optimised_program_of_a_class_can_score_its_outputs(tmp_path: P
     assert turn.outputs == {"size": "small"}
 
 
-@T20
 @pytest.mark.requirement("T10")
 async def test_a_repeated_start_is_the_same_turn_though_a_default_has_changed(tmp_path: Path) -> None:
     class Dated(Converse):
@@ -643,7 +616,6 @@ async def test_a_repeated_start_is_the_same_turn_though_a_default_has_changed(tm
     assert [call.fields["number"] for call in lm.calls] == ["0"]
 
 
-@T20
 @pytest.mark.parametrize("name", ["self", "completions"])
 async def test_a_name_that_dspy_takes_is_refused_where_the_class_is_declared(name: str, tmp_path: Path) -> None:
     taken: Any = type("Taken", (Converse,), {"__annotations__": {name: str}, name: dspy.InputField()})
@@ -651,7 +623,6 @@ async def test_a_name_that_dspy_takes_is_refused_where_the_class_is_declared(nam
         scripted_agent(tmp_path, ScriptedLM([]), converse=taken)
 
 
-@T20
 def test_dspy_alone_runs_a_class_without_a_history() -> None:
     with dspy.context(lm=ScriptedLM([SAID]), adapter=dspy.ChatAdapter()):
         made = dspy.Predict(Moody)(message="A hat?", weather="rain")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from support.agents import Muse, Said, Thinking, answering, scripted_agent, shape, shop, streamed
+from support.agents import Muse, Said, Thinking, answering, scripted_agent, shape, shop, state_of, streamed
 from support.sidecar_served import Shop, call
 from worldagent import Role, Tier, WorldAgent
 from worldagent.core.errors import (
@@ -207,8 +207,7 @@ async def refused(agent: WorldAgent, pause_id: str, error: type[WorldAgentError]
     assert told.value.turn_id == call_id_of(pause_id).partition("/")[0]
     [left] = await thread.pauses()
     assert (left.id, left.answered) == (pause_id, False)
-    state = await thread.state()
-    assert state is not None
+    state = await state_of(thread)
     assert (state.status, state.pauses, state.answers) == ("paused", 1, 0)
 
 
@@ -241,8 +240,7 @@ async def test_an_approvers_answer_waits_for_the_account_that_has_the_role(tmp_p
             await lead.resume({pause.id: Approve()})
         [left] = await ana.pauses()
         assert (left.id, left.answered, done) == (pause.id, True, [])
-        state = await ana.state()
-        assert state is not None
+        state = await state_of(ana)
         assert (state.status, state.pauses, state.answers) == ("paused", 0, 1)
         with pytest.raises(AlreadyAnswered):
             await ana.resume({pause.id: Approve()}, role=ROLE)
