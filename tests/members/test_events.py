@@ -1,6 +1,8 @@
 """Events are posted once, decided once, and their decisions are executed by a gateway (A2, A4, A12)."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,6 +119,19 @@ class Desk:
         return scripted_agent(home, lm or answering("Noted."), **(given | more))
 
 
+@asynccontextmanager
+async def handled(
+    desk: Desk, home: Path, *events: Event, role: RoleSpec | None = None, lm: Any = None, **more: Any
+) -> AsyncGenerator[WorldAgent]:
+    """An agent with a CRO, once these events are handled."""
+    async with desk.agent(home, lm, **more) as agent:
+        await agent.society.join(role or cro())
+        for each in events:
+            await agent.society.events.post(each)
+        await delivered(agent)
+        yield agent
+
+
 async def found(agent: WorldAgent, id_: str = "e1") -> PostedEvent:
     """An event as it is stored."""
     posted: PostedEvent | None = await agent.society.events.get(id_)
@@ -196,10 +211,7 @@ async def test_a_workspace_holds_so_many_open_events(tmp_path: Path, monkeypatch
 @pytest.mark.on_every_database
 async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path) -> None:
     desk = Desk()
-    async with desk.agent(tmp_path) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(event())
-        await delivered(agent)
+    async with handled(desk, tmp_path, event()) as agent:
         posted = await found(agent)
         assert desk.done == [("cro", "Ada")]
         assert (posted.state, posted.result) == ("done", "done")
@@ -218,10 +230,9 @@ async def test_a_delegated_event_runs_its_operator_for_the_member(tmp_path: Path
 
 
 async def test_a_worker_is_an_operator_too(tmp_path: Path) -> None:
-    async with Desk().agent(tmp_path, lm := answering("Noted.")) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(event(type_="note.taken", lead="Ada"))
-        await delivered(agent)
+    async with handled(
+        Desk(), tmp_path, event(type_="note.taken", lead="Ada"), lm=(lm := answering("Noted."))
+    ) as agent:
         assert (await found(agent)).result == "done"
         assert '{"lead":"Ada"}' in lm.calls[0].text
 
@@ -230,11 +241,7 @@ async def test_a_worker_is_an_operator_too(tmp_path: Path) -> None:
 @pytest.mark.on_every_database
 async def test_what_needs_approval_runs_once_the_owner_approves(tmp_path: Path) -> None:
     desk = Desk()
-    async with desk.agent(tmp_path) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(event(type_="deal.price"))
-        await agent.society.events.post(event("e2"))
-        await delivered(agent)
+    async with handled(desk, tmp_path, event(type_="deal.price"), event("e2")) as agent:
         assert (await found(agent)).state == "paused"
         assert desk.done == [("cro", "Ada")]
         [pause] = await open_pauses(thread_of(agent))
@@ -248,10 +255,7 @@ async def test_what_needs_approval_runs_once_the_owner_approves(tmp_path: Path) 
 @pytest.mark.requirement("A8")
 async def test_low_trust_lets_the_owner_review_each_run(tmp_path: Path) -> None:
     desk = Desk()
-    async with desk.agent(tmp_path) as agent:
-        await agent.society.join(cro(trust=TrustProfile(default=0.1)))
-        await agent.society.events.post(event())
-        await delivered(agent)
+    async with handled(desk, tmp_path, event(), role=cro(trust=TrustProfile(default=0.1))) as agent:
         [pause] = await open_pauses(thread_of(agent))
         with pytest.raises(CallRefused):
             await thread_of(agent).resume({pause.id: Reject("not this one")})
@@ -414,11 +418,7 @@ async def test_the_owner_is_told_of_a_test_what_a_member_would_have_escalated(tm
 
 async def test_a_payload_that_the_operator_does_not_take_fails_the_event_alone(tmp_path: Path) -> None:
     desk = Desk()
-    async with desk.agent(tmp_path) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(event("e1", lead="Ada", phone="1"))
-        await agent.society.events.post(event("e2"))
-        await delivered(agent)
+    async with handled(desk, tmp_path, event("e1", lead="Ada", phone="1"), event("e2")) as agent:
         posted = await found(agent)
         assert (posted.result, posted.code) == ("refused", ParamsInvalid.code)
         told = [each.message.content for each in await agent.society.mail.inbox()]
@@ -485,10 +485,7 @@ async def test_a_run_that_expects_an_answer_too_late_is_refused(tmp_path: Path) 
     clock = VirtualClock()
     policy = Policy(rules=APPROVED.rules, expires=3600)
     desk = Desk()
-    async with desk.agent(tmp_path, clock=clock, policy=policy) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(event(type_="deal.price"))
-        await delivered(agent)
+    async with handled(desk, tmp_path, event(type_="deal.price"), clock=clock, policy=policy) as agent:
         assert (await found(agent)).state == "paused"
         await clock.advance(3601)
         await delivered(agent)
@@ -499,10 +496,9 @@ async def test_a_run_that_expects_an_answer_too_late_is_refused(tmp_path: Path) 
 @pytest.mark.requirement("A8")
 async def test_an_event_with_text_of_strangers_is_not_acted_on_without_a_person(tmp_path: Path) -> None:
     desk = Desk()
-    async with desk.agent(tmp_path) as agent:
-        await agent.society.join(cro(trust=TrustProfile(default=0.9)))
-        await agent.society.events.post(replace(event(), metadata={"untrusted": ["mail"]}))
-        await delivered(agent)
+    async with handled(
+        desk, tmp_path, replace(event(), metadata={"untrusted": ["mail"]}), role=cro(trust=TrustProfile(default=0.9))
+    ) as agent:
         [pause] = await open_pauses(thread_of(agent))
         assert ("untrusted results of: mail" in pause.reason, desk.done) == (True, [])
         with pytest.raises(InvalidArgument, match="must be a list of names"):
@@ -514,10 +510,12 @@ async def test_an_event_with_text_of_strangers_is_not_acted_on_without_a_person(
 
 @pytest.mark.requirement("A9")
 async def test_a_directive_makes_a_member(tmp_path: Path) -> None:
-    async with Desk().agent(tmp_path, ScriptedLM(lambda call: {"result": "Ready."})) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(directive("e1", template_id="bdr", params={"territory": "APAC"}))
-        await delivered(agent)
+    async with handled(
+        Desk(),
+        tmp_path,
+        directive("e1", template_id="bdr", params={"territory": "APAC"}),
+        lm=ScriptedLM(lambda call: {"result": "Ready."}),
+    ) as agent:
         member = await agent.society.members.member("novel", "bdr-apac")
         assert (member.spec.parent_role_id, (await found(agent)).result) == ("cro", "done")
 
@@ -539,10 +537,9 @@ async def test_a_directive_that_cannot_be_followed_fails_and_the_owner_is_told(
     tmp_path: Path, payload: Any, more: Any, code: str
 ) -> None:
     role_id = more.pop("role_id", "cro")
-    async with Desk().agent(tmp_path, society=workspace(**more)) as agent:
-        await agent.society.join(cro(role_id=role_id))
-        await agent.society.events.post(directive("e1", **payload))
-        await delivered(agent)
+    async with handled(
+        Desk(), tmp_path, directive("e1", **payload), role=cro(role_id=role_id), society=workspace(**more)
+    ) as agent:
         posted = await found(agent)
         assert (posted.result, posted.code) == ("failed", code)
         assert code in (await agent.society.mail.inbox())[0].message.content
@@ -560,10 +557,7 @@ async def test_a_gateway_ends_members_whose_time_is_over(tmp_path: Path) -> None
 
 @pytest.mark.requirement("A12")
 async def test_an_event_that_waits_for_a_person_is_over_once_its_member_is_removed(tmp_path: Path) -> None:
-    async with Desk().agent(tmp_path) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(event(type_="deal.price"))
-        await delivered(agent)
+    async with handled(Desk(), tmp_path, event(type_="deal.price")) as agent:
         assert (await found(agent)).state == "paused"
         await remove_member(agent.upkeep, "cro", cancel=True)
         await delivered(agent)
@@ -585,10 +579,7 @@ async def test_a_member_in_testing_makes_no_members(tmp_path: Path) -> None:
 @pytest.mark.requirement("A7")
 async def test_a_suspended_member_finishes_what_waited_for_an_approval(tmp_path: Path) -> None:
     desk = Desk()
-    async with desk.agent(tmp_path) as agent:
-        await agent.society.join(cro())
-        await agent.society.events.post(event(type_="deal.price"))
-        await delivered(agent)
+    async with handled(desk, tmp_path, event(type_="deal.price")) as agent:
         await agent.society.suspend("cro")
         gateway = Gateway(agent)
         assert await gateway.deliver() == 0

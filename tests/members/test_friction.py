@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent, told
-from support.role_specs import spec_of
+from support.role_specs import spec_of, workspace_of
 from worldagent import Policy, WorldAgent, tool
 from worldagent.agent.thread import as_member
 from worldagent.agent.turns import Turn
 from worldagent.harness import Function
-from worldagent.members import AuthorityConfig, Gateway, WorkspaceConfig
+from worldagent.members import AuthorityConfig, Gateway
 from worldagent.members.data.roles import RoleStatus
 from worldagent.members.life.outcomes import Outcome
 from worldagent.testing import ScriptedLM
@@ -65,14 +65,18 @@ async def join(agent: WorldAgent, successes: int, status: RoleStatus = RoleStatu
     await Gateway(agent).enlist("bdr")
 
 
+async def acts(agent: WorldAgent) -> Turn:
+    return await as_member(agent.thread("member bdr", account="member:novel/bdr"), "bdr").task("subagent", REQUEST)
+
+
 async def acted(home: Path, function: str, successes: int, **more: Any) -> tuple[Turn, list[str], str]:
     """A turn of the member that an event starts, what it did, and what its model received."""
     office = Office()
     lm = ScriptedLM([calls((function, {"to": "Ada"})), {"result": "Done."}])
-    config, policy = WorkspaceConfig(id="novel", owner="charles"), more.pop("policy", Policy())
+    config, policy = workspace_of(), more.pop("policy", Policy())
     async with scripted_agent(home, lm, tools=office.functions, society=config, policy=policy) as agent:
         await join(agent, successes, **more)
-        turn = await as_member(agent.thread("member bdr", account="member:novel/bdr"), "bdr").task("subagent", REQUEST)
+        turn = await acts(agent)
     return turn, office.done, str(told(lm.calls[-1]))
 
 
@@ -105,13 +109,12 @@ async def test_a_policy_that_refuses_counts_whatever_the_trust_is(tmp_path: Path
 @pytest.mark.requirement("A8")
 async def test_feedback_on_a_turn_changes_the_trust_of_who_acted_in_it(tmp_path: Path) -> None:
     lm = ScriptedLM([{"result": "Done."}])
-    async with scripted_agent(tmp_path, lm, society=WorkspaceConfig(id="novel", owner="charles")) as agent:
+    async with scripted_agent(tmp_path, lm, society=workspace_of()) as agent:
         await join(agent, 9)
-        thread = agent.thread("member bdr", account="member:novel/bdr")
-        turn = await as_member(thread, "bdr").task("subagent", REQUEST)
+        turn = await acts(agent)
         done = Outcome(episode_id="e", role_id="bdr", capability="mail", succeeded=True, at=NOW, turn_id=turn.id)
         await agent.society.outcomes.record(done)
-        await thread.feedback(turn.id, "bad")
+        await agent.thread(turn.thread).feedback(turn.id, "bad")
         assert (await agent.society.members.member("novel", "bdr")).trust.trust_for("mail") == 0.15
 
 
@@ -119,9 +122,9 @@ async def test_feedback_on_a_turn_changes_the_trust_of_who_acted_in_it(tmp_path:
 @pytest.mark.parametrize("function", ["send_message", "request_role"])
 async def test_messages_of_a_member_in_testing_are_recorded_and_not_delivered(tmp_path: Path, function: str) -> None:
     lm = ScriptedLM([calls((function, {"to": "user", "content": "Hello.", "reason": "A test."})), {"result": "Done."}])
-    async with scripted_agent(tmp_path, lm, society=WorkspaceConfig(id="novel", owner="charles")) as agent:
+    async with scripted_agent(tmp_path, lm, society=workspace_of()) as agent:
         await join(agent, 0, RoleStatus.TESTING)
-        turn = await as_member(agent.thread("member bdr", account="member:novel/bdr"), "bdr").task("subagent", REQUEST)
+        turn = await acts(agent)
         assert turn.status == "done"
         assert "the message to user is recorded" in str(told(lm.calls[-1]))
         assert [each.message.content for each in await agent.society.mail.recorded("bdr")] == ["Hello."]

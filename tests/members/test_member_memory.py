@@ -3,21 +3,23 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents import calls, scripted_agent
-from support.role_specs import spec_of
+from support.agents import scripted_agent
+from support.role_specs import spec_of, workspace_of
+from support.society import able, acting
 from worldagent import Memory, Policy, Rule, WorldAgent
 from worldagent.agent.runtime.inside import inside
 from worldagent.agent.starts import StartMessage
 from worldagent.core.errors import InvalidArgument, UnknownEntry
 from worldagent.hosts.service.call import Refused
 from worldagent.hosts.web import Grant
-from worldagent.members import AgentMemory, AuthorityConfig, Gateway, WorkspaceConfig, WorkspacePolicy
+from worldagent.members import AgentMemory, Gateway
 from worldagent.members.data.accounts import reader_of
 from worldagent.members.data.roles import ClearanceProfile
 from worldagent.members.life.memory import MemoryFiles, Values
@@ -39,9 +41,7 @@ _ADMITTED = {"cro": {"fee", "margin", "price"}, "bdr": {"fee", "margin"}, "inter
 @asynccontextmanager
 async def society(home: Path, lm: ScriptedLM | None = None, **policy: Any) -> AsyncGenerator[WorldAgent]:
     """A society with a CRO that may know what is confidential of revenue, a BDR, and an intern."""
-    config = WorkspaceConfig(id="novel", owner="charles", policy=WorkspacePolicy(**policy))
-    lm = lm or ScriptedLM(lambda call: {"result": "Done."})
-    async with scripted_agent(home, lm, society=config, memory=Memory()) as agent:
+    async with scripted_agent(home, lm or acting(), society=workspace_of(**policy), memory=Memory()) as agent:
         revenue = ClearanceProfile(domains={"revenue": "confidential"})
         await agent.society.join(spec_of("cro", clearance=revenue, operator_ids=("recall",)))
         await agent.society.join(spec_of("bdr"))
@@ -302,16 +302,11 @@ async def read_everywhere(agent: WorldAgent, lm: ScriptedLM, role_id: str) -> di
     return {name: "\n".join(told) for name, told in found.items()}
 
 
-def recalling(call: ScriptedCall) -> dict[str, Any]:
-    asks = not call.steps and "You are cro." in call.text
-    return {"result": "", **calls(("recall", {"text": "harbour"}))} if asks else {"result": "Done."}
-
-
 @pytest.mark.requirement("A1", "A11")
 @pytest.mark.on_every_database
 @pytest.mark.parametrize("isolation", ["strict", "shared_read"])
 async def test_each_way_to_memory_shows_what_isolation_and_clearance_admit(tmp_path: Path, isolation: str) -> None:
-    lm = ScriptedLM(recalling)
+    lm = acting(cro=("recall", {"text": "harbour"}))
     async with society(tmp_path, lm, memory_isolation=isolation) as agent:
         await add_facts(agent)
         kinds: dict[str, Classification] = {"cro": "confidential", "bdr": "internal"}
@@ -354,26 +349,6 @@ async def test_insights_of_others_can_be_read_and_not_changed(tmp_path: Path) ->
 
 
 @pytest.mark.requirement("A1")
-async def test_two_workspaces_in_one_process_and_database_see_nothing_of_each_other(tmp_path: Path) -> None:
-    config = WorkspaceConfig(id="poem", owner="charles", policy=WorkspacePolicy(memory_isolation="shared_read"))
-    given: dict[str, Any] = {"lm": ScriptedLM([]), "society": config, "memory": Memory()}
-    async with (
-        society(tmp_path, memory_isolation="shared_read") as one,
-        WorldAgent("poem", storage=one.storage, settings=one.settings, **given) as two,
-    ):
-        for role_id in ("cro", "cmo"):
-            await two.society.join(spec_of(role_id, workspace="poem", clearance=ClearanceProfile(default="secret")))
-        await add_facts(one)
-        memory = AgentMemory(one, "cro")
-        await memory.record_episode(episode(1, text="The harbour."))
-        await memory.store_insights([insight("The harbour is calm.")])
-        for role_id in ("cro", "cmo"):
-            there = AgentMemory(two, role_id)
-            found = [await there.episodes(), await there.recall_insights(), await there.facts()]
-            assert [*found, await there.recall("harbour")] == [(), (), (), ()]
-
-
-@pytest.mark.requirement("A1")
 async def test_a_member_that_is_gone_reads_what_is_public(tmp_path: Path) -> None:
     async with society(tmp_path) as agent:
         await add_facts(agent)
@@ -396,20 +371,12 @@ async def test_what_a_turn_recalled_drops_out_once_the_clearance_no_longer_admit
 
 @pytest.mark.requirement("A11")
 async def test_what_a_member_tells_everybody_is_classified_as_high_as_what_it_may_know(tmp_path: Path) -> None:
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        told = ("remember", {"text": "The harbour price is 7.", "everybody": True})
-        return {"result": "Done."} if call.steps else {"result": "", **calls(told)}
-
-    config = WorkspaceConfig(id="novel", owner="charles")
-    policy = Policy(
-        rules=(Rule(decision="approve", function="remember", times=9, after="message:*", arguments={"text": "*"}),)
-    )
-    given: dict[str, Any] = {"society": config, "memory": Memory(workspace_writes=True), "policy": policy}
-    async with scripted_agent(tmp_path, ScriptedLM(reply), **given) as agent:
-        able: dict[str, Any] = {"operator_ids": ("remember",), "authority": AuthorityConfig(autonomous=("remember",))}
-        await agent.society.join(
-            spec_of("cro", clearance=ClearanceProfile(domains={"revenue": "confidential"}), **able)
-        )
+    rule = Rule(decision="approve", function="remember", times=9, after="message:*", arguments={"text": "*"})
+    given: dict[str, Any] = {"memory": Memory(workspace_writes=True), "policy": Policy(rules=(rule,))}
+    lm = acting(cro=("remember", {"text": "The harbour price is 7.", "everybody": True}))
+    async with scripted_agent(tmp_path, lm, society=workspace_of(), **given) as agent:
+        confidential = ClearanceProfile(domains={"revenue": "confidential"})
+        await agent.society.join(replace(able("cro", "remember"), clearance=confidential))
         await agent.society.join(spec_of("bdr"))
         await agent.society.mail.send("root", "cro", "Tell all.")
         await Gateway(agent).deliver()

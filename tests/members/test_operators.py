@@ -7,8 +7,9 @@ from typing import Any
 import dspy
 import pytest
 
-from support.agents import calls, scripted_agent
+from support.agents import scripted_agent
 from support.role_specs import BRIEF, spec_of, template_of, workspace_of
+from support.society import one_by_one
 from worldagent import Memory, WorldAgent, tool
 from worldagent.core.errors import DraftRequired, FunctionInvalid, InvalidArgument, OutputInvalid
 from worldagent.members import (
@@ -110,12 +111,7 @@ async def test_a_signature_is_an_operator_with_its_own_fields(tmp_path: Path) ->
 
 @pytest.mark.requirement("A14")
 async def test_a_function_is_an_operator_that_calls_only_its_tools(tmp_path: Path) -> None:
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        made = [("other", {"company": "Acme"}), ("crm_search", {"company": "Acme"})]
-        at = len(call.steps)
-        return {"result": "12 deals."} if at >= len(made) else {"result": "", **calls(made[at])}
-
-    lm = ScriptedLM(reply)
+    lm = one_by_one(*((name, {"company": "Acme"}) for name in ("other", "crm_search")), result="12 deals.")
     async with agent_with(tmp_path, lm) as agent:
         await agent.society.join(cro(operator_ids=(*OPERATORS, "crm_search")))
         role = AutonomousRole(cro(operator_ids=(*OPERATORS, "crm_search")), agent=agent)

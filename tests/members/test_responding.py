@@ -1,5 +1,6 @@
-"""A member answers: what it is shown, what it can look into, and what it cannot do (A6, A13, A14)."""
+"""A member answers, and asks others: what it is shown, what it can look into, and what not (A4, A6, A13, A14)."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,17 +10,21 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent
-from support.role_specs import spec_of
-from worldagent import Memory, Role, Worker, WorldAgent, tool
+from support.role_specs import spec_of, workspace_of
+from support.society import acting, one_by_one, send
+from worldagent import Memory, Policy, Role, Worker, WorldAgent, tool
 from worldagent.core.errors import (
     InvalidArgument,
     ModelUnavailable,
     OutputInvalid,
+    PauseExpired,
     ToolNotAllowed,
+    UnknownContact,
     UnknownMember,
     WorldAgentError,
 )
 from worldagent.members import (
+    SEND_RULES,
     AgentMemory,
     AuthorityConfig,
     AutonomousRole,
@@ -27,12 +32,10 @@ from worldagent.members import (
     KeyResult,
     Objective,
     RoleSpec,
-    WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.data.roles import ClearanceProfile
 from worldagent.memory.entries import Passage
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 AMBIENT = ["recall", "check_goals", "look_up_role", "check_authority"]
 GOALS = (
@@ -70,25 +73,16 @@ async def opened(
     home: Path, lm: ScriptedLM, *, memory: bool = True, spec: RoleSpec | None = None, **policy: Any
 ) -> AsyncGenerator[AutonomousRole]:
     """The role of the CRO of a society in which there are two more members."""
-    config = WorkspaceConfig(id="novel", owner="charles", policy=WorkspacePolicy(**policy))
     given: dict[str, Any] = {"memory": Memory()} if memory else {}
     teller = Worker("teller", "You tell prices.", "tells prices", tools=("price",), memory=memory)
-    async with scripted_agent(home, lm, society=config, tools=[price, deploy], workers=[teller], **given) as agent:
+    async with scripted_agent(
+        home, lm, society=workspace_of(**policy), tools=[price, deploy], workers=[teller], **given
+    ) as agent:
         spec = spec or cro()
         await agent.society.join(spec, name="CRO")
         await agent.society.join(spec_of("bdr", "cro", domains=("leads",)), name="BDR")
         await agent.society.join(spec_of("legal", domains=("contracts",)), name="Legal")
         yield AutonomousRole(spec, agent=agent)
-
-
-def answering(*made: tuple[str, dict[str, Any]], result: str = "Fine.") -> ScriptedLM:
-    """A model that makes calls, one after the other, and answers."""
-
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        at = len(call.steps)
-        return {"result": result} if at >= len(made) else {"result": "", **calls(made[at])}
-
-    return ScriptedLM(reply)
 
 
 def agent_of(role: AutonomousRole) -> WorldAgent:
@@ -107,7 +101,7 @@ def offered(call: ScriptedCall) -> list[str]:
 @pytest.mark.requirement("A6", "A13", "A5")
 @pytest.mark.on_every_database(soak=True)
 async def test_a_member_answers_with_its_soul_its_goals_and_its_memory(tmp_path: Path) -> None:
-    lm = answering(result="We are at zero.")
+    lm = one_by_one(result="We are at zero.")
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
         await agent.memory.add("The pipeline is in Lisbon.", account="member:novel/cro")
@@ -129,7 +123,7 @@ async def test_a_member_answers_with_its_soul_its_goals_and_its_memory(tmp_path:
 
 @pytest.mark.requirement("A6")
 async def test_a_member_without_goals_or_memory_has_no_field_and_no_tool_for_them(tmp_path: Path) -> None:
-    lm = answering()
+    lm = one_by_one()
     async with opened(tmp_path, lm, memory=False, spec=cro(goals=(), authority=AuthorityConfig())) as role:
         await role.respond("Hello.")
         assert offered(lm.calls[0]) == ["look_up_role"]
@@ -143,7 +137,7 @@ async def test_a_member_without_goals_or_memory_has_no_field_and_no_tool_for_the
 
 @pytest.mark.requirement("A6")
 async def test_a_member_looks_into_its_memory_goals_and_authority(tmp_path: Path) -> None:
-    lm = answering(
+    lm = one_by_one(
         ("recall", {"text": "harbour"}),
         ("check_goals", {}),
         *(("check_authority", {"capability": each}) for each in ("price", "sign", "hire")),
@@ -166,7 +160,7 @@ async def test_a_member_looks_into_its_memory_goals_and_authority(tmp_path: Path
 async def test_look_up_shows_contacts_only_unless_discovery_is_open(
     tmp_path: Path, discovery: str, known: set[str]
 ) -> None:
-    lm = answering(("look_up_role", {}), ("look_up_role", {"domain": "contracts"}))
+    lm = one_by_one(("look_up_role", {}), ("look_up_role", {"domain": "contracts"}))
     async with opened(tmp_path, lm, discovery=discovery) as role:
         await role.respond("Who does contracts?")
         every, some = (json.loads(step[step.index("[") :]) for step in lm.calls[-1].steps)
@@ -204,7 +198,7 @@ async def test_a_member_that_answers_reaches_no_domain_tool_and_runs_no_operator
 
 @pytest.mark.requirement("A6", "A7")
 async def test_only_a_live_member_with_an_agent_answers(tmp_path: Path) -> None:
-    async with opened(tmp_path, answering()) as role:
+    async with opened(tmp_path, one_by_one()) as role:
         agent = agent_of(role)
         with pytest.raises(UnknownMember):
             await AutonomousRole(spec_of("cmo"), agent=agent).respond("Hello?")
@@ -217,7 +211,7 @@ async def test_only_a_live_member_with_an_agent_answers(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("A14")
 async def test_each_answer_is_one_episode_also_with_the_same_key(tmp_path: Path) -> None:
-    lm = answering(result="Seven.")
+    lm = one_by_one(result="Seven.")
     async with opened(tmp_path, lm) as role:
         turn = await role.respond("How many?", key="k1")
         again = await role.respond("How many?", key="k1")
@@ -234,7 +228,7 @@ async def test_each_answer_is_one_episode_also_with_the_same_key(tmp_path: Path)
 @pytest.mark.requirement("A14", "T5")
 async def test_a_process_that_died_after_the_turn_has_left_the_episode_to_the_repeat(tmp_path: Path) -> None:
     """Without the episode, the home is as a kill between the turn's end and its episode leaves it."""
-    lm = answering(result="Seven.")
+    lm = one_by_one(result="Seven.")
     async with opened(tmp_path, lm) as role:
         await role.respond("How many?", key="k")
         [before] = await role.agent_memory.episodes()
@@ -288,7 +282,7 @@ async def test_an_answer_that_can_be_repeated_with_its_key_is_recorded_once_it_i
 @pytest.mark.requirement("M5", "A11")
 async def test_an_episode_is_classified_and_marked_as_what_was_read(tmp_path: Path) -> None:
     spec = cro(clearance=ClearanceProfile(default="confidential"))
-    async with opened(tmp_path, answering(), spec=spec) as role:
+    async with opened(tmp_path, one_by_one(), spec=spec) as role:
         await agent_of(role).memory.add("The harbour is sold.", classification="confidential", untrusted=True)
         await role.respond("What of the harbour?")
         await role.respond("Hello.", "The screen is blue.")
@@ -299,7 +293,7 @@ async def test_an_episode_is_classified_and_marked_as_what_was_read(tmp_path: Pa
 
 @pytest.mark.requirement("A14")
 async def test_messages_to_a_member_are_no_episodes_and_have_its_goals(tmp_path: Path) -> None:
-    lm = answering()
+    lm = one_by_one()
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
         await agent.society.mail.send("root", "cro", "Begin.")
@@ -313,7 +307,7 @@ async def test_messages_to_a_member_are_no_episodes_and_have_its_goals(tmp_path:
 
 @pytest.mark.requirement("A14")
 async def test_an_operator_runs_for_its_member_and_is_one_episode(tmp_path: Path) -> None:
-    lm = answering(("price", {"item": "tea"}), result="Seven.")
+    lm = one_by_one(("price", {"item": "tea"}), result="Seven.")
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
         await agent.memory.add("Tea is green.", account="member:novel/cro")
@@ -336,7 +330,7 @@ async def test_an_operator_runs_for_its_member_and_is_one_episode(tmp_path: Path
 
 @pytest.mark.requirement("A14")
 async def test_an_operator_stays_behind_the_gate(tmp_path: Path) -> None:
-    async with opened(tmp_path, answering()) as role:
+    async with opened(tmp_path, one_by_one()) as role:
         turn = await role.get_operator("deploy")({"where": "here"})
         assert (turn.status, [pause.function for pause in turn.pauses]) == ("paused", ["deploy"])
         assert await role.agent_memory.episodes() == ()
@@ -349,9 +343,8 @@ async def test_an_operator_stays_behind_the_gate(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("A14")
 async def test_the_model_and_the_config_of_a_role_are_injected(tmp_path: Path) -> None:
-    own, other = answering(result="Own."), answering(result="Other.")
-    config = WorkspaceConfig(id="novel", owner="charles")
-    async with scripted_agent(tmp_path, own, society=config, models={"deep": other}) as agent:
+    own, other = one_by_one(result="Own."), one_by_one(result="Other.")
+    async with scripted_agent(tmp_path, own, society=workspace_of(), models={"deep": other}) as agent:
         await agent.society.join(spec_of("cro"))
         role = AutonomousRole(spec_of("cro"), agent=agent, llm="deep", config={"region": "APAC"})
         assert ((await role.respond("Who?")).text, role.config["region"]) == ("Other.", "APAC")
@@ -361,7 +354,7 @@ async def test_the_model_and_the_config_of_a_role_are_injected(tmp_path: Path) -
 @pytest.mark.requirement("A6", "A13")
 @pytest.mark.parametrize("tier", ["workspace", "account", "channel", "thread", "call"])
 async def test_roles_of_all_tiers_apply_on_top_of_the_soul(tmp_path: Path, tier: str) -> None:
-    lm, rhyme = answering(), Role("rhyme", "Answer in rhyme.")
+    lm, rhyme = one_by_one(), Role("rhyme", "Answer in rhyme.")
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
         if tier == "thread":
@@ -376,7 +369,7 @@ async def test_roles_of_all_tiers_apply_on_top_of_the_soul(tmp_path: Path, tier:
 
 @pytest.mark.requirement("A13")
 async def test_a_changed_soul_counts_from_the_next_answer_on(tmp_path: Path) -> None:
-    lm = answering()
+    lm = one_by_one()
     async with opened(tmp_path, lm) as role:
         agent = agent_of(role)
         await role.respond("Who are you?")
@@ -384,3 +377,43 @@ async def test_a_changed_soul_counts_from_the_next_answer_on(tmp_path: Path) -> 
         await agent.society.join(cro(soul="You are somebody else."), name="CRO")
         await role.respond("And now?")
         assert ["You are cro." in call.system for call in lm.calls] == [True, False]
+
+
+# --- asking others ----------------------------------------------------------------------------------------------------
+
+CONFIG = workspace_of(roles=(spec_of("ceo"), spec_of("cro", reports_to="ceo")))
+
+
+@pytest.mark.requirement("A4")
+async def test_a_role_asks_and_gets_the_reply(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"society": CONFIG, "policy": Policy(rules=SEND_RULES)}
+    async with scripted_agent(tmp_path, acting(ceo=send("cro", "Twelve.")), **given) as agent:
+        cro = AutonomousRole(CONFIG.roles[1], agent=agent)
+        async with Gateway(agent):
+            answer = await cro.request_role("ceo", "How many?", {"reason": "The plan."}, seconds=30)
+        assert (answer.from_id, answer.content) == ("ceo", "Twelve.")
+
+
+@pytest.mark.requirement("A4")
+async def test_a_reply_that_does_not_come_in_time_is_an_error(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with scripted_agent(tmp_path, acting(), society=CONFIG, clock=clock) as agent:
+        cro = AutonomousRole(CONFIG.roles[1], agent=agent)
+        asking = asyncio.ensure_future(cro.request_role("ceo", "How many?", {"reason": "The plan."}, seconds=60))
+        while not await agent.society.mail.waiting():  # noqa: ASYNC110 -- the message is stored by another task
+            await asyncio.sleep(0)
+        await clock.advance(61)
+        with pytest.raises(PauseExpired):
+            await asking
+
+
+@pytest.mark.requirement("A4")
+async def test_a_role_notifies_its_contacts_alone(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, acting(), society=CONFIG) as agent:
+        cro = AutonomousRole(CONFIG.roles[1], agent=agent)
+        sent = await cro.notify_role("ceo", "It is done.", {"reason": "The plan."})
+        assert (sent.from_id, sent.to_id, sent.type, sent.content) == ("cro", "ceo", "notification", "It is done.")
+        with pytest.raises(UnknownContact):
+            await cro.notify_role("cfo", "It is done.")
+    with pytest.raises(InvalidArgument):
+        await AutonomousRole(CONFIG.roles[1]).notify_role("ceo", "It is done.")

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from support.agents import calls, open_pauses, scripted_agent
-from support.role_specs import spec_of
+from support.agents import calls, open_pauses, scripted_agent, state_of
+from support.role_specs import spec_of, workspace_of
+from support.society import delivered
 from worldagent import Approve, Policy, WorldAgent, tool
 from worldagent.agent import Thread, Turn
 from worldagent.agent.runtime.inside import inside
 from worldagent.core.errors import GraphChanged, NothingToResume, ThreadPaused
-from worldagent.members import SEND_RULES, AuthorityConfig, Event, Gateway, RoleSpec, Route, WorkspaceConfig
+from worldagent.members import SEND_RULES, AuthorityConfig, Event, RoleSpec, Route
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 NOW = VirtualClock().now()
@@ -37,7 +38,7 @@ class Shop:
             self.set.append(amount)
             return f"the price is {amount}"
 
-        config = WorkspaceConfig(id="novel", owner="charles", roles=roles or (seller(),))
+        config = workspace_of(roles=roles or (seller(),))
         given: dict[str, Any] = {"tools": [price], "society": config, **more}
         return scripted_agent(home, lm or ScriptedLM(selling), **given)
 
@@ -70,8 +71,8 @@ def mail(agent: WorldAgent) -> Thread:
     return agent.thread("member x", account="member:novel/x")
 
 
-def event_thread(agent: WorldAgent, id_: str = "e1") -> Thread:
-    return agent.thread(f"event {id_}", account="member:novel/x")
+def event_thread(agent: WorldAgent) -> Thread:
+    return agent.thread("event e1", account="member:novel/x")
 
 
 def event(id_: str = "e1", **more: Any) -> Event:
@@ -79,11 +80,18 @@ def event(id_: str = "e1", **more: Any) -> Event:
     return Event(id=id_, type="price.changed", source="till", **given)
 
 
-async def delivered(agent: WorldAgent) -> None:
-    """Deliver until nothing can move."""
-    gateway = Gateway(agent)
-    while await gateway.deliver():
-        pass
+def thread_of(agent: WorldAgent, began: str) -> Thread:
+    return event_thread(agent) if began == "event" else mail(agent)
+
+
+async def begun(agent: WorldAgent, began: str) -> Thread:
+    """Have a member do something that waits for an approval, because of an event or a message."""
+    if began == "event":
+        await agent.society.events.post(event())
+    else:
+        await agent.society.mail.send("root", "x", "Set the price.", message_id="m1")
+    await delivered(agent)
+    return thread_of(agent, began)
 
 
 async def streamed(thread: Thread, answers: Any) -> Turn:
@@ -100,13 +108,9 @@ DOORS: dict[str, Callable[[Thread, Any], Awaitable[Turn]]] = {"resume": Thread.r
 async def test_a_process_without_a_gateway_resumes_the_turn_of_a_member(tmp_path: Path, door: str, began: str) -> None:
     shop = Shop()
     async with shop.agent(tmp_path) as agent:
-        if began == "event":
-            await agent.society.events.post(event())
-        else:
-            await agent.society.mail.send("root", "x", "Set the price.")
-        await delivered(agent)
+        await begun(agent, began)
     async with shop.agent(tmp_path) as agent:
-        thread = event_thread(agent) if began == "event" else mail(agent)
+        thread = thread_of(agent, began)
         [pause] = await open_pauses(thread)
         assert (await DOORS[door](thread, {pause.id: Approve()})).status == "done"
         assert shop.set == [3]
@@ -136,8 +140,7 @@ async def status(agent: WorldAgent, turn_id: str) -> str:
 
 async def paused(agent: WorldAgent) -> str:
     """The id of the turn that waits on the thread of the member."""
-    state = await mail(agent).state()
-    assert state is not None
+    state = await state_of(mail(agent))
     assert state.status == "paused"
     return state.turn_id
 
@@ -206,24 +209,18 @@ async def test_a_turn_resumes_within_the_grace_period_if_the_old_declaration_is_
 ) -> None:
     shop, clock = Shop(), VirtualClock()
     async with shop.agent(tmp_path, clock=clock) as agent:
-        if began == "event":
-            await agent.society.events.post(event())
-        else:
-            await agent.society.mail.send("root", "x", "Set the price.")
-        await delivered(agent)
-        [pause] = await open_pauses(event_thread(agent) if began == "event" else mail(agent))
+        await begun(agent, began)
+        [pause] = await open_pauses(thread_of(agent, began))
     async with shop.agent(tmp_path, CHANGED, clock=clock, tools=[changed_price]) as agent:
         await clock.advance(DAY - 60)
         await delivered(agent)
         assert len(await letters(agent)) == 1
     async with shop.agent(tmp_path, clock=clock) as agent:
-        thread = event_thread(agent) if began == "event" else mail(agent)
+        thread = thread_of(agent, began)
         assert (await thread.resume({pause.id: Approve()})).status == "done"
         await clock.advance(2 * DAY)
         await delivered(agent)
-        state = await thread.state()
-        assert state is not None
-        assert state.status == "done"
+        assert (await state_of(thread)).status == "done"
     assert shop.set == [3]
 
 
@@ -234,8 +231,7 @@ async def test_an_event_fails_with_its_turn_after_the_grace_period_and_holds_up_
     async with shop.agent(tmp_path, clock=clock) as agent:
         await agent.society.events.post(event())
         await delivered(agent)
-        state = await event_thread(agent).state()
-        assert state is not None
+        state = await state_of(event_thread(agent))
     async with shop.agent(tmp_path, clock=clock, tools=[changed_price]) as agent:
         await delivered(agent)
         await agent.society.events.post(event("e2", currency="EUR"))
@@ -262,13 +258,7 @@ async def test_an_event_fails_with_its_turn_after_the_grace_period_and_holds_up_
 async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, began: str, needs: str) -> None:
     shop, clock = Shop(), VirtualClock()
     async with shop.agent(tmp_path, clock=clock) as agent:
-        if began == "event":
-            await agent.society.events.post(event())
-        else:
-            await agent.society.mail.send("root", "x", "Set the price.", message_id="m1")
-        await delivered(agent)
-        state = await (event_thread(agent) if began == "event" else mail(agent)).state()
-        assert state is not None
+        state = await state_of(await begun(agent, began))
         noted = f"UPDATE wa_turn SET version='99.0', needs={needs}"
         await inside(agent).stores.database.transact(lambda tx: tx.execute(noted))
     changed: dict[str, Any] = {"tools": [changed_price]} if needs == "NULL" else {}
@@ -297,8 +287,7 @@ async def test_a_turn_of_a_person_waits_until_the_old_declaration_is_back(tmp_pa
                 await agent.thread("t").resume(answers)
             await clock.advance(2 * DAY)
             await delivered(agent)
-            state = await agent.thread("t").state()
-            assert state is not None
+            state = await state_of(agent.thread("t"))
             assert (state.status, state.pauses) == ("paused", 1)
         with pytest.raises(ThreadPaused):
             await agent.thread("t").converse("Go on.")

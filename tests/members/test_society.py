@@ -33,6 +33,7 @@ ASK_LAW: dict[str, Any] = {
     "reason": "A contract must be checked.",
     "required_capability": "contracts",
 }
+GARDENING: dict[str, Any] = ASK_LAW | {"required_capability": "gardening"}
 ANSWER_COO: dict[str, Any] = {
     "message_type": "introduction_response",
     "target_id": "coo",
@@ -278,6 +279,17 @@ async def test_who_is_terminated_neither_writes_nor_reads(local: Database) -> No
     assert "bdr" not in [each.id for each in await society.members.list_roles("w")]
 
 
+async def referred(society: Society, asked: dict[str, Any] = ASK_LAW, *, to: str = "root") -> tuple[str, str]:
+    """Have `cro`, which `bdr` asked, ask another in turn; gives both requests. That of `cro` is not over."""
+    first = (await society.mail.send("bdr", "cro", payload=asked)).message.id
+    assert not await society.mail.answer(first)
+    second = (await society.mail.send("cro", to, payload=asked)).message.id
+    await society.mail.ended(first)
+    if to != "user":
+        assert not await society.mail.answer(second)
+    return first, second
+
+
 # --- introductions ----------------------------------------------------------------------------------------------------
 
 
@@ -301,17 +313,12 @@ async def test_a_contact_that_fits_is_introduced_without_a_model(database: Datab
 @pytest.mark.requirement("C3.5", "C3.6", "C3")
 async def test_an_answer_to_a_referral_is_forwarded_along_the_path(database: Database) -> None:
     society = await branches(database)
-    first = await society.mail.send("bdr", "cro", payload=ASK_LAW)
-    assert not await society.mail.answer(first.message.id)
-    second = await society.mail.send("cro", "root", payload=ASK_LAW)
-    await society.mail.ended(first.message.id)
-    assert second.message.correlation_id == first.message.id
-    assert not await society.mail.answer(second.message.id)
+    first, second = await referred(society)
     await society.mail.send("root", "coo", payload=ASK_LAW)
-    await society.mail.ended(second.message.id)
+    await society.mail.ended(second)
     [answer] = await deliver(society)
     assert (answer.message.from_id, answer.message.to_id) == ("cro", "bdr")
-    assert answer.message.correlation_id == first.message.id
+    assert answer.message.correlation_id == first
     assert {each: (await society.contacts.get(each, "legal")).introduced_by for each in ("bdr", "cro", "root")} == {  # type: ignore[union-attr]
         "bdr": "cro",
         "cro": "root",
@@ -372,12 +379,8 @@ async def test_a_member_introduces_only_whom_it_knows(local: Database) -> None:
 @pytest.mark.requirement("C3")
 async def test_a_request_ends_when_its_last_referral_was_declined(database: Database) -> None:
     society = await branches(database)
-    first = await society.mail.send("bdr", "cro", payload=ASK_LAW | {"required_capability": "gardening"})
-    await society.mail.answer(first.message.id)
-    second = await society.mail.send("cro", "root", payload=ASK_LAW | {"required_capability": "gardening"})
-    await society.mail.ended(first.message.id)
-    await society.mail.answer(second.message.id)
-    await society.mail.ended(second.message.id)
+    _, second = await referred(society, GARDENING)
+    await society.mail.ended(second)
     answers = await deliver(society)
     assert [(each.message.to_id, each.message.payload["declined"]) for each in answers] == [
         ("cro", "I know of none."),
@@ -389,35 +392,25 @@ async def test_a_request_ends_when_its_last_referral_was_declined(database: Data
 async def test_no_member_is_asked_twice_for_one_introduction(database: Database) -> None:
     society = await branches(database)
     await society.contacts.add("cro", Contact(id="coo", role="COO", note="Operations."))
-    asked = ASK_LAW | {"required_capability": "gardening"}
-    first = await society.mail.send("bdr", "cro", payload=asked)
-    await society.mail.answer(first.message.id)
-    second = await society.mail.send("cro", "coo", payload=asked)
-    await society.mail.ended(first.message.id)
-    await society.mail.answer(second.message.id)
-    await society.mail.ended(second.message.id)
+    first, second = await referred(society, GARDENING, to="coo")
+    await society.mail.ended(second)
     [declined] = await society.mail.waiting()
     assert not await society.mail.answer(declined.message.id)
     with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
-        await society.mail.send("cro", "coo", payload=asked)
-    third = await society.mail.send("cro", "root", payload=asked)
-    assert third.message.correlation_id == first.message.id
+        await society.mail.send("cro", "coo", payload=GARDENING)
+    third = await society.mail.send("cro", "root", payload=GARDENING)
+    assert third.message.correlation_id == first
     await society.mail.answer(third.message.id)
     with pytest.raises(MessageInvalid, match="'coo' was asked for this introduction already"):
-        await society.mail.send("root", "coo", payload=asked)
+        await society.mail.send("root", "coo", payload=GARDENING)
 
 
 @pytest.mark.requirement("C3")
 async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_introduction(database: Database) -> None:
     society = await branches(database)
-    gardening = ASK_LAW | {"required_capability": "gardening"}
-    first = await society.mail.send("bdr", "cro", payload=gardening)
-    await society.mail.answer(first.message.id)
-    second = await society.mail.send("cro", "root", payload=gardening)
-    await society.mail.ended(first.message.id)
-    await society.mail.answer(second.message.id)
-    await society.mail.send("root", "cro", "We have no garden.", answers=second.message.id, marks=("fetch",))
-    await society.mail.ended(second.message.id)
+    _, second = await referred(society, GARDENING)
+    await society.mail.send("root", "cro", "We have no garden.", answers=second, marks=("fetch",))
+    await society.mail.ended(second)
     left = await deliver(society)
     answers = [each for each in left if each.message.message_type == "introduction_response"]
     assert [(each.message.to_id, each.message.payload["declined"], each.marks) for each in answers] == [
@@ -429,17 +422,14 @@ async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_intr
 @pytest.mark.requirement("C3")
 async def test_what_a_person_answers_to_a_referral_in_words_ends_the_request(database: Database) -> None:
     society = await branches(database)
-    first = await society.mail.send("bdr", "cro", payload=ASK_LAW)
-    await society.mail.answer(first.message.id)
-    await society.mail.send("cro", "user", payload=ASK_LAW)
-    await society.mail.ended(first.message.id)
+    first, _ = await referred(society, to="user")
     assert await deliver(society) == []
     [request] = await society.mail.inbox()
     await society.mail.send("user", "cro", "Hire a lawyer.", answers=request.message.id)
     plain, declined = await deliver(society)
     assert (plain.message.to_id, plain.message.content) == ("cro", "Hire a lawyer.")
     assert (declined.message.to_id, declined.message.payload["declined"]) == ("bdr", "Hire a lawyer.")
-    assert declined.message.correlation_id == first.message.id
+    assert declined.message.correlation_id == first
 
 
 async def test_a_member_reads_the_task_that_it_was_given_and_not_one_that_it_gave(local: Database) -> None:

@@ -1,9 +1,10 @@
-"""The file of a workspace: what loads, what is refused with file and line, and how its members join."""
+"""The file of a workspace: what loads, what is refused, how its members join, and what is not another's."""
 
 import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,14 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldagent import Storage, WorldAgent
+from support.role_specs import spec_of, workspace_of
+from worldagent import Memory, Role, Storage, WorldAgent
 from worldagent.agent.runtime.inside import inside
-from worldagent.core.errors import InvalidArgument, RoleExists, WorkspaceInvalid
+from worldagent.core.errors import InvalidArgument, RoleExists, UnknownContact, UnknownMember, WorkspaceInvalid
+from worldagent.core.scope import account_of
 from worldagent.harness.yaml import read_yaml
 from worldagent.members import (
+    AgentMemory,
     AuthorityConfig,
     Event,
     Gateway,
+    RoleMessage,
     RoleSpec,
     Route,
     Society,
@@ -31,7 +36,8 @@ from worldagent.members import (
 )
 from worldagent.members.data.roles import Participant, RoleStatus, TrustProfile
 from worldagent.members.workspace_file import read_workspace
-from worldagent.testing import ScriptedLM
+from worldagent.memory.entries import Episode
+from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("A1")
 
@@ -292,8 +298,7 @@ def test_members_of_a_template_can_be_spawners(tmp_path: Path) -> None:
 
 
 def role(name: str, above: str = "", **more: Any) -> RoleSpec:
-    given: dict[str, Any] = {"soul": "You are.", "domains": (), "operator_ids": (), "authority": AuthorityConfig()}
-    return RoleSpec(role_id=name, workspace="w", reports_to=above, **(given | more))
+    return spec_of(name, workspace="w", **({"soul": "You are.", "reports_to": above} | more))
 
 
 def workspace(*roles: RoleSpec, **more: Any) -> WorkspaceConfig:
@@ -446,3 +451,65 @@ def test_a_file_with_a_value_that_does_not_belong_there_is_read_or_refused_with_
         read = read_workspace(file)
         assert (read.config is None) == bool(read.problems)
         assert all(each.problem.startswith(f"{file}:1") and each.remedy for each in read.problems)
+
+
+# --- two workspaces ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.on_every_database
+async def test_members_messages_memory_and_roles_of_one_workspace_are_not_those_of_another(tmp_path: Path) -> None:
+    async with AsyncExitStack() as opened:
+        first, second = [
+            await opened.enter_async_context(
+                WorldAgent(
+                    workspace,
+                    lm=ScriptedLM([]),
+                    storage=Storage(home=tmp_path),
+                    society=workspace_of(id=workspace, memory_isolation="shared_read"),
+                    memory=Memory(),
+                )
+            )
+            for workspace in ("w1", "w2")
+        ]
+        await first.society.join(spec_of("cro", workspace="w1", domains=("revenue",)))
+        await first.society.join(spec_of("bdr", "cro", workspace="w1"))
+        await second.society.join(spec_of("cro", workspace="w2"))
+        # members
+        assert [each.id for each in await second.society.members.list_roles("w2")] == ["cro"]
+        assert await second.society.members.find_by_domain("w2", "revenue") == []
+        with pytest.raises(UnknownMember):
+            await second.society.members.member("w2", "bdr")
+        # messages and events
+        hello = RoleMessage(id="m1", type="notification", from_id="root", to_id="cro", content="Hello.")
+        await first.society.mail.send("root", "cro", hello)
+        assert await second.society.mail.waiting() == []
+        with pytest.raises(UnknownContact):
+            await second.society.mail.send("cro", "bdr", "Hello.", payload={"reason": "A test."})
+        now = VirtualClock().now()
+        await first.society.events.post(
+            Event(id="e1", type="lead.created", source="shop", domain="revenue", payload={}, timestamp=now)
+        )
+        assert await second.society.events.list() == ()
+        # memory
+        await first.memory.add("The pipeline is in Lisbon.", account=account_of("w1", "cro"))
+        episode = Episode(id="e1", role_id="cro", action="call", outcome={}, at=now, text="The pipeline.")
+        await AgentMemory(first, "cro").record_episode(episode)
+        memory = AgentMemory(second, "cro")
+        assert [await memory.episodes(), await memory.recall("pipeline"), await memory.facts()] == [(), (), ()]
+        for account in (account_of("w1", "cro"), account_of("w2", "cro"), None):
+            assert await second.memory.search("pipeline", account=account) == ()
+        # stored roles
+        poet = Role("poet", "Answer in rhymes.")
+        await first.roles.put("account", poet, scope_id=account_of("w1", "cro"))
+        await first.roles.put("workspace", poet)
+        assert await second.roles.get("account", scope_id=account_of("w2", "cro")) is None
+        assert await second.roles.get("workspace") is None
+        for tier, scope in (("workspace", "w1"), ("account", account_of("w1", "cro"))):
+            for refused in (
+                second.roles.put(tier, poet, scope_id=scope),
+                second.roles.get(tier, scope_id=scope),
+                second.roles.delete(tier, scope_id=scope),
+            ):
+                with pytest.raises(InvalidArgument, match="is not of the workspace 'w2'"):
+                    await refused
+            assert await second.roles.get(tier, scope_id=scope, other_workspace=True) == poet

@@ -61,6 +61,16 @@ def acting(**members: Call) -> ScriptedLM:
     return ScriptedLM(act)
 
 
+def one_by_one(*made: Call, result: str = "Fine.") -> ScriptedLM:
+    """A model that makes calls, one after the other, and answers."""
+
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        at = len(call.steps)
+        return {"result": result} if at >= len(made) else {"result": "", **calls(made[at])}
+
+    return ScriptedLM(act)
+
+
 def ended(lm: ScriptedLM) -> list[str]:
     """What members had read when they had made their calls."""
     return [call.text for call in lm.calls if call.steps]
