@@ -65,8 +65,8 @@ def buyer(name: str = "buyer", *, tools: Sequence[str] = ("*",), **more: Any) ->
     return Worker(name, f"You are {name}.", "buys", tools=tuple(tools), **more)
 
 
-def asks_inner(what: str = "hat") -> dict[str, Any]:
-    return calls(("inner", {"what": what}))
+def asks_inner() -> dict[str, Any]:
+    return calls(("inner", {"what": "hat"}))
 
 
 def asks(name: str) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def write_with(model: BaseChatModel) -> Any:
     return write
 
 
-def writing(model: BaseChatModel, *, threaded: bool = False, saver: Any = None) -> Any:
+def writing(model: BaseChatModel, *, threaded: bool = False) -> Any:
     """A graph that asks the model once."""
 
     def write_on_a_thread(state: State) -> State:
@@ -101,7 +101,7 @@ def writing(model: BaseChatModel, *, threaded: bool = False, saver: Any = None) 
     graph.add_node("write", write_on_a_thread if threaded else write_with(model))
     graph.add_edge(START, "write")
     graph.add_edge("write", END)
-    return graph.compile(checkpointer=saver)
+    return graph.compile()
 
 
 def agent(home: Path, graph: Any, **more: Any) -> WorldAgent:

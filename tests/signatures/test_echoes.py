@@ -32,9 +32,9 @@ RUN = 40
 STRICT = {"echo": "strict"}
 
 
-def repeats(text: str, role: str = KEEPER) -> bool:
+def repeats(text: str) -> bool:
     """Whether a run of the role stands in a text, read without regard to case and white space."""
-    said, known = (re.sub(r"\s+", " ", one).casefold() for one in (text, role.strip()))
+    said, known = (re.sub(r"\s+", " ", one).casefold() for one in (text, KEEPER))
     return any(known[at : at + RUN] in said for at in range(len(known) - RUN + 1))
 
 

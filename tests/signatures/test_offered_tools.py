@@ -11,23 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.raw_service import Answer, Raw, RawService, plain, raw_service, whole
+from support.raw_service import FORMS, Answer, Raw, RawService, plain, raw_service, whole
+from support.raw_service import ask as raw_ask
 from support.services import named
 from worldagent.core.errors import ModelRefused, OutputInvalid
-from worldagent.signatures import ModelCaller, ModelOptions, Offer, OfferedTools, Predictor, open_model
+from worldagent.signatures import ModelOptions, Offer, OfferedTools
 from worldagent.signatures.calling import TOOLS, ToolsOfStep
-from worldagent.signatures.converse import converse_signature
 
 pytestmark = pytest.mark.requirement("T11")
 
-FORMS = {
-    "chat": ("openai/stub", "/v1"),
-    "responses": ("openai:stub", "/v1"),
-    "anthropic": ("anthropic/claude-stub", "/v1"),
-    "gemini": ("gemini/gemini-stub", "/v1beta"),
-}
 ALL = pytest.mark.parametrize("form", FORMS)
-ASK = Predictor(converse_signature(None))
 ITEM = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
 
 
@@ -50,12 +43,7 @@ def tools(*names: str, **schemas: Mapping[str, Any]) -> Mapping[str, Any]:
 
 async def ask(form: str, service: RawService, offered: Mapping[str, Any], **options: Any) -> str:
     """Ask a model of the service with tools, as each turn does."""
-    model, path = FORMS[form]
-    caller: ModelCaller
-    async with contextlib.aclosing(
-        await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1, **options))
-    ) as caller:
-        answer = await ASK({"history": None, "message": "Go.", **offered}, caller)
+    answer = await raw_ask(service, form, offered, options=ModelOptions(attempts=1, **options))
     return str(answer.fields["reply"])
 
 

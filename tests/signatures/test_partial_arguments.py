@@ -1,14 +1,12 @@
 """Arguments that Gemini streams in parts are those of one call, and a part that does not fit makes no other call."""
 
-import contextlib
 from typing import Any
 
 import pytest
 
-from support.raw_service import events, raw_service
+from support.raw_service import ask, events, raw_service
 from worldagent.core.errors import OutputInvalid
-from worldagent.signatures import Listener, ModelOptions, Offer, OfferedTools, Predictor, open_model
-from worldagent.signatures.converse import converse_signature
+from worldagent.signatures import Listener, ModelOptions, Offer, OfferedTools
 
 pytestmark = pytest.mark.requirement("H3")
 
@@ -25,11 +23,8 @@ async def calls_of(*parts: dict[str, Any], ended: str = "STOP") -> Any:
     ]
     contents[-1]["candidates"][0]["finishReason"] = ended
     async with raw_service(events(contents, done=False)) as service:
-        model = await open_model(
-            "gemini/stub", api_base=f"{service.url}/v1beta", options=ModelOptions(attempts=1, tools="native")
-        )
-        async with contextlib.aclosing(model) as caller:
-            answer = await Predictor(converse_signature(None))(INPUTS, caller, listener=Listener(field="reply"))
+        options = ModelOptions(attempts=1, tools="native")
+        answer = await ask(service, "gemini", INPUTS, options=options, listener=Listener(field="reply"))
     return [(each.tool, each.arguments) for each in answer.fields["calls"]]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.raw_service import Raw, RawService, plain, raw_service
+from support.raw_service import FORMS, Raw, RawService, plain, raw_service
 from support.recorded import recorded_answers
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.generation import ModelUsage
@@ -27,12 +27,6 @@ from worldagent.signatures.converse import converse_signature
 
 pytestmark = pytest.mark.requirement("H3")
 
-FORMS = {
-    "chat": ("openai/stub", "/v1"),
-    "responses": ("openai:stub", "/v1"),
-    "anthropic": ("anthropic/claude-stub", "/v1"),
-    "gemini": ("gemini/gemini-stub", "/v1beta"),
-}
 # Services that count or write something in another way than the others of their form.
 OWN = {("chat", name): (f"{name}/stub", "/v1") for name in ("deepseek", "groq", "mistral", "openrouter", "xai", "zai")}
 ANSWERS = recorded_answers()

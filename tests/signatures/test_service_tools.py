@@ -9,25 +9,18 @@ from typing import Any
 
 import pytest
 
-from support.raw_service import Raw, plain, raw_service, whole
+from support.raw_service import Raw, ask, plain, raw_service, whole
 from support.recorded import recorded_answers
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.generation import SERVICE_TOOLS
-from worldagent.signatures import Listener, ModelOptions, Offer, OfferedTools, Predictor, ServiceOffer, open_model
-from worldagent.signatures.converse import converse_signature
+from worldagent.signatures import Listener, Offer, OfferedTools, ServiceOffer
 from worldagent.signatures.engines.services import service_tools
 
 pytestmark = pytest.mark.requirement("H3")
 
-MODELS = {
-    "chat": ("groq/stub", "/v1"),
-    "responses": ("openai:stub", "/v1"),
-    "anthropic": ("anthropic/claude-stub", "/v1"),
-    "gemini": ("gemini/gemini-3-stub", "/v1beta"),
-}
+MODELS = {"chat": "groq/stub", "gemini": "gemini/gemini-3-stub"}
 EVERY = [ServiceOffer(name=name) for name in SERVICE_TOOLS]
 LOOK = Offer(name="look", description="Looks.", params={"type": "object", "properties": {}})
-PLAIN = {"history": None, "message": "Go."}
 MADE = re.compile(
     r'"tool_use_id": ?"srvtoolu|"executed_tools": ?\[\{"arguments"|"codeExecutionResult"|"toolResponse"'
     r'|"(?:web_search|file_search|code_interpreter)_call"[^{}]*"status": ?"completed"'
@@ -41,11 +34,10 @@ def sent_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("model", "path", "own"),
+    ("model", "own"),
     [
         (
             "openai:stub",
-            "/v1",
             {
                 "tools": [
                     {"type": "web_search"},
@@ -61,7 +53,6 @@ def sent_of(body: Mapping[str, Any]) -> dict[str, Any]:
         ),
         (
             "anthropic/claude-stub",
-            "/v1",
             {
                 "tools": [
                     {"type": "web_search_20250305", "name": "web_search"},
@@ -72,21 +63,17 @@ def sent_of(body: Mapping[str, Any]) -> dict[str, Any]:
         ),
         (
             "gemini/gemini-2.5-stub",
-            "/v1beta",
             {"tools": [{"googleSearch": {}}, {"urlContext": {}}, {"codeExecution": {}}, {"fileSearch": {}}]},
         ),
-        ("groq/stub", "/v1", {"tools": [{"type": "browser_search"}, {"type": "code_interpreter"}]}),
-        ("openrouter/stub", "/v1", {"tools": [{"type": "openrouter:web_search"}, {"type": "openrouter:web_fetch"}]}),
-        ("openai/stub", "/v1", {}),
+        ("groq/stub", {"tools": [{"type": "browser_search"}, {"type": "code_interpreter"}]}),
+        ("openrouter/stub", {"tools": [{"type": "openrouter:web_search"}, {"type": "openrouter:web_fetch"}]}),
+        ("openai/stub", {}),
     ],
 )
-async def test_each_service_is_told_of_its_tools_in_its_own_words(model: str, path: str, own: dict[str, Any]) -> None:
-    predictor = Predictor(converse_signature(None))
+async def test_each_service_is_told_of_its_tools_in_its_own_words(model: str, own: dict[str, Any]) -> None:
     form = {"gemini": "gemini", "anthropic": "anthropic", "openai:stub": "responses"}.get(model.split("/")[0], "chat")
     async with raw_service(plain(form, "So.")) as service:
-        caller = await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
-        async with contextlib.aclosing(caller):
-            await predictor(PLAIN, caller, services=EVERY)
+        await ask(service, model, {}, services=EVERY)
         assert sent_of(service.requests[0]) == own
 
 
@@ -94,20 +81,15 @@ async def test_options_go_to_the_service_and_choose_a_version() -> None:
     newer = {"type": "web_search_20260209", "max_uses": 3}
     offers = [ServiceOffer(name="web_search", options=newer), ServiceOffer(name="web_fetch")]
     async with raw_service(plain("anthropic", "So.")) as service:
-        caller = await open_model("anthropic/claude-stub", api_base=service.url + "/v1")
-        async with contextlib.aclosing(caller):
-            await Predictor(converse_signature(None))(PLAIN, caller, services=offers)
+        await ask(service, "anthropic", {}, services=offers)
         assert service.requests[0]["tools"][0] == {"name": "web_search", **newer}
         assert service.headers[0]["anthropic-beta"] == "web-fetch-2025-09-10"
 
 
 async def test_gemini_takes_functions_beside_its_own_tools_from_version_3_on() -> None:
-    given = {**PLAIN, **OfferedTools.of([LOOK]).inputs}
     for version, native in (("gemini-3-pro", True), ("gemini-2.5-pro", False)):
         async with raw_service(plain("gemini", "So.")) as service:
-            caller = await open_model(f"gemini/{version}", api_base=service.url + "/v1beta")
-            async with contextlib.aclosing(caller):
-                await Predictor(converse_signature(None))(given, caller, services=EVERY[:1])
+            await ask(service, f"gemini/{version}", OfferedTools.of([LOOK]).inputs, services=EVERY[:1])
             body = service.requests[0]
             assert ("functionDeclarations" in body["tools"][0]) == native
             assert body["tools"][-1] == {"googleSearch": {}}
@@ -125,15 +107,12 @@ def test_clouds_have_fewer_tools_than_the_makers_of_their_models() -> None:
 async def test_what_services_did_is_read_of_recorded_answers() -> None:
     answers = [each for project in recorded_answers().values() for each in project if MADE.search(each["body"])]
     counts: Counter[tuple[str, str]] = Counter()
-    predictor = Predictor(converse_signature(None))
     for answer in answers:
-        model, path = MODELS[answer["form"]]
+        model = MODELS.get(answer["form"], answer["form"])
         found: list[Mapping[str, Any]] = []
         async with raw_service(Raw(answer["body"].encode(), answer["status"], answer["kind"])) as service:
-            caller = await open_model(model, api_base=service.url + path, options=ModelOptions(attempts=1))
-            async with contextlib.aclosing(caller):
-                with contextlib.suppress(WorldAgentError):  # some are not answers of a conversation
-                    await predictor(PLAIN, caller, services=EVERY, listener=Listener(served=found.extend))
+            with contextlib.suppress(WorldAgentError):  # some are not answers of a conversation
+                await ask(service, model, {}, services=EVERY, listener=Listener(served=found.extend))
         assert found, answer["cassette"]
         assert "encrypted_content" not in json.dumps(found)
         if answer["form"] == "anthropic":
@@ -162,10 +141,7 @@ async def test_a_search_that_openrouter_counts_is_one_with_the_pages_that_are_ci
     answer = whole({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
     found: list[Mapping[str, Any]] = []
     async with raw_service(answer) as service:
-        caller = await open_model("openrouter/stub", api_base=service.url + "/v1")
-        async with contextlib.aclosing(caller):
-            listener = Listener(served=found.extend)
-            await Predictor(converse_signature(None))(PLAIN, caller, services=EVERY[:1], listener=listener)
+        await ask(service, "openrouter/stub", {}, services=EVERY[:1], listener=Listener(served=found.extend))
     assert found == [{"tool": "web_search", "arguments": {}, "result": {"cited": [page]}, "failed": False}]
 
 
@@ -178,11 +154,8 @@ async def test_what_a_service_says_of_its_tools_is_bounded_and_can_be_stored() -
     many = {**answer, "content": [{**each, "content": None} for each in blocks[2:]] + [{"type": "text", "text": "So."}]}
     found: list[Mapping[str, Any]] = []
     async with raw_service(whole(answer), whole(many)) as service:
-        caller = await open_model("anthropic/claude-stub", api_base=service.url + "/v1")
-        async with contextlib.aclosing(caller):
-            for _ in range(2):
-                listener = Listener(served=found.extend)
-                await Predictor(converse_signature(None))(PLAIN, caller, services=EVERY, listener=listener)
+        for _ in range(2):
+            await ask(service, "anthropic", {}, services=EVERY, listener=Listener(served=found.extend))
     json.dumps(found, ensure_ascii=False).encode()
     assert found[0]["tool"] == "service_tool"
     assert max(len(json.dumps(each)) for each in found) < 60_000

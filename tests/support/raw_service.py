@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.serving import serving
+from worldagent.signatures import ModelOptions, Predictor, open_model
+from worldagent.signatures.converse import converse_signature
 
 U = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
@@ -65,6 +67,32 @@ async def raw_service(*answers: Answer) -> AsyncGenerator[RawService]:
     async with serving(service.serve, IncompleteReadError, ConnectionError) as port:
         service.url = f"http://127.0.0.1:{port}"
         yield service
+
+
+FORMS = {
+    "chat": ("openai/stub", "/v1"),
+    "responses": ("openai:stub", "/v1"),
+    "anthropic": ("anthropic/claude-stub", "/v1"),
+    "gemini": ("gemini/gemini-stub", "/v1beta"),
+}
+"""A model and the path of its service for each form."""
+ASK = Predictor(converse_signature(None))
+
+
+async def ask(service: RawService, model: str, given: Mapping[str, Any], *, options: Any = None, **how: Any) -> Any:
+    """What a model of the service says to the inputs of a conversation, as each turn asks it.
+
+    Args:
+        service: The service.
+        model: The model, or one of `FORMS`.
+        given: The inputs beside the message.
+        options: The options of the model; by default it is asked once.
+        how: How it is asked.
+    """
+    name, path = FORMS.get(model, (model, "/v1beta" if model.startswith("gemini/") else "/v1"))
+    opened = await open_model(name, api_base=service.url + path, options=options or ModelOptions(attempts=1))
+    async with contextlib.aclosing(opened) as caller:
+        return await ASK({"history": None, "message": "Go.", **given}, caller, **how)
 
 
 def whole(data: object, status: int = 200) -> Raw:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from support import drawing
-from support.agents import Thinking, answering, scripted_agent
+from support.agents import Thinking, answering, calls, scripted_agent
 from support.databases import contents_of
 from support.leaks import canary
 from support.outer_graph import CONFIG, ROLE, approvals, asked_in, outer_of
@@ -31,7 +31,6 @@ from worldagent.core.errors import (
     FunctionInvalid,
     InvalidArgument,
     RoleInvalid,
-    RoleRequired,
     ThreadPaused,
 )
 from worldagent.core.pauses import Approve
@@ -77,23 +76,19 @@ def offer() -> Shape[Any, Any]:
     return graph_shape("offer", graph.compile(), params=Text, result=Text, description="Writes an offer.")
 
 
-def calling(*calls: tuple[str, dict[str, Any]]) -> Callable[[ScriptedCall], dict[str, Any]]:
+def calling(*made: tuple[str, dict[str, Any]]) -> Callable[[ScriptedCall], dict[str, Any]]:
     """A model that makes these calls and then answers; its worker looks at something first."""
 
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if "request" in call.fields:
-            return {"result": "It is dull."} if call.steps else _calls(("look", {"at": "the hat"}))
-        return {"reply": "It is done."} if call.steps else {"reply": "One moment.", **_calls(*calls)}
+            return {"result": "It is dull."} if call.steps else calls(("look", {"at": "the hat"}))
+        return {"reply": "It is done."} if call.steps else {"reply": "One moment.", **calls(*made)}
 
     return reply
 
 
-def _calls(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    return {"calls": [{"tool": name, "arguments": arguments} for name, arguments in calls]}
-
-
-def shop(home: Path, *calls: tuple[str, dict[str, Any]], **more: Any) -> WorldAgent:
-    lm = ScriptedLM(calling(*calls), form="native")
+def shop(home: Path, *made: tuple[str, dict[str, Any]], **more: Any) -> WorldAgent:
+    lm = ScriptedLM(calling(*made), form="native")
     return scripted_agent(home, lm, tools=[look, buy], workers=[CRITIC], shapes=[offer()], **more)
 
 
@@ -212,11 +207,7 @@ async def test_inputs_come_from_the_context_and_outputs_are_in_the_answer(tmp_pa
 
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if not call.steps:
-            return {
-                "reply": "",
-                "calls": [{"tool": "buy", "arguments": {"item": call.fields["weather"]}}],
-                "mood": "sour",
-            }
+            return {"reply": "", "mood": "sour", **calls(("buy", {"item": call.fields["weather"]}))}
         return {"reply": "Fine.", "calls": [], "mood": "glad"}
 
     lm = ScriptedLM(reply)
@@ -271,8 +262,7 @@ async def test_every_stream_mode_shows_the_turn_and_its_tasks_and_never_a_role(t
 
 
 async def test_each_step_is_a_message_whose_pieces_come_once(tmp_path: Path) -> None:
-    calls = (("critic", {"request": "The hat."}), ("look", {"at": "the sky"}))
-    async with shop(tmp_path, *calls) as agent:
+    async with shop(tmp_path, ("critic", {"request": "The hat."}), ("look", {"at": "the sky"})) as agent:
         graph = agent.graph(checkpointer=InMemorySaver())
         given: Any = {"messages": [("user", "A text, please.")]}
         texts: dict[str, str] = {}
@@ -356,7 +346,7 @@ async def test_an_answer_that_replaces_streamed_text_is_another_message(tmp_path
 async def test_a_message_while_a_turn_waits_asks_again_and_is_sent_after_it(tmp_path: Path, between: str) -> None:
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if call.fields["message"] == "Buy." and not call.steps:
-            return {"reply": "", **_calls(("buy", {"item": "hat"}))}
+            return {"reply": "", **calls(("buy", {"item": "hat"}))}
         return {"reply": f"Answer to {call.fields['message']}"}
 
     async with scripted_agent(tmp_path, ScriptedLM(reply, form="native"), tools=[buy]) as agent:
@@ -401,18 +391,6 @@ async def test_another_account_is_not_asked_what_a_turn_asks(tmp_path: Path) -> 
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
-
-
-async def test_a_turn_that_began_with_a_role_needs_it_again(tmp_path: Path) -> None:
-    context = GraphContext(role=Role("r", "Be brief and stern."))
-    async with shop(tmp_path, ("buy", {"item": "hat"})) as agent:
-        graph = agent.graph(checkpointer=InMemorySaver())
-        state = await graph.ainvoke({"messages": [("user", "Buy.")]}, CONFIG, context=context)
-        [pause] = state["__interrupt__"][0].value["pauses"]
-        with pytest.raises(RoleRequired, match="the role that the turn began with"):
-            await graph.ainvoke(Command(resume={pause["id"]: {"approve": {}}}), CONFIG)
-        state = await graph.ainvoke(None, CONFIG, context=context)
-    assert said(state)[-1] == "It is done."
 
 
 @pytest.mark.parametrize("context", [None, {"account": "bo"}, {"account": "ana", "channel": "web"}])

@@ -47,6 +47,14 @@ def said(state: Any) -> list[str]:
 
 
 @asynccontextmanager
+async def asking(home: Path, **how: Any) -> AsyncGenerator[tuple[WorldAgent, Any, Any]]:
+    """The paying agent, a graph around it, and the state in which that waits for an approval."""
+    async with paying_agent(home) as agent:
+        graph = outer_of(agent.as_node(), InMemorySaver())
+        yield agent, graph, await graph.ainvoke(HAT, CONFIG, **how)
+
+
+@asynccontextmanager
 async def savers(home: Path, kind: str) -> AsyncGenerator[Any]:
     if kind == "memory":
         yield InMemorySaver()
@@ -171,9 +179,7 @@ async def test_a_cancelled_run_of_the_graph_leaves_the_turn_to_the_next_one(tmp_
 
 
 async def test_a_pause_interrupts_the_graph_and_its_resume_answers_it(tmp_path: Path) -> None:
-    async with paying_agent(tmp_path) as agent:
-        graph = outer_of(agent.as_node(), InMemorySaver())
-        waiting = await graph.ainvoke(HAT, CONFIG)
+    async with asking(tmp_path) as (_, graph, waiting):
         [pause] = asked_in(waiting)["pauses"]
         state = await graph.ainvoke(approvals(waiting), CONFIG)
     assert (pause["kind"], pause["function"], pause["arguments"]) == ("approval", "pay", {"what": "hat"})
@@ -255,9 +261,7 @@ async def test_nodes_that_wait_at_once_are_answered_by_the_ids_of_their_interrup
 async def test_a_refused_answer_interrupts_the_graph_again_and_a_better_one_is_taken(
     tmp_path: Path, resume: Any, problem: str
 ) -> None:
-    async with paying_agent(tmp_path) as agent:
-        graph = outer_of(agent.as_node(), InMemorySaver())
-        waiting = await graph.ainvoke(HAT, CONFIG)
+    async with asking(tmp_path) as (_, graph, waiting):
         [pause] = asked_in(waiting)["pauses"]
         if isinstance(resume, dict):
             resume = {name.replace("PAUSE", pause["id"]): answer for name, answer in resume.items()}
@@ -291,9 +295,7 @@ async def test_nodes_side_by_side_and_in_a_subgraph_have_turns_of_their_own(tmp_
 
 
 async def test_a_turn_that_another_caller_resumed_gives_the_graph_its_answer(tmp_path: Path) -> None:
-    async with paying_agent(tmp_path) as agent:
-        graph = outer_of(agent.as_node(), InMemorySaver())
-        waiting = await graph.ainvoke(HAT, CONFIG)
+    async with asking(tmp_path) as (agent, graph, waiting):
         thread = agent.thread("t")
         await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
         state = await graph.ainvoke(approvals(waiting), CONFIG)
@@ -302,9 +304,7 @@ async def test_a_turn_that_another_caller_resumed_gives_the_graph_its_answer(tmp
 
 
 async def test_a_cancelled_turn_fails_its_node(tmp_path: Path) -> None:
-    async with paying_agent(tmp_path) as agent:
-        graph = outer_of(agent.as_node(), InMemorySaver())
-        waiting = await graph.ainvoke(HAT, CONFIG)
+    async with asking(tmp_path) as (agent, graph, waiting):
         assert await agent.thread("t").cancel()
         with pytest.raises(NothingToResume, match=r"was cancelled; run the graph with a new message"):
             await graph.ainvoke(approvals(waiting), CONFIG)
@@ -422,9 +422,7 @@ OTHER = Role("clerk", "Be as polite as the clerk of the seventh harbour.")
 async def test_a_resume_without_the_role_is_refused_and_can_be_repeated_with_it(
     tmp_path: Path, context: Role | None, error: Any, problem: str
 ) -> None:
-    async with paying_agent(tmp_path) as agent:
-        graph = outer_of(agent.as_node(), InMemorySaver())
-        waiting = await graph.ainvoke(HAT, CONFIG, context=ROLE)
+    async with asking(tmp_path, context=ROLE) as (_, graph, waiting):
         with pytest.raises(error, match=problem + ".*" + IN_A_GRAPH) as caught:
             await graph.ainvoke(approvals(waiting), CONFIG, context=context)
         assert caught.value.turn_id == asked_in(waiting)["turn"]
@@ -434,9 +432,7 @@ async def test_a_resume_without_the_role_is_refused_and_can_be_repeated_with_it(
 
 
 async def test_a_resume_under_another_role_is_possible_outside_of_the_graph(tmp_path: Path) -> None:
-    async with paying_agent(tmp_path) as agent:
-        graph = outer_of(agent.as_node(), InMemorySaver())
-        waiting = await graph.ainvoke(HAT, CONFIG, context=ROLE)
+    async with asking(tmp_path, context=ROLE) as (agent, graph, waiting):
         with pytest.raises(RoleRequired):
             await graph.ainvoke(approvals(waiting), CONFIG)
         thread = agent.thread("t")

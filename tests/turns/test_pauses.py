@@ -52,9 +52,9 @@ async def asks_twice(ctx: TaskContext) -> str:
     return f"{first}, {second}, {third}"
 
 
-def paying(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAgent:
+def paying(home: Path, done: list[str], **more: Any) -> WorldAgent:
     functions = [writing(done), writing(done, name="pay", approval=True)]
-    return scripted_agent(home, lm or answering(), tools=functions, shapes=[shape(asks_twice, entry=Muse)], **more)
+    return scripted_agent(home, answering(), tools=functions, shapes=[shape(asks_twice, entry=Muse)], **more)
 
 
 @pytest.mark.on_every_database

@@ -39,9 +39,9 @@ class Scene(Writing):
         return scripted_agent(home, answering(), tools=self.functions, shapes=shapes, **more)
 
 
-async def kinds(home: Path, thread: str = "t") -> list[str]:
+async def kinds(home: Path) -> list[str]:
     async with Scene().agent(home) as agent:
-        return [message.kind for message in await agent.thread(thread).history()]
+        return [message.kind for message in await agent.thread("t").history()]
 
 
 async def test_drain_refuses_a_turn_that_has_not_begun(tmp_path: Path) -> None:

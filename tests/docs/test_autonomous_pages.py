@@ -1,4 +1,4 @@
-"""The page about a week of autonomous roles shows what the commands print, and its picture what was decided."""
+"""The pages about autonomous roles and their week: programs and commands print what they show, and the pictures too."""
 
 import asyncio
 import re
@@ -11,11 +11,12 @@ import pytest
 
 from support.command_line import command
 from support.house import ROOT
-from support.pages import DOCS, blocks, links
+from support.pages import DOCS, blocks, files_of, links
 
-pytestmark = [pytest.mark.requirement("A2"), pytest.mark.requirement("A12")]
+pytestmark = pytest.mark.requirement("A2", "A12")
 
 PAGE = DOCS / "guides" / "autonomous-week.md"
+ROLES = DOCS / "guides" / "autonomous-roles.md"
 SCRIPT = DOCS / "pictures" / "make_week.py"
 PICTURE = DOCS / "pictures" / "week.svg"
 TRACE = DOCS / "guides" / "autonomous-week-trace.html"
@@ -61,3 +62,15 @@ def test_the_page_of_the_trace_loads_nothing() -> None:
     trace = TRACE.read_text(encoding="utf-8")
     assert re.findall(r"://|\bsrc=|\bhref=|url\(|<script", trace) == []
     assert "default-src 'none'" in trace
+
+
+@pytest.mark.requirement("A1")
+def test_the_program_of_the_page_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = files_of(ROLES)
+    for name, text in files.items():
+        Path(name).write_text(text, encoding="utf-8")
+    runpy.run_path("team.py", run_name="__main__")
+    assert capsys.readouterr().out.splitlines() == re.findall(r"# -> (.*)", files["team.py"])
