@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -16,7 +16,7 @@ from ...agent import Thread, Turn, TurnStream, Withheld, WorldAgent
 from ...agent.threads import ThreadState
 from ...core.checks import to_json
 from ...core.errors import EventsGone, InvalidArgument, UnknownTurn
-from ...core.events import RoleWithheld, TurnEnded, TurnEvent, TurnStarted
+from ...core.events import RoleWithheld, TurnEnded, TurnEvent, TurnStarted, UnnumberedEvent
 from ...core.pauses import Pause, PersonAnswer
 from ...memory.attachments import AttachmentSource
 from . import turns
@@ -87,15 +87,17 @@ class Following:
     Attributes:
         turn_id: The id of the turn, once it is known.
         kept: How many answers of a person were saved, even if the turn failed afterwards.
+        sent_events: Whether its run sent an event with a number.
     """
 
     def __init__(self, agents: Agents, workspace: str, start: Start, *, detach: bool) -> None:
-        self._agents = agents
+        self._agents, self._workspace = agents, workspace
         self._detach = detach
         self._entered: asyncio.Future[TurnStream] = asyncio.get_running_loop().create_future()
         self._stopped = asyncio.Event()
         self.turn_id: str | None = None
         self.kept = 0
+        self.sent_events = False
         self._task = agents.spawn(self._run(workspace, start))
 
     async def events(self) -> AsyncGenerator[TurnEvent]:
@@ -116,6 +118,38 @@ class Following:
             yield event
             if not stream.recorded and stream.behind >= self._agents.limits.reader_lag:
                 raise behind(self.turn_id)
+
+    async def events_after(self, after: int | None) -> AsyncGenerator[TurnEvent]:
+        """Yield the events as `events` does, and before them those of earlier runs that the client does not have.
+
+        Args:
+            after: The number of the last event that the client has; None yields no events of earlier runs.
+        """
+        async for event in self.events():
+            if not self.sent_events and not isinstance(event, UnnumberedEvent):
+                self.sent_events = True
+                async with aclosing(self._earlier(event.turn_id, after, before=event.seq)) as earlier:
+                    async for each in earlier:
+                        yield each
+            yield event
+        if self.sent_events:
+            return
+        turn = await self.outcome()
+        if turn.status == "done":  # another call brought it to its end
+            async with aclosing(self._earlier(turn.id, after)) as earlier:
+                async for each in earlier:
+                    yield each
+
+    async def _earlier(self, turn_id: str, after: int | None, before: int | None = None) -> AsyncGenerator[TurnEvent]:
+        """Yield the stored events between two numbers; none if the turn does not keep them."""
+        if after is None or (before is not None and before <= after + 1):
+            return
+        with suppress(EventsGone, InvalidArgument):  # the client need not know
+            async with self._agents.use(self._workspace) as agent:
+                async for event in agent.events(turn_id, after=after):
+                    if before is not None and event.seq >= before:
+                        return
+                    yield event
 
     async def outcome(self) -> Turn:
         """Return the turn, after its last event.
@@ -158,28 +192,6 @@ class Following:
         if key is not None and agents.too_many(workspace, turn) and await start.thread.repeats(key):
             return nullcontext()
         return agents.turn(workspace, turn)
-
-
-async def earlier_events(
-    agents: Agents, workspace: str, turn_id: str, *, after: int, before: int | None
-) -> AsyncGenerator[TurnEvent]:
-    """Yield the events of a turn's earlier runs; none if the turn does not keep them, or has none after the number.
-
-    Args:
-        agents: The agents.
-        workspace: The workspace of the turn.
-        turn_id: The turn.
-        after: The number of the last event that the client has.
-        before: The number of the first event of this run; None yields all.
-    """
-    if before is not None and before <= after + 1:
-        return
-    with suppress(EventsGone, InvalidArgument):  # the client need not know
-        async with agents.use(workspace) as agent:
-            async for event in agent.events(turn_id, after=after):
-                if before is not None and event.seq >= before:
-                    return
-                yield event
 
 
 # --- turns that the call did not begin ------------------------------------------------------------------------------

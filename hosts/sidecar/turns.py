@@ -11,12 +11,11 @@ from mcp.types import InputRequiredResult
 from ...agent import Thread, Turn, WorldAgent
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, NothingToResume, ThreadBusy, WorldAgentError
-from ...core.events import UnnumberedEvent
 from ...core.pauses import Pause
 from ..service import turns
 from ..service.arguments import ResumeArguments, SurfaceArguments
 from ..service.call import check_resume, owns_turn
-from ..service.following import Following, Start, earlier_events
+from ..service.following import Following, Start
 from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
 from ..service.threads import thread_of
@@ -178,32 +177,17 @@ async def _follow(call: TurnCall, progress: Progress, asking: Asking, start: Sta
     following = Following(call.parts.agents, call.caller.workspace, start, detach=bool(call.given.detach))
     del start
     try:
-        sent_events = False
-        async for event in following.events():
-            call.facts.turn = following.turn_id
-            if not sent_events and not isinstance(event, UnnumberedEvent):
-                await _catch_up(call, progress, event.turn_id, upto=event.seq)
-                sent_events = call.facts.sent_events = True
-            await progress.send(event)
+        async with aclosing(following.events_after(progress.last_seen)) as events:
+            async for event in events:
+                call.facts.turn = following.turn_id
+                await progress.send(event)
         turn = await following.outcome()
         call.facts.turn = turn.id
-        if not sent_events and turn.status == "done":  # another caller brought it to its end meanwhile
-            await _catch_up(call, progress, turn.id)
         return turn
     except WorldAgentError as error:
         error.turn_id = error.turn_id or following.turn_id
         raise
     finally:
         asking.seen, call.facts.kept = progress.seq, following.kept
+        call.facts.sent_events |= following.sent_events
         following.stop()
-
-
-async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: int | None = None) -> None:
-    """Send events of other runs that the client does not have yet; `upto` is the first event of this run."""
-    after = progress.last_seen
-    if after is None:
-        return
-    found = earlier_events(call.parts.agents, call.caller.workspace, turn_id, after=after, before=upto)
-    async with aclosing(found):
-        async for event in found:
-            await progress.send(event)

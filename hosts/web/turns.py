@@ -14,7 +14,6 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from pydantic import Field
@@ -42,7 +41,6 @@ from ..service.following import (
     Following,
     Start,
     collect,
-    earlier_events,
     events_answer,
     reached_turn,
     read_answer,
@@ -157,7 +155,8 @@ async def run_turn(call: TurnCall) -> AsyncGenerator[TurnEvent | TurnAnswer]:
                 given = turns.with_detach(call).given
             following = Following(agents, call.caller.workspace, start, detach=bool(given.detach))
             del start  # it holds the call's role
-            async with aclosing(_with_earlier(call, following)) as events:
+            after = given.after if "after" in given.model_fields_set else None
+            async with aclosing(following.events_after(after)) as events:
                 async for event in events:
                     call.facts.turn = following.turn_id
                     if isinstance(event, UnnumberedEvent):
@@ -180,24 +179,6 @@ async def run_turn(call: TurnCall) -> AsyncGenerator[TurnEvent | TurnAnswer]:
             if following is not None:
                 following.stop()
         raise failure
-
-
-async def _with_earlier(call: TurnCall, following: Following) -> AsyncGenerator[TurnEvent]:
-    """Yield the events of a run, after those of earlier runs if the client says with `after` which of them it has."""
-    earlier = partial(earlier_events, call.parts.agents, call.caller.workspace, after=call.given.after)
-    wanted = "after" in call.given.model_fields_set
-    async for event in following.events():
-        if wanted and not isinstance(event, UnnumberedEvent):
-            wanted = False
-            async with aclosing(earlier(event.turn_id, before=event.seq)) as found:
-                async for each in found:
-                    yield each
-        yield event
-    turn = await following.outcome() if wanted else None
-    if turn is not None and turn.status == "done":  # another call brought it to its end
-        async with aclosing(earlier(turn.id, before=None)) as found:
-            async for each in found:
-                yield each
 
 
 async def _start(call: TurnCall, agent: WorldAgent) -> Start:
