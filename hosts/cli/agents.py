@@ -16,7 +16,6 @@ from .apps import app_agent, check_app
 from .command import DEBUG, print_original
 from .options import AgentOptions, HostOptions, SpeakerOptions
 from .output import Output
-from .skills import open_skills
 from .sources import expanded, generation, policy, text, workers
 
 if TYPE_CHECKING:
@@ -104,7 +103,8 @@ def agent_maker(
         _begin_loading(options.lm, options.identity)
         load_engine()
         from ...agent import Roles, Settings, WorldAgent
-        from ...profiles import GENERAL
+        from ...profiles import GENERAL, find_project
+        from ...skills import SkillCatalogue
         from ...storage import Storage
 
     settings = Settings()
@@ -126,7 +126,7 @@ def agent_maker(
         "lm": lm or EMBEDDED_MODEL,
         "workers": staff,
         "profile": profile,
-        "skills": open_skills(),
+        "skills": SkillCatalogue.open(project=find_project()),
         "policy": policy(options.policy),
         "on_error": print_original if DEBUG.get() else None,
         "society": society,
