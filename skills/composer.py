@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
@@ -165,28 +165,10 @@ class SkillComposer(ComposedTasks):
         try:
             package = self.catalogue.load(name)
             registry = registry or self._registry
-            return self._composed(_ByVersion(package), registry, registry.version)
+            return self._composed(_ByVersion(package.folder, package.version, package), registry, registry.version)
         except SkillInvalid as error:
             problem, remedy = error.problem, error.remedy
         raise ParamsInvalid(problem, remedy=remedy)
-
-    def check_starter(self, name: str, *, by_model: bool) -> None:
-        """Refuse who starts a skill if its package says so.
-
-        Raises:
-            UnknownSkill: No skill has this name.
-            ParamsInvalid: The package says `disable-model-invocation: true`, or `user-invocable: false`.
-        """
-        started_by = self.load(name).package.header.started_by
-        if by_model and "models" not in started_by:
-            raise ParamsInvalid(
-                f"the skill {name!r} is started by people only", remedy="tell the person to run it, or go on without it"
-            )
-        if not by_model and "people" not in started_by:
-            raise ParamsInvalid(
-                f"the skill {name!r} is not for people to start: its SKILL.md says `user-invocable: false`",
-                remedy="ask for the work in a conversation, which chooses the skill, or remove the key",
-            )
 
     def inputs(self, params: SkillParams, composed: ReadySkill) -> Mapping[str, Any]:
         """The input of a skill, as JSON.
@@ -253,21 +235,13 @@ class SkillComposer(ComposedTasks):
         return run, worker, lambda reply: SkillResult(skill=params.name, reply=reply)
 
 
+@dataclass(frozen=True, slots=True)
 class _ByVersion:
     """A package that equals another one of the same folder and version."""
 
-    def __init__(self, package: SkillPackage) -> None:
-        self.package = package
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByVersion) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def _key(self) -> tuple[Path, str]:
-        return self.package.folder, self.package.version
+    folder: Path
+    version: str
+    package: SkillPackage = field(compare=False)
 
 
 class _SkillLoop(WorkerLoop):
@@ -345,7 +319,17 @@ class _SkillShape(Shape[SkillParams, SkillResult]):
         return package.version == version
 
     def check_starter(self, params: SkillParams, *, by_model: bool) -> None:
-        self.skills.check_starter(params.name, by_model=by_model)
+        name = params.name
+        started_by = self.skills.load(name).package.header.started_by
+        if by_model and "models" not in started_by:
+            raise ParamsInvalid(
+                f"the skill {name!r} is started by people only", remedy="tell the person to run it, or go on without it"
+            )
+        if not by_model and "people" not in started_by:
+            raise ParamsInvalid(
+                f"the skill {name!r} is not for people to start: its SKILL.md says `user-invocable: false`",
+                remedy="ask for the work in a conversation, which chooses the skill, or remove the key",
+            )
 
     def check_params(self, data: object) -> SkillParams:
         return self._checked(Shape.check_params(self, data))

@@ -162,14 +162,6 @@ def test_a_file_without_front_matter(tmp_path: Path, content: bytes, problem: st
         read_package(folder)
 
 
-def test_a_link_out_of_the_package_is_refused(tmp_path: Path) -> None:
-    folder = package(tmp_path, TEA)
-    (tmp_path / "secret.txt").write_text("x")
-    (folder / "notes.txt").symlink_to(tmp_path / "secret.txt")
-    with pytest.raises(SkillInvalid, match="leads out of its folder"):
-        read_package(folder)
-
-
 def test_a_package_whose_files_cannot_be_read_is_listed_with_the_reason_and_not_offered(tmp_path: Path) -> None:
     def large(path: Path) -> None:
         with path.open("wb") as file:
@@ -193,14 +185,8 @@ def test_a_package_whose_files_cannot_be_read_is_listed_with_the_reason_and_not_
         [entry] = catalogue.entries
         assert [problem in each.problem for each in entry.problems] == [True]
         assert judge_package(folder)[1][0].problem == entry.problems[0].problem
-
-
-def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    folder = package(tmp_path, TEA)
-    with (folder / "large.bin").open("wb") as file:
-        file.truncate(MAX_TREE_FILE_BYTES + 1)
-    with pytest.raises(SkillInvalid, match=r"large\.bin"):
-        read_package(folder)
+        with pytest.raises(SkillInvalid, match=problem):
+            read_package(folder)
 
 
 @pytest.mark.parametrize(
