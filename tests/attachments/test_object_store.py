@@ -79,13 +79,17 @@ async def test_two_machines_share_attachments_and_no_home_has_them(tmp_path: Pat
     assert role.content.encode() not in b"".join(objects(url).values())
 
 
+@pytest.mark.on_every_database
 async def test_content_goes_with_the_last_message_that_refers_to_it(tmp_path: Path, url: str) -> None:
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         thread = agent.thread("t")
         await thread.converse("Look.", attachments=[PNG, PDF])
+        await thread.fork(to="fork")
         await agent.thread("other").converse("Look.", attachments=[PDF])
         assert await agent.attachments.drop_unreferenced() == ()
-        removed = await agent.upkeep.remove("t")
+        await agent.upkeep.remove("t")
+        assert whole(url) == sorted([PNG, PDF])
+        removed = await agent.upkeep.remove("fork")
         assert removed is not None
         assert removed.attachments == 1
         assert whole(url) == [PDF]
@@ -98,6 +102,7 @@ async def test_content_goes_with_the_last_message_that_refers_to_it(tmp_path: Pa
     assert objects(url) == {}
 
 
+@pytest.mark.on_every_database
 @pytest.mark.parametrize("between", ["turn", "message", "content"])
 async def test_content_that_is_attached_while_dropped_stays(tmp_path: Path, url: str, between: str) -> None:
     async with scripted_agent(tmp_path / "home", answering()) as agent:

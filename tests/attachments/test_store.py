@@ -14,7 +14,7 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.attaching import attach_and_remove, stop_at
-from support.homes import ADDRESS, OTHER_PNG, PDF, PNG, change, data_uri, pieces, written
+from support.homes import ADDRESS, PDF, PNG, change, data_uri, pieces, written
 from support.postgres import new_database
 from support.processes import call_of, killed, run_script, start_script
 from worldagent.core.errors import (
@@ -25,7 +25,6 @@ from worldagent.core.errors import (
     StorageUnavailable,
 )
 from worldagent.core.events import AttachmentLeftOut
-from worldagent.memory import ConversationLog, Draft
 from worldagent.memory import log as log_module
 from worldagent.memory.attachments import Attachment, AttachmentSource, Loaded
 
@@ -99,63 +98,6 @@ async def test_content_is_stored_once_for_its_owner_alone(tmp_path: Path) -> Non
     assert pieces(tmp_path) == {str(first.sha256): PNG}
     for path in (tmp_path / "attachments", *(tmp_path / "attachments").rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
-
-
-class TestDropping:
-    @pytest.mark.on_every_database
-    async def test_content_goes_with_the_last_message_that_refers_to_it(self, tmp_path: Path) -> None:
-        async with scripted_agent(tmp_path, answering()) as agent:
-            thread = agent.thread("t")
-            await thread.converse("Look.", attachments=[PNG, PDF])
-            await thread.fork(to="fork")
-            await agent.thread("other").converse("Look.", attachments=[PDF])
-            assert await agent.attachments.drop_unreferenced() == ()
-            await agent.upkeep.remove("t")
-            assert sorted(pieces(tmp_path).values()) == sorted([PNG, PDF])
-            await agent.upkeep.remove("fork")
-            assert list(pieces(tmp_path).values()) == [PDF]
-            await agent.upkeep.remove("other")
-        assert pieces(tmp_path) == {}
-
-    async def test_what_was_added_waits_a_day_for_its_message(self, tmp_path: Path) -> None:
-        async with scripted_agent(tmp_path, answering()) as agent:
-            added, other = await agent.attachments.add(PNG), await agent.attachments.add(OTHER_PNG)
-            assert await agent.attachments.drop_unreferenced() == ()
-            await agent.thread("t").converse("Look.", attachments=[added])
-            assert await agent.attachments.drop_unreferenced(held=0) == (other.sha256,)
-            assert (await agent.attachments.open(added)).read() == PNG
-            await agent.upkeep.remove("t")
-        assert pieces(tmp_path) == {}
-
-    @pytest.mark.on_every_database
-    @pytest.mark.parametrize("between", ["turn", "message", "content"])
-    async def test_content_that_is_attached_while_dropped_stays(self, tmp_path: Path, between: str) -> None:
-        async with scripted_agent(tmp_path, answering()) as agent:
-            store = agent.attachments
-            free = await store.add(PNG)
-            said = Draft("ana", "message", {"text": "Look.", "attachments": [free.to_json()]})
-            read: Any = store._database.read
-            looks = 0
-
-            async def with_something_between(work: Any) -> Any:
-                nonlocal looks
-                looks += 1
-                if looks != 2:
-                    return await read(work)
-                store._database.read = read  # type: ignore[method-assign]  # the rest goes as always
-                if between == "turn":
-                    await agent.thread("t").converse("Look.", attachments=[free])
-                elif between == "message":
-                    await ConversationLog(store._database).append(None, [said], thread="t", turn_id="1")
-                found = await read(work)
-                if between == "content":  # the message comes after the last look
-                    await store.keep([Loaded(free, PNG)])
-                return found
-
-            store._database.read = with_something_between  # type: ignore[method-assign]  # stands between two looks
-            assert (await store.drop_unreferenced(held=0)) == ((free.sha256,) if between == "content" else ())
-            assert (await store.open(free)).read() == PNG
-        assert pieces(tmp_path) == {str(free.sha256): PNG}
 
 
 def swap(path: Path) -> None:
