@@ -9,7 +9,7 @@ import pytest
 
 from support.agents import CRITIC, Thinking, calls, paying, shape
 from support.postgres import cut, new_database
-from support.processes import ending, next_line, run_script
+from support.processes import ending, eventually, next_line, run_script
 from support.skill_turns import ROLE, asking, chosen, name_of, package, with_role_but_at_the_critic
 from support.submissions import HELLO, assert_no_role_in_queue, becomes, hanging, queued_agent, two_looks, working
 from worldagent import Role, Say, Skill, Task, Tier, Worker, WorldAgent
@@ -476,10 +476,7 @@ async def test_a_worker_without_its_lease_starts_again_and_its_turn_continues(
         await asyncio.wait_for(model.asked.wait(), 20)
         await asyncio.wait_for(two_looks(worker), 20)
         await harm(agent)
-        for _ in range(1000):
-            if worker.counts.taken_over:
-                break
-            await asyncio.sleep(0.02)
+        assert await eventually(lambda: worker.counts.taken_over > 0, 20)
         assert worker.id != before
         model.may.set()
         assert (await asyncio.wait_for(submission.wait(), 20)).text == "Fine."

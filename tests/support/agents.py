@@ -55,6 +55,14 @@ def answering(text: str = "Fine.") -> ScriptedLM:
     return ScriptedLM(reply)
 
 
+def asks_the_critic(call: ScriptedCall) -> dict[str, Any]:
+    """A model that has the critic judge once, and answers."""
+    if "request" in call.fields:
+        return {"result": "It is thin."}
+    asked = any("thin" in str(message) for message in call.messages)
+    return {"reply": "Well.", "calls": [] if asked else [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
+
+
 class Thinking:
     """A model that thinks until it may answer.
 

@@ -9,13 +9,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, answering, asks_the_critic, scripted_agent
 from support.traced import KEEPER
 from traces.test_turns import SHOP, look, pay, search, stumble
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.harness.trace import OpenTelemetryTrace
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("H5")
 
@@ -47,15 +47,9 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 
 async def test_turn_task_and_model_calls_are_spans_below_each_other(tmp_path: Path) -> None:
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        if "request" in call.fields:
-            return {"result": "It is thin."}
-        asked = any("thin" in str(message) for message in call.messages)
-        return {"reply": "Well.", "calls": [] if asked else [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
-
     spans = Spans()
     trace = OpenTelemetryTrace(spans.provider)
-    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[CRITIC], trace=trace) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM(asks_the_critic), workers=[CRITIC], trace=trace) as agent:
         turn = await agent.thread("t1", account="ana").converse("Hello")
     assert [spans.path(span) for span in spans.all] == [
         ["invoke_agent novel"],

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from support.agents import CRITIC, Said, answering, scripted_agent
+from support.agents import CRITIC, Said, answering, asks_the_critic, scripted_agent
 from support.leaks import Kept
 from support.pages import DOCS, blocks, rows
 from support.shop import Order
@@ -23,7 +23,7 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, flow, tool
 from worldagent.harness.trace import Captured, Trace, TraceRecord, TurnTrace, read_trace
 from worldagent.harness.trace.records import FORMAT, HEADER, RecordKind, TraceNode
-from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H5")
 
@@ -69,14 +69,7 @@ def records_of(trace: TurnTrace, kind: str) -> list[TraceRecord]:
 
 
 async def test_a_turn_is_a_tree_of_what_it_did_with_its_tokens(tmp_path: Path) -> None:
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        if "request" in call.fields:
-            return {"result": "It is thin."}
-        asked = any("thin" in str(message) for message in call.messages)
-        work = [] if asked else [{"tool": "critic", "arguments": {"request": "Judge it."}}]
-        return {"reply": "Well.", "calls": work}
-
-    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[CRITIC]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM(asks_the_critic), workers=[CRITIC]) as agent:
         turn = await agent.thread("t1", account="ana", channel="c1").converse("Hello", role=Role("x", "Be brief."))
         trace = await agent.traces.get(turn.id)
         listed = await agent.traces.list()
