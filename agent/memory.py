@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -119,9 +119,14 @@ class Memory(Capability["WorkspaceMemory"]):
     @asynccontextmanager
     async def opened(self, runtime: Runtime) -> AsyncGenerator[WorkspaceMemory]:
         agent = inside(runtime)
+        entries, readers = agent.stores.entries, _reader_of(agent) if runtime.hooks.readers else None
         async with AsyncExitStack() as opened:
-            recall = await open_memory(self, agent.stores.entries, runtime.workspace, agent.spec.settings, opened)
-            agent.recall = replace(recall, readers=_reader_of(agent) if runtime.hooks.readers else None)
+            if self.embedder is not None:
+                entries = await _with_vectors(self.embedder, entries, runtime.workspace, agent.spec.settings, opened)
+            if self.files:
+                await follow_files(entries, runtime.workspace, list(map(Path, self.files)))
+            source = entries if self.source is None else HostSource(self.source)
+            agent.recall = Recall(source=source, limit=self.limit, characters=self.characters, readers=readers)
 
             async def start() -> None:
                 from .distilling import MemoryUpkeep
@@ -130,7 +135,7 @@ class Memory(Capability["WorkspaceMemory"]):
 
             if self.source is None:
                 runtime.hooks.started.append(start)
-            yield WorkspaceMemory(recall.source, runtime.workspace, agent)
+            yield WorkspaceMemory(source, runtime.workspace, agent)
 
 
 def _reader_of(agent: AgentRuntime) -> Callable[[str], Awaitable[Reader | None]]:
@@ -141,30 +146,6 @@ def _reader_of(agent: AgentRuntime) -> Callable[[str], Awaitable[Reader | None]]
         return None
 
     return reader
-
-
-async def open_memory(
-    memory: Memory, entries: Entries, workspace: str, settings: Settings, opened: AsyncExitStack
-) -> Recall:
-    """Read the files, and return what recalls entries for turns.
-
-    Args:
-        memory: What the host chose.
-        entries: The entries of the agent's database.
-        workspace: The workspace, whose entries those of the files are.
-        settings: The settings of calls of models, for an embedder that is one.
-        opened: Closes the embedder.
-
-    Raises:
-        InvalidArgument: A file cannot be read; the text names it.
-        ModelNotConfigured, MissingExtra: The embedder cannot be used.
-    """
-    if memory.embedder is not None:
-        entries = await _with_vectors(memory.embedder, entries, workspace, settings, opened)
-    if memory.files:
-        await follow_files(entries, workspace, list(map(Path, memory.files)))
-    source = entries if memory.source is None else HostSource(memory.source)
-    return Recall(source=source, limit=memory.limit, characters=memory.characters)
 
 
 async def _with_vectors(

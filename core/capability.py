@@ -174,6 +174,3 @@ class Capability(Generic[T]):
 
 def _closed() -> AgentClosed:
     return AgentClosed("the agent is not open", remedy="use 'async with agent:' or 'await agent.start()'")
-
-
-__all__ = ["Capability", "Hooks", "InputField", "Runtime"]

@@ -16,6 +16,3 @@ class Embedder(Protocol):
     async def __call__(self, texts: list[str], /) -> list[list[float]]:
         """Return one vector for each text, all with the same number of numbers."""
         ...
-
-
-__all__ = ["Embedder"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -144,15 +144,10 @@ class ModelUsage:
     service_calls: int = 0
 
     def __add__(self, other: ModelUsage) -> ModelUsage:
-        return ModelUsage(
-            calls=self.calls + other.calls,
-            input_tokens=summed((self.input_tokens, other.input_tokens)),
-            output_tokens=summed((self.output_tokens, other.output_tokens)),
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
-            service_calls=self.service_calls + other.service_calls,
-        )
+        totals: dict[str, Any] = {
+            each.name: summed((getattr(self, each.name), getattr(other, each.name))) for each in fields(self)
+        }
+        return ModelUsage(**totals)
 
 
 def summed(counts: Iterable[int | None]) -> int | None:

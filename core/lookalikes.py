@@ -134,6 +134,3 @@ def _script(each: str) -> str:
         first = name.replace("-", " ").split()[0]
         return "EAST ASIAN" if name.startswith(_EAST_ASIAN) else "" if first in _OF_ALL else first
     return "SIGN" if kind == "Sm" or (kind[0] == "S" and "\xff" < each < "\u2600") else ""  # pictures begin there
-
-
-__all__ = ["letters_of", "odd_word", "skeleton"]

@@ -206,6 +206,3 @@ def check_feedback(value: object) -> None:
     """
     if value not in get_args(Feedback):
         raise InvalidArgument(f"`feedback` must be 'good' or 'bad', got {str(value)[:40]!r}", remedy="use one of them")
-
-
-__all__ = ["EXAMPLES", "MAX_NOTE_CHARACTERS", "ExampleFilters", "Examples", "Feedback", "KeptExample"]

@@ -118,10 +118,7 @@ _SOME = f"SELECT {', '.join(StoredMessage.model_fields)} FROM wa_message WHERE i
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
 _NAMED = ("id", "parent", "depth", "turn_id", "author", "kind")  # fields of a message that are stored as they are
 MAX_PAGE = 1000
-MAX_KNOWN_MESSAGES, MAX_KNOWN_CHARACTERS = (
-    500,
-    400_000,
-)  # the most messages and characters of a thread that are kept in memory
+MAX_KNOWN_MESSAGES, MAX_KNOWN_CHARACTERS = 500, 400_000  # of a thread that are kept in memory
 
 
 class _Row(NamedTuple):

@@ -83,6 +83,3 @@ def remove_owned(transaction: Transaction, workspace: str, *, account: str = "",
         )
         count += len(gone)
     return count
-
-
-__all__ = ["OWNED", "OwnedTable", "remove_owned", "write_owned"]

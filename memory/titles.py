@@ -192,10 +192,8 @@ class ThreadSearch:
     async def speaking(self, heads: Mapping[str, str], account: str) -> set[str]:
         """The threads with a message of an account; see `saying`."""
         ends = sorted(set(heads.values()))
-        if not ends:
-            return set()
         given = (*ends, account)
-        rows = await self._database.read(lambda tx: tx.execute(_SPEAKING.format(_marks(ends)), given))
+        rows = await self._database.read(lambda tx: tx.execute(_SPEAKING.format(_marks(ends)), given)) if ends else []
         found = {head for head, _ in rows}
         return {thread for thread, head in heads.items() if head in found}
 

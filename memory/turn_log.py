@@ -308,6 +308,3 @@ class TurnLog:
             f"{what} changed since the turn ran (in the database {self._database.name!r})",
             remedy="restore the database from a copy, or continue with another turn",
         )
-
-
-__all__ = ["END", "EVENTS", "EventPage", "RecordedTurn", "TurnLog"]

@@ -266,16 +266,3 @@ def source_of(stored: Mapping[str, str]) -> Source:
     known = {each.name for each in fields(Source)}
     given: dict[str, Any] = {name: value for name, value in stored.items() if name in known}
     return Source(**given)
-
-
-__all__ = [
-    "CLASSIFICATIONS",
-    "MAX_ENTRY_CHARACTERS",
-    "Classification",
-    "Draft",
-    "Entry",
-    "EntryKind",
-    "Reader",
-    "Source",
-    "WrittenBy",
-]

@@ -92,6 +92,3 @@ def _parts(text: str) -> Iterator[str]:
             part = part[MAX_ENTRY_CHARACTERS:]
     if part.strip():
         yield part
-
-
-__all__ = ["follow_files"]

@@ -120,6 +120,3 @@ class HostSource:
 
 def _visible(entry: Entry, reader: Reader) -> bool:
     return reader.sees(entry.account, entry.kind, CLASSIFICATIONS.index(entry.classification), entry.domain)
-
-
-__all__ = ["HostSource"]

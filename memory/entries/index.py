@@ -187,6 +187,3 @@ def _having(transaction: Transaction, places: Sequence[Place], words: Sequence[s
         if not having or any(hashes.total() <= MAX_POSTINGS for hashes in having.values()):
             break
     return having
-
-
-__all__ = ["MASK", "MAX_POSTINGS", "MAX_QUERY_WORDS", "WORD_TABLES", "Place", "hash_of", "post", "rank", "unpost"]

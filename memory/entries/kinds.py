@@ -41,11 +41,9 @@ class Fact:
     def __post_init__(self) -> None:
         check_id("the id of a fact", self.id)
         check_text("text", self.text, most=4000)
-        check_text("domain", self.domain, most=200, empty=True)
-        check_choice("classification", self.classification, CLASSIFICATIONS)
         check_share("confidence", self.confidence)
         check_text("source", self.source, most=200, empty=True)
-        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
+        _check_shared(self)
 
     def draft(self) -> Draft:
         """The entry of the workspace that it is stored as. Writing it again has no effect."""
@@ -53,9 +51,7 @@ class Fact:
             text=self.text,
             kind="fact",
             source=Source(by="distilled"),
-            untrusted=self.untrusted,
-            classification=self.classification,
-            domain=self.domain,
+            **_shared(self),
             confidence=self.confidence,
             key=f"fact/{self.id}",
             data={"id": self.id, "source": self.source},
@@ -67,11 +63,9 @@ class Fact:
         return cls(
             id=str(entry.data.get("id", entry.id)),
             text=entry.text,
-            domain=entry.domain,
-            classification=entry.classification,
             confidence=entry.confidence,
             source=str(entry.data.get("source", entry.source.by)),
-            untrusted=entry.untrusted,
+            **_shared(entry),
         )
 
 
@@ -114,15 +108,13 @@ class Episode:
         for name in ("id", "role_id", "action"):
             check_id(f"the {name} of an episode", getattr(self, name))
         check_text("text", self.text, most=4000, empty=True)
-        check_text("domain", self.domain, most=200, empty=True)
         for name in ("outcome", "tags", "payload"):
             object.__setattr__(self, name, json_object(name, getattr(self, name)))
         check_number("seconds", self.seconds, least=0)
         check_time("at", self.at)
         if not all(isinstance(each, str) for each in self.tags.values()):
             raise InvalidArgument("`tags` must map names to texts", remedy='pass for example {"territory": "APAC"}')
-        check_choice("classification", self.classification, CLASSIFICATIONS)
-        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
+        _check_shared(self)
 
     @property
     def succeeded(self) -> bool:
@@ -144,9 +136,7 @@ class Episode:
             kind="episode",
             tags=_short(f"{name}:{value}" for name, value in self.tags.items()),
             source=source or Source(),
-            untrusted=self.untrusted,
-            classification=self.classification,
-            domain=self.domain,
+            **_shared(self),
             key=f"episode/{self.id}",
             data=told | given,
         )
@@ -162,12 +152,10 @@ class Episode:
             outcome=data["outcome"],
             at=datetime.fromisoformat(data["at"]),
             text=entry.text if data["told"] else "",
-            domain=entry.domain,
             tags=data["tags"],
             payload=data["payload"],
             seconds=data["seconds"],
-            classification=entry.classification,
-            untrusted=entry.untrusted,
+            **_shared(entry),
         )
 
 
@@ -205,11 +193,9 @@ class Insight:
         check_id("role_id", self.role_id)
         check_text("text", self.text, most=4000)
         check_share("confidence", self.confidence)
-        check_text("domain", self.domain, most=200, empty=True)
         object.__setattr__(self, "tags", ids("tags", self.tags))
         object.__setattr__(self, "episodes", ids("episodes", self.episodes))
-        check_choice("classification", self.classification, CLASSIFICATIONS)
-        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
+        _check_shared(self)
 
     def draft(self, account: str) -> Draft:
         """The entry that it is stored as. Writing it again has no effect.
@@ -223,9 +209,7 @@ class Insight:
             kind="insight",
             tags=_short(self.tags),
             source=Source(by="distilled"),
-            untrusted=self.untrusted,
-            classification=self.classification,
-            domain=self.domain,
+            **_shared(self),
             confidence=self.confidence,
             key=f"insight/{self.id}",
             data={"id": self.id, "tags": [*self.tags], "episodes": [*self.episodes]},
@@ -239,18 +223,24 @@ class Insight:
             role_id=role_id,
             text=entry.text,
             confidence=entry.confidence,
-            domain=entry.domain,
             tags=entry.data.get("tags", entry.tags),
             episodes=entry.data.get("episodes", ()),
-            classification=entry.classification,
-            untrusted=entry.untrusted,
+            **_shared(entry),
         )
+
+
+def _check_shared(given: Fact | Episode | Insight) -> None:
+    check_text("domain", given.domain, most=200, empty=True)
+    check_choice("classification", given.classification, CLASSIFICATIONS)
+    object.__setattr__(given, "untrusted", ids("untrusted", given.untrusted))
+
+
+def _shared(given: Fact | Episode | Insight | Entry) -> dict[str, Any]:
+    """What an entry and the object that it stands for both have."""
+    return {name: getattr(given, name) for name in ("domain", "classification", "untrusted")}
 
 
 def _short(tags: Iterable[str]) -> tuple[str, ...]:
     """Those of some tags that an entry can have; all of them are in its data."""
     fits = [each for each in dict.fromkeys(tags) if each.isprintable() and len(each) <= MAX_TAG_CHARACTERS]
     return tuple(fits[:MAX_TAGS])
-
-
-__all__ = ["Episode", "Fact", "Insight"]

@@ -112,6 +112,3 @@ def _stamp_of(blocks: Iterable[_Block]) -> tuple[int, int, int]:
         sum(int((each & _LOW).sum()) for each in made),
         sum(int((each >> 32).sum()) for each in made),
     )
-
-
-__all__ = ["NearestInFile"]

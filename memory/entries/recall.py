@@ -180,15 +180,3 @@ def _origin(entry: Entry) -> str:
     whose = "the workspace" if entry.account is None else f"the account {entry.account}"
     marks = f", made of untrusted results of {', '.join(entry.untrusted)}" if entry.untrusted else ""
     return f"{entry.kind} of {whose}, {entry.changed.date().isoformat()}{marks}"
-
-
-__all__ = [
-    "RECALL",
-    "MemorySource",
-    "Passage",
-    "Recall",
-    "as_passages",
-    "context_json",
-    "read_context",
-    "recalled_marks",
-]

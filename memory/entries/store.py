@@ -750,6 +750,3 @@ def _changeable(row: Sequence[Any], reader: Reader | None) -> bool:
 
 def _seconds(expires: datetime | Literal["never"]) -> float | None:
     return expires.timestamp() if isinstance(expires, datetime) else None
-
-
-__all__ = ["ENTRIES", "Change", "Entries", "EntryFilter", "remove_of_thread"]

@@ -314,19 +314,13 @@ class Vectors:
             for level in reader.levels_of(owner)
         ]
         if self._in_file is None:
-            found = self._rank_on_server(transaction, places, question, now.timestamp())
+            marks, shown = ", ".join("?" * len(places)), f"[{','.join(map(repr, question))}]"
+            found = transaction.execute(_ON_SERVER.format(marks), (shown, *places, now.timestamp()))
         else:
             found = self._in_file.rank(transaction, places, [*question], MAX_NEIGHBOURS)
         near = [(key, round(similarity, _SIMILARITY_DIGITS)) for key, similarity in found]
         ranked = sorted(near, key=lambda each: (-each[1], each[0]))
         return [(key, similarity) for key, similarity in ranked if similarity > 0]
-
-    def _rank_on_server(
-        self, transaction: Transaction, places: Sequence[int], question: Sequence[float], now: float
-    ) -> Ranked:
-        marks, shown = ", ".join("?" * len(places)), f"[{','.join(map(repr, question))}]"
-        found = transaction.execute(_ON_SERVER.format(marks), (shown, *places, now))
-        return [(key, similarity) for key, similarity in found]
 
 
 def _log_words_alone(error: EmbedderFailed) -> None:
@@ -382,6 +376,3 @@ async def _enable_pgvector(database: Database) -> bool:
         return await database.transact(create)
     except StorageUnavailable:
         return False
-
-
-__all__ = ["MAX_TEXTS", "VECTOR_TABLES", "Vectors", "drop_vector", "fused"]

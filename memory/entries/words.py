@@ -111,6 +111,3 @@ def words_of(text: str) -> list[str]:
         else:
             found.append(run)
     return found
-
-
-__all__ = ["question_words", "words_of"]
