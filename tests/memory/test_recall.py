@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import dspy
 import pytest
 
 from support.agents import answering, calls, scripted_agent
@@ -268,6 +269,13 @@ async def test_examples_have_no_entries(tmp_path: Path) -> None:
         ({"limit": 0}, "`limit` must be"),
         ({"characters": 0}, "`characters` must be"),
         ({"source": object()}, "has not the methods of a MemorySource; give it search"),
+        *(({"distil_after": each}, "must be seconds above 0, at most a year") for each in (0, -1, True, "soon", 1e12)),
+        *(({"files": each}, "`files` must be a tuple of paths") for each in ("notes", [3], (3,))),
+        ({"embedder": dspy.Embedder("openai/m")}, "would call litellm; pass the string itself: embedder='openai/m'"),
+        ({"embedder": "local"}, "must be a model string or an async function of a list of texts, got 'local'"),
+        ({"embedder": "m"}, "got 'm'; pass for example 'openai/text-embedding-3-small'"),
+        ({"embedder": 7}, "got 'int'"),
+        ({"source": object(), "embedder": "openai/m"}, "`embedder` are for the agent's database, and `source` names"),
     ],
 )
 def test_invalid_choices_are_refused(given: dict[str, Any], problem: str) -> None:

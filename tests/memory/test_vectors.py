@@ -21,7 +21,7 @@ from support.openai_stub import openai_stub
 from worldagent import Memory, Policy, Role, Rule, WorldAgent
 from worldagent.agent.copying import copy_storage
 from worldagent.core import Embedder
-from worldagent.core.errors import EmbedderFailed, InvalidArgument, MissingExtra, ModelNotConfigured
+from worldagent.core.errors import EmbedderFailed, MissingExtra, ModelNotConfigured
 from worldagent.memory.entries import nearest, vectors
 from worldagent.storage.schema import packed
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -269,26 +269,6 @@ async def test_an_embedder_of_dspy_over_a_function_is_used_and_caches_nothing(tm
         assert await found(agent, "almonds") == [NUTS, BOAT]
         await found(agent, "almonds")
         assert seen.count("almonds") == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        (dspy.Embedder("openai/m"), "would call litellm; pass the string itself: embedder='openai/m'"),
-        ("local", "must be a model string or an async function of a list of texts, got 'local'"),
-        ("m", "got 'm'; pass for example 'openai/text-embedding-3-small'"),
-        (7, "got 'int'"),
-    ],
-)
-def test_other_embedders_are_refused(given: Any, problem: str) -> None:
-    with pytest.raises(InvalidArgument, match=problem):
-        Memory(embedder=given)
-
-
-def test_a_store_of_the_host_has_its_own_search() -> None:
-    source: Any = type("Store", (), dict.fromkeys(("search", "get", "list", "add", "edit", "forget")))()
-    with pytest.raises(InvalidArgument, match="`embedder` are for the agent's database, and `source` names another"):
-        Memory(source=source, embedder=Meanings())
 
 
 async def test_a_file_needs_numpy_for_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
