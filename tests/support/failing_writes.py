@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from support import kill_turn
-from support.agents import approving, open_pauses
-from support.databases import Engine, made, removed, storage_of
+from support.agents import open_pauses
+from support.databases import Engine, made, removed
 from support.homes import said
 from support.kill_points import (
     AFTER,
@@ -27,6 +27,7 @@ from support.kill_points import (
     Killer,
     Point,
     armed,
+    bare_agent,
     lost_parts,
     numbered,
     points_of,
@@ -34,11 +35,11 @@ from support.kill_points import (
     some,
 )
 from support.processes import add, be_program, forked_result, lines
-from worldagent import Settings, WorldAgent
+from worldagent import WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume, StorageUnavailable
 from worldagent.core.pauses import Happened, Pause, RunAgain
-from worldagent.harness import Policy, tool
+from worldagent.harness import tool
 from worldagent.storage import Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -57,14 +58,7 @@ def _edited_agent(home: Path) -> WorldAgent:
                 return {"reply": "", "calls": [{"tool": "order", "arguments": {"which": which}}]}
         return {"reply": "Ordered."}
 
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM(answer, form="native"),
-        tools=[tool(risk="write")(order)],
-        policy=Policy(rules=(approving("order"),)),
-        storage=storage_of(home),
-        settings=Settings(model_attempts=1, trace=False),
-    )
+    return bare_agent(home, ScriptedLM(answer, form="native"), "order", tools=[tool(risk="write")(order)])
 
 
 async def edit_through(home: Path, killer: Killer) -> dict[str, Any]:
@@ -124,8 +118,7 @@ async def branch_through(way: str, home: Path, killer: Killer) -> dict[str, Any]
         await killer(IN, "a model call")
         return {"reply": "Fine."}
 
-    settings = Settings(model_attempts=1, trace=False)  # traces are written beside the turn, whenever there is time
-    async with WorldAgent("novel", lm=ScriptedLM(answer), storage=storage_of(home), settings=settings) as agent:
+    async with bare_agent(home, answer) as agent:
         prepare(home)
         threads = thread, new = agent.thread("t"), agent.thread("new")
         if await thread.state() is None:

@@ -17,14 +17,15 @@ from typing import Any, Final
 
 from support.agents import approving, calls, open_pauses
 from support.brokers import NatsServer, nats_server
-from support.databases import Engine, made, removed, rows_of, storage_of
+from support.databases import Engine, made, removed, rows_of
+from support.kill_points import bare_agent
 from support.processes import add, be_program, forked, lines, started
-from support.role_specs import spec_of
+from support.role_specs import spec_of, workspace_of
 from support.society_tables import problems_of
-from worldagent import Policy, Settings, WorldAgent, tool
+from worldagent import WorldAgent, tool
 from worldagent.core.pauses import Happened, RunAgain
-from worldagent.members import SEND_RULES, AuthorityConfig, Contact, Gateway, WorkspaceConfig
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.members import SEND_RULES, AuthorityConfig, Contact, Gateway
+from worldagent.testing import ScriptedCall
 
 _BOUND: Final = 240  # seconds
 _EFFECTS: Final = "effects"  # the file of a home with a line for each message that was acted on
@@ -48,15 +49,8 @@ def _agent(home: Path, url: str) -> WorldAgent:
         add(home / _EFFECTS, what)
         return what
 
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM(_reply),
-        society=WorkspaceConfig(id="novel", owner="charles"),
-        policy=Policy(rules=(*SEND_RULES, approving("note", after="*", arguments={"what": "*"}))),
-        tools=[note],
-        storage=storage_of(home),
-        settings=Settings(model_attempts=1, trace=False, nats_url=url),
-    )
+    rules = (*SEND_RULES, approving("note", after="*", arguments={"what": "*"}))
+    return bare_agent(home, _reply, rules=rules, society=workspace_of(), tools=[note], settings={"nats_url": url})
 
 
 async def _join(home: Path, url: str) -> None:

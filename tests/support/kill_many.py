@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from support.agents import approving, open_pauses
-from support.databases import Engine, made, removed, storage_of
+from support.agents import open_pauses
+from support.databases import Engine, made, removed
+from support.kill_points import bare_agent
 from support.processes import be_program, forked_result, lines, started
-from worldagent import Settings, WorldAgent
+from worldagent import WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume
 from worldagent.core.pauses import Happened, RunAgain
-from worldagent.harness import Function, Policy, tool
+from worldagent.harness import Function, tool
 from worldagent.memory import Message
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -84,14 +85,7 @@ def agent_of(home: Path, effects: Effects) -> WorldAgent:
         plain = [{"tool": "put", "arguments": {"what": f"{turn}.{each}"}} for each in PLAIN]
         return {"reply": "", "calls": [*plain, *({"tool": "note", "arguments": {"what": f"{turn}.n"}} for _ in NOTED)]}
 
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM(answer, form="native"),
-        tools=effects.functions,
-        policy=Policy(rules=(approving("put", "note"),)),
-        storage=storage_of(home),
-        settings=Settings(model_attempts=1, trace=False),
-    )
+    return bare_agent(home, ScriptedLM(answer, form="native"), "put", "note", tools=effects.functions)
 
 
 async def _live(thread: Thread, name: str, home: Path, effects: Effects, *, last: bool) -> None:

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from support.agents import calls, open_pauses
-from support.databases import Engine, contents_of, copied, made, removed, rows_of, storage_of
+from support.databases import Engine, contents_of, copied, removed, rows_of
 from support.homes import rows
-from support.kill_points import AFTER, BEFORE, IN, WITHIN, Killer, Passed, Point, armed, points_of, some
+from support.kill_points import AFTER, BEFORE, IN, WITHIN, Copies, Killer, Passed, Point, armed, bare_agent, some
 from support.memory_tables import problems_of
 from support.processes import be_program, forked_result
-from worldagent import Approve, Memory, Settings, WorldAgent
+from worldagent import Approve, Memory, WorldAgent
 from worldagent.core.errors import EntryChanged, NothingToResume, UnknownEntry
 from worldagent.storage import sqlite as lane
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall
 
 BONN, ULM, NUTS = (
     "Ana lives in Bonn, in the street of the old tanners.",
@@ -185,13 +185,8 @@ class _Lengths:
 
 def agent_of(home: Path) -> WorldAgent:
     notes = home / "notes"
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM(_reply),
-        memory=Memory(files=(notes,) if notes.exists() else (), embedder=_Lengths()),
-        storage=storage_of(home),
-        settings=Settings(model_attempts=1, trace=False),
-    )
+    memory = Memory(files=(notes,) if notes.exists() else (), embedder=_Lengths())
+    return bare_agent(home, _reply, memory=memory)
 
 
 # --- the kills --------------------------------------------------------------------------------------------------------
@@ -243,14 +238,6 @@ def _done(step: Step, home: Path) -> bool:
     return forked_result(lambda: asyncio.run(_left_open(step, home)))[0] == -signal.SIGKILL
 
 
-def _worked(case: Case, home: Path, killer: Killer) -> Passed:
-    """Do the work in this process; gives the points that it passed."""
-    _armed(killer)
-    killer.on = True
-    asyncio.run(_run(case.work, home))
-    return killer.counted()
-
-
 def _entries(home: Path) -> list[str]:
     rows = rows_of(home, _ROWS)
     return sorted(
@@ -259,33 +246,24 @@ def _entries(home: Path) -> list[str]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """The kills of one case.
+class Matrix(Copies):
+    """The kills of one case; `name` is one of `CASES`."""
 
-    Args:
-        name: One of `CASES`.
-        folder: Where homes are made.
-        engine: Where the entries are.
-    """
+    def begin(self, home: Path) -> bool:
+        for name, text in self._case.files:
+            (home / "notes").mkdir(exist_ok=True)
+            (home / "notes" / name).write_text(text)
+        return _done(self._case.before, home)
 
-    name: str
-    folder: Path
-    engine: Engine
-
-    def points(self) -> list[Point]:
-        """Every point that the work passes, by doing it without a kill."""
-        home = self._home()
-        code, passed = forked_result(lambda: _worked(self._case, home, Killer(None, home / "where")))
-        assert code == 0, self.name
-        removed(home)
-        return points_of(passed)
+    def work(self, home: Path, killer: Killer) -> Passed:
+        _armed(killer)
+        killer.on = True
+        asyncio.run(_run(self._case.work, home))
+        return killer.counted()
 
     def kill(self, point: Point) -> dict[str, Any]:
         """Kill at `point`, do the work again in another process, and say what came of it."""
-        home, case = self._home(), self._case
-        code, _ = forked_result(lambda: _worked(case, home, Killer(point, home / "where")))
-        assert code == -signal.SIGKILL, f"{self.name}: {point} was not passed: the work ended with {code}"
+        home, case = self.killed(point), self._case
         killed, broken = self._look(home)
         assert _done(case.work, home), f"{self.name}: it could not be done again after {point}"
         left = [name for name, held in contents_of(home).items() for text in case.gone if text.encode() in held]
@@ -315,17 +293,6 @@ class Matrix:
     def _case(self) -> Case:
         return CASES[self.name]
 
-    def _home(self) -> Path:
-        before, home = self.folder / "before", self.folder / "home"
-        if not before.exists():
-            made(self.engine, before)
-            for name, text in self._case.files:
-                (before / "notes").mkdir(exist_ok=True)
-                (before / "notes" / name).write_text(text)
-            assert _done(self._case.before, before), self.name
-        copied(before, home)
-        return home
-
 
 def found(
     *, engine: Engine, cases: Sequence[str], sample: int | None = None, seed: int = 0
@@ -336,7 +303,7 @@ def found(
         with tempfile.TemporaryDirectory() as folder:
             matrix = Matrix(name, Path(folder), engine)
             near = [Point(when, what, 1) for when in (WITHIN, AFTER) for what in CASES[name].writes]
-            yield from map(matrix.kill, matrix.points() if sample is None else some(near, sample, source))
+            yield from map(matrix.kill, matrix.counted(matrix.home()) if sample is None else some(near, sample, source))
 
 
 if __name__ == "__main__":

@@ -20,13 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.databases import execute, rows_of
+from support.agents import approving
+from support.databases import Engine, copied, execute, made, rows_of, storage_of
 from support.kill_crowd import Crowd
-from support.processes import lines
+from support.processes import forked_result, lines
+from worldagent import Policy, Rule, Settings, WorldAgent
 from worldagent.core.errors import StorageUnavailable
 from worldagent.storage import Lease, Transaction
 from worldagent.storage import sqlite as lane
 from worldagent.storage.postgres import PostgresDatabase
+from worldagent.testing import ScriptedLM
 
 BEFORE, WITHIN, AFTER, IN = "before", "within", "after", "in the middle of"
 QUEUED = "between queue and flush of"
@@ -60,6 +63,22 @@ def points_of(passed: Passed) -> list[Point]:
 def some(points: list[Point], sample: int | None, source: random.Random) -> list[Point]:
     """All points, or so many of them."""
     return points if sample is None else source.sample(points, min(sample, len(points)))
+
+
+def bare_agent(home: Path, answer: Any, *approved: str, rules: Sequence[Rule] = (), **more: Any) -> WorldAgent:
+    """An agent in a home whose writes are those of its turns alone: traces are written whenever there is time.
+
+    Args:
+        home: Its home.
+        answer: What its model says, or the model.
+        approved: Functions whose calls are approved: else a person would be asked for each effect.
+        rules: Further rules of its policy.
+        more: Further arguments of the agent; `settings` is a mapping.
+    """
+    settings = Settings(model_attempts=1, trace=False, **more.pop("settings", {}))
+    policy = Policy(rules=(*rules, *([approving(*approved)] if approved else [])))
+    lm = answer if isinstance(answer, ScriptedLM) else ScriptedLM(answer)
+    return WorldAgent("novel", lm=lm, policy=policy, storage=storage_of(home), settings=settings, **more)
 
 
 class Killer:
@@ -170,6 +189,51 @@ class Killer:
         if self.crowd is not None:
             self.log.with_name("group").write_text(str(self.crowd.size))
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class Copies:
+    """Homes of one case, which are copies of one: it is made by `begin`, in a process that is not killed.
+
+    Attributes:
+        name: The name of the case.
+        folder: Where homes are made.
+        engine: Where they keep their tables.
+    """
+
+    name: str
+    folder: Path
+    engine: Engine
+
+    def begin(self, home: Path) -> bool:
+        """Fill a home in another process; returns whether that went well."""
+        raise NotImplementedError
+
+    def work(self, home: Path, killer: Killer) -> Passed:
+        """Do what is killed, in this process; returns the points that it passed."""
+        raise NotImplementedError
+
+    def home(self) -> Path:
+        """A home to work in."""
+        before, home = self.folder / "before", self.folder / "home"
+        if not before.exists():
+            made(self.engine, before)
+            assert self.begin(before), self.name
+        copied(before, home)
+        return home
+
+    def counted(self, home: Path) -> list[Point]:
+        """Every point that the work passes, by doing it without a kill."""
+        code, passed = forked_result(lambda: self.work(home, Killer(None, home / "where")))
+        assert code == 0, self.name
+        return points_of(passed)
+
+    def killed(self, point: Point) -> Path:
+        """The home of a process that was killed at `point`."""
+        home = self.home()
+        code, _ = forked_result(lambda: self.work(home, Killer(point, home / "where")))
+        assert code == -signal.SIGKILL, f"{self.name}: {point} was not passed: the work ended with {code}"
+        return home
 
 
 def armed(killer: Killer) -> None:

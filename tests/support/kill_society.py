@@ -11,18 +11,18 @@ import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from support.agents import approving, calls, open_pauses
-from support.databases import Engine, copied, made, removed, rows_of, storage_of
-from support.kill_points import AFTER, WITHIN, Killer, Passed, Point, armed, points_of, some
+from support.databases import Engine, removed, rows_of
+from support.kill_points import AFTER, WITHIN, Copies, Killer, Passed, Point, armed, bare_agent, some
 from support.processes import add, be_program, forked_result, lines, started
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of, template_of, workspace_of
 from support.society_tables import problems_of
-from worldagent import Policy, Settings, WorldAgent, tool
+from worldagent import WorldAgent, tool
 from worldagent.agent import Thread
 from worldagent.core.pauses import Approve, Happened, RunAgain
 from worldagent.harness import ToolContext
@@ -33,29 +33,19 @@ from worldagent.members import (
     Event,
     Gateway,
     InterfaceSpec,
-    RoleSpec,
-    RoleTemplate,
     Route,
     TaskBrief,
     WorkspaceConfig,
-    WorkspacePolicy,
 )
 from worldagent.members.data.brief import Collaborator
 from worldagent.members.data.roles import RoleStatus, TrustProfile
 from worldagent.memory.entries import Insight
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall
 
 _BOUND = 120  # seconds
 _EFFECTS: Final = "effects"  # the file of a home with a line for each message that was acted on
 _UPKEEP: Final = ("TurnLog.prune", "Recording.write")  # how often they come differs from run to run
 _NEED: Final = "I need a page."
-_BRIEF: Final = {
-    "objective": "A page with the menu.",
-    "constraints": "No framework.",
-    "inputs": "menu.csv",
-    "outputs": "index.html",
-    "completion_criteria": "It opens from a file.",
-}
 _AUTHORITY: Final = AuthorityConfig(autonomous=("note",))
 _LAW: Final = InterfaceSpec(services="Checks contracts.", input_format="The contract.", output_format="A list.")
 
@@ -72,13 +62,13 @@ def _send(to: str, content: str = "", kind: str | None = None, reason: str = "",
 
 
 _ASK: Final = {"kind": "introduction_request", "reason": "A contract.", "required_capability": "contracts"}
-_SPAWN: Final = ("spawn_agent", {"template": "developer", "params": {"name": "Dana"}, "brief": _BRIEF})
+_SPAWN: Final = ("spawn_agent", {"template": "developer", "params": {"name": "Dana"}, "brief": BRIEF})
 
 # What a member does with a message that has this text. It notes the message before that.
 _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("root", _NEED): [_SPAWN, _send("developer-dana", "Begin."), _send("developer-dana", "Then tell me.")],
     ("root", "Built."): [],
-    ("developer-dana", "A page with the menu."): [],
+    ("developer-dana", BRIEF["objective"]): [],
     ("developer-dana", "Begin."): [],
     ("developer-dana", "Then tell me."): [_send("root", "Built.", "status_report")],
     ("cro", "analyst was terminated"): [],
@@ -115,28 +105,12 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
 
 def workspace() -> WorkspaceConfig:
     """The workspace, whose members can make a developer."""
-    template = RoleTemplate(
-        template_id="developer",
-        name_pattern="Developer {name}",
-        soul_template="You build pages. Your name is {name}.",
-        domains=("web",),
-        authority=_AUTHORITY,
-        operator_ids=("note",),
-        parameters=("name",),
-        allowed_spawners=("root",),
-    )
-    rep = replace(
-        template,
-        template_id="rep",
-        name_pattern="Rep {place}",
-        soul_template="You cover {place}.",
-        parameters=("place",),
-        allowed_spawners=("cro",),
-    )
-    policy = WorkspacePolicy(brief="derived")
-    return WorkspaceConfig(
-        id="novel", owner="charles", policy=policy, role_templates={"developer": template, "rep": rep}
-    )
+    given: dict[str, Any] = {"domains": ("web",), "authority": _AUTHORITY, "operator_ids": ("note",)}
+    soul = "You build pages. Your name is {name}."
+    developer = template_of("developer", "root", name_pattern="Developer {name}", soul_template=soul, **given)
+    soul = "You cover {place}."
+    rep = template_of("rep", "cro", name_pattern="Rep {place}", soul_template=soul, parameters=("place",), **given)
+    return workspace_of(developer, rep, brief="derived")
 
 
 def agent_of(home: Path) -> WorldAgent:
@@ -155,21 +129,9 @@ def agent_of(home: Path) -> WorldAgent:
         add(home / _EFFECTS, line := f"{ctx.on_behalf_of} paid: {lead}")
         return line
 
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM(_reply),
-        society=workspace(),
-        policy=Policy(
-            rules=(
-                *SEND_RULES,
-                approving("note", after="*", arguments={"what": "*"}),  # in turns that have read a message
-                approving("spawn_agent", "note", "qualify"),
-            )
-        ),
-        tools=[note, qualify, pay],
-        storage=storage_of(home),
-        settings=Settings(model_attempts=1, trace=False),
-    )
+    rules = (*SEND_RULES, approving("note", after="*", arguments={"what": "*"}))  # in turns that have read a message
+    given: dict[str, Any] = {"society": workspace(), "tools": [note, qualify, pay], "rules": rules}
+    return bare_agent(home, _reply, "spawn_agent", "note", "qualify", **given)
 
 
 # --- the cases --------------------------------------------------------------------------------------------------------
@@ -178,16 +140,8 @@ def agent_of(home: Path) -> WorldAgent:
 async def join(agent: WorldAgent) -> None:
     """Have the members join."""
     for role_id, parent in _MEMBERS.items():
-        spec = RoleSpec(
-            role_id=role_id,
-            workspace="novel",
-            soul=f"You are {role_id}.",
-            domains=(f"of {role_id}",),
-            reports_to=parent,
-            operator_ids=("note",),
-            authority=_AUTHORITY,
-            parent_role_id=parent,
-        )
+        own: dict[str, Any] = {"domains": (f"of {role_id}",), "operator_ids": ("note",), "authority": _AUTHORITY}
+        spec = spec_of(role_id, parent, **own)
         await agent.society.join(spec, name=role_id.upper(), interface=_LAW if role_id == "legal" else None)
 
 
@@ -272,7 +226,7 @@ async def _end(agent: WorldAgent, home: Path, answers: bool) -> None:
 
 async def _spawn(agent: WorldAgent, home: Path, answers: bool) -> None:
     helpers = [Collaborator(id=each, role=each.upper(), note="Ask it.") for each in ("cro", "legal")]
-    brief = replace(TaskBrief.from_json(_BRIEF), collaborators=tuple(helpers))
+    brief = replace(TaskBrief.from_json(BRIEF), collaborators=tuple(helpers))
     await agent.society.spawn("root", "developer", {"name": "Dana"}, brief, message_id="task")
     await _deliver(agent, home, answers)
 
@@ -281,8 +235,6 @@ async def _staffed(agent: WorldAgent, home: Path, answers: bool) -> None:
     """Members with routes, the first of which is responsible for revenue."""
     authority = AuthorityConfig(autonomous=("note", "qualify"), needs_approval=("pay",), forbidden=("sign",))
     given: dict[str, Any] = {
-        "workspace": "novel",
-        "domains": ("revenue",),
         "operator_ids": ("note", "qualify", "pay"),
         "authority": authority,
         "trust": TrustProfile(default=0.5),
@@ -292,14 +244,8 @@ async def _staffed(agent: WorldAgent, home: Path, answers: bool) -> None:
             Route(event="deal.sign", operator="pay", capability="sign"),
         ),
     }
-    own: dict[str, dict[str, Any]] = {
-        "cro": {"reports_to": ""},
-        "bdr": {"reports_to": "cro", "parent_role_id": "cro"},
-        "coo": {"reports_to": "", "domains": ("operations",)},
-    }
-    for role_id, more in own.items():
-        spec: dict[str, Any] = given | more | {"role_id": role_id, "soul": f"You are {role_id}."}
-        await agent.society.join(RoleSpec(**spec), name=role_id.upper())
+    for role_id, parent, domain in (("cro", "", "revenue"), ("bdr", "cro", "revenue"), ("coo", "", "operations")):
+        await agent.society.join(spec_of(role_id, parent, **given | {"domains": (domain,)}), name=role_id.upper())
 
 
 def _event(id_: str, type_: str, domain: str = "revenue", **payload: Any) -> Event:
@@ -366,14 +312,6 @@ async def _run(step: Step, home: Path, answers: bool = True) -> None:
         await step(agent, home, answers)
 
 
-def _worked(case: Case, home: Path, killer: Killer, answers: bool) -> Passed:
-    """Do the work in this process; gives the points that it passed."""
-    armed(killer)
-    killer.on = True
-    asyncio.run(_run(case.work, home, answers))
-    return killer.counted()
-
-
 _ANY_ORDER: Final = ("bdr did", "cro ran did", "cro paid did")
 """Effects that wait for a person, or for another member, and come in another order after a kill."""
 
@@ -408,37 +346,37 @@ def _outcome(home: Path) -> dict[str, list[str]]:
     }
 
 
-@dataclass(slots=True)
-class Matrix:
-    """The kills of one case.
+@dataclass
+class Matrix(Copies):
+    """The kills of one case; `name` is one of `CASES`.
 
     Attributes:
-        name: One of `CASES`.
-        folder: Where homes are made.
-        engine: Where the society is.
         expected: What the work comes to without a kill.
     """
 
-    name: str
-    folder: Path
-    engine: Engine
-    expected: dict[str, list[str]]
+    expected: dict[str, list[str]] = field(default_factory=dict)
+
+    def begin(self, home: Path) -> bool:
+        return forked_result(lambda: asyncio.run(_run(self._case.before, home)))[0] == 0
+
+    def work(self, home: Path, killer: Killer, answers: bool = True) -> Passed:
+        armed(killer)
+        killer.on = True
+        asyncio.run(_run(self._case.work, home, answers))
+        return killer.counted()
 
     def points(self) -> list[Point]:
-        """Every point that the work passes, by doing it without a kill; `expected` is what it came to."""
-        home = self._home()
-        code, passed = forked_result(lambda: _worked(self._case, home, Killer(None, home / "where"), True))
-        assert code == 0, self.name
+        """Every point that the work passes; `expected` is what it comes to without a kill."""
+        home = self.home()
+        points = self.counted(home)
         assert (wrong := problems_of(home)) == [], (self.name, wrong)
         self.expected = _outcome(home)
         removed(home)
-        return [each for each in points_of(passed) if each.what not in _UPKEEP]
+        return [each for each in points if each.what not in _UPKEEP]
 
     def kill(self, point: Point) -> dict[str, Any]:
         """Kill at `point`, do the work to its end in another process, and say what came of it."""
-        home = self._home()
-        code, _ = forked_result(lambda: _worked(self._case, home, Killer(point, home / "where"), True))
-        assert code == -signal.SIGKILL, f"{self.name}: {point} was not passed: the work ended with {code}"
+        home = self.killed(point)
         broken = problems_of(home)
         code, _ = forked_result(lambda: asyncio.run(_run(self._case.work, home)))
         assert code == 0, f"{self.name}: it could not be done to its end after {point}"
@@ -446,10 +384,10 @@ class Matrix:
 
     def kill_one_of_two(self, point: Point) -> dict[str, Any]:
         """Kill one of two processes that deliver at once at `point`; the other one goes on to the end."""
-        home = self._home()
+        home = self.home()
         doomed = Killer(point, home / "where", at_once=True)
         other = started(lambda: asyncio.run(_run(self._case.work, home)))
-        code, _ = forked_result(lambda: _worked(self._case, home, doomed, False))
+        code, _ = forked_result(lambda: self.work(home, doomed, False))
         assert code in (0, -signal.SIGKILL), f"{self.name}: {point}: the work ended with {code}"
         end = os.waitstatus_to_exitcode(os.waitpid(other, 0)[1])
         assert end == 0, f"{self.name}: the other process ended with {end} after {point}"
@@ -475,15 +413,6 @@ class Matrix:
     def _case(self) -> Case:
         return CASES[self.name]
 
-    def _home(self) -> Path:
-        before, home = self.folder / "before", self.folder / "home"
-        if not before.exists():
-            made(self.engine, before)
-            code, _ = forked_result(lambda: asyncio.run(_run(self._case.before, before)))
-            assert code == 0, self.name
-        copied(before, home)
-        return home
-
 
 def found(
     *, engine: Engine, cases: Sequence[str], sample: int | None = None, seed: int = 0, two: bool = False
@@ -501,7 +430,7 @@ def found(
     source = random.Random(seed)
     for name in cases:
         with tempfile.TemporaryDirectory() as folder:
-            matrix = Matrix(name, Path(folder), engine, {})
+            matrix = Matrix(name, Path(folder), engine)
             points = matrix.points()
             if two:  # each of the two passes some of them
                 points = [each for each in points if each.nth == 1]

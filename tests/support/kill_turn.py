@@ -14,16 +14,16 @@ from typing import Any, Final
 import dspy
 from pydantic import BaseModel
 
-from support.agents import Said, approving, open_pauses
-from support.databases import contents_of, rows_of, storage_of
-from support.kill_points import AFTER, BEFORE, IN, Killer, prepare
+from support.agents import Said, open_pauses
+from support.databases import contents_of, rows_of
+from support.kill_points import AFTER, BEFORE, IN, Killer, bare_agent, prepare
 from support.processes import add, lines
-from worldagent import Role, Settings, WorldAgent
+from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import EffectLost, NothingToResume, StorageUnavailable, ToolFailed
 from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import CallContext, Function, Policy, Worker, flow, tool
+from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
@@ -131,19 +131,14 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         return {"reply": "All done." if "(tool_failed)" in told else "It is not said that a call failed."}
 
     crowd = killer.crowd
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM(answer, form="native"),
+    job: Shape[Any, Any] = Shape("job", Part, Said, handle, entry=Judge, description="does a part")
+    return bare_agent(
+        home,
+        ScriptedLM(answer, form="native"),
+        *("put", "broken", "note", "spend"),
         tools=[*functions(home, killer), *([] if crowd is None else crowd.functions)],
         workers=[Worker("critic", "You judge.", "judges")],
-        shapes=[
-            Shape("job", Part, Said, handle, entry=Judge, description="does a part"),
-            *([] if crowd is None else [crowd.shape]),
-        ],
-        # Else a person would be asked for each effect, and that is not what is counted here.
-        policy=Policy(rules=(approving("put", "broken", "note", "spend"),)),
-        storage=storage_of(home),
-        settings=Settings(model_attempts=1, trace=False),  # traces are written beside the turn, whenever there is time
+        shapes=[job, *([] if crowd is None else [crowd.shape])],
     )
 
 

@@ -22,9 +22,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from support.agents import Said, open_pauses
-from support.databases import Engine, made, removed, storage_of
+from support.databases import Engine, made, removed
+from support.kill_points import bare_agent
 from support.processes import be_program, forked_result, lines, started
-from worldagent import Settings, WorldAgent
+from worldagent import WorldAgent
 from worldagent.agent.runtime.inside import inside
 from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext
@@ -63,15 +64,9 @@ def agent_of(home: Path) -> WorldAgent:
             (home / _NOTES / what).touch(exist_ok=False)
         return what
 
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM([]),
-        tools=[tool(risk="write")(put), tool(idempotent=True, risk="write")(note)],
-        shapes=[Shape("job", Job, Said, _job)],
-        storage=storage_of(home),
-        settings=Settings(model_attempts=1, trace=False),
-        queue=Queue(worker_concurrency=20),
-    )
+    tools = [tool(risk="write")(put), tool(idempotent=True, risk="write")(note)]
+    shapes, queue = [Shape("job", Job, Said, _job)], Queue(worker_concurrency=20)
+    return bare_agent(home, ScriptedLM([]), tools=tools, shapes=shapes, queue=queue)
 
 
 # --- the processes ----------------------------------------------------------------------------------------------------
