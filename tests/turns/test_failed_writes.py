@@ -1,4 +1,4 @@
-"""A full disk, a cut connection, a lost answer to a commit: a turn resumes with each effect once (T4, T5)."""
+"""A failed write, or a kill in an edit or branch: a turn resumes with each effect once, a branch is whole (T4, T5)."""
 
 import os
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.databases import Engine, on_every_database
-from support.failing_writes import NEW, OLD
+from support.failing_writes import EDITED, NEW, OLD, SAID, WAYS
 from support.kill_turn import HISTORY, NOTED, PLAIN
 from support.processes import run_program
 
@@ -71,3 +71,30 @@ def test_an_edit_of_which_a_write_fails_has_changed_all_or_nothing(engine: Engin
 def test_an_edit_whose_process_is_killed_has_changed_all_or_nothing(engine: Engine, how: dict[str, Any]) -> None:
     for found in failures("edit", engine, kills=True, **how):
         check_edit(found)
+
+
+# --- branches ---------------------------------------------------------------------------------------------------------
+
+# What may be found on the thread and on the new one, and what they end with.
+FOUND: dict[str, list[list[list[str]]]] = {
+    "fork": [[SAID, []], [SAID, SAID]],
+    "replay": [[SAID, []], [SAID, SAID[:3]], [SAID, SAID]],
+    "edit back": [[SAID, []], [EDITED[:3], SAID], [EDITED, SAID]],
+}
+THEN = {"fork": [SAID, SAID], "replay": [SAID, SAID], "edit back": [EDITED, SAID]}
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("sample", [3, pytest.param(None, marks=pytest.mark.soak, id="every point")])
+@on_every_database
+def test_a_branch_that_is_killed_is_there_or_is_not(engine: Engine, sample: int | None, way: str) -> None:
+    kills = failures(way, engine, kills=True, sample=sample)
+    for kill in kills:
+        assert kill["leaks"] == [], kill
+        assert kill["found"] in FOUND[way], kill
+        assert kill["then"] == THEN[way], kill
+        assert kill["on"] == [[*texts, "on", "Fine."] for texts in THEN[way]], kill
+    found = [kill["found"] for kill in kills]
+    # At every point all that may be found is found somewhere, so the points are those that matter.
+    assert sample or [each for each in FOUND[way] if each not in found] == []
