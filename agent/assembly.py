@@ -31,7 +31,7 @@ from ..harness.trace import Trace, TraceSink
 from ..harness.trace.index import TraceIndex
 from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
-from ..memory.owned import write_owned
+from ..memory.owned import check_owned, write_owned
 from ..profiles import Profile
 from ..role_resolution import (
     ResolvedRole,
@@ -41,6 +41,7 @@ from ..role_resolution import (
     SqliteRoleStore,
 )
 from ..storage import Schema, Storage
+from ..storage.copies import tables_of
 from ..storage.schema import CAPABILITY
 from ..tools import BuiltinTools
 from .choices import (
@@ -322,6 +323,17 @@ def schema_of(capability: Capability[Any] | type[Capability[Any]]) -> Schema:
     return Schema(f"{CAPABILITY}{capability.name}", capability.migrations)
 
 
+def tables_made(capability: Capability[Any]) -> Mapping[str, Sequence[str]]:
+    """The columns of the tables that the migrations of a capability make, by the table's name.
+
+    Raises:
+        InvalidArgument: It owns rows of another table.
+    """
+    made = {table.name.lower(): table.columns for table in tables_of([schema_of(capability)])}
+    check_owned(capability.name, capability.owned, made)
+    return made
+
+
 def installed_schemas(names: Iterable[str], database: str) -> tuple[Schema, ...]:
     """The parts of installed capabilities.
 
@@ -511,10 +523,12 @@ async def _open_stores(spec: AgentSpec, opened: AsyncExitStack) -> Stores:
     """Open the database, with the tables of the capabilities."""
     limit, wait = spec.settings.attachment_limit, spec.settings.thread_wait
     schemas = [schema_of(each) for each in spec.capabilities if each.migrations]
+    made = {name for each in spec.capabilities for name in tables_made(each)}
     stores = await Stores.open(spec.storage, spec.clock, limit=limit, wait=wait, schemas=schemas)
     opened.push_async_callback(stores.aclose)
-    if owned := [table for each in spec.capabilities for table in each.owned]:
-        await stores.database.transact(lambda tx: write_owned(tx, owned))
+    if made:
+        owned, server = [table for each in spec.capabilities for table in each.owned], stores.checkpoints.postgres
+        await stores.database.transact(lambda tx: write_owned(tx, owned, made, server=server))
     return stores
 
 

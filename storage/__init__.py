@@ -7,7 +7,7 @@ from .database import Database
 from .home import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
 from .lease import EPOCHS, Known, Lease, Leases
 from .locks import from_sqlite
-from .schema import Moment, Row, Schema, Time, Transaction, checked_row, portions, read_row
+from .schema import Moment, Row, Schema, Time, Transaction, checked_row, columns_of, portions, read_row
 
 __all__ = [
     "CONNECTIONS",
@@ -25,6 +25,7 @@ __all__ = [
     "Time",
     "Transaction",
     "checked_row",
+    "columns_of",
     "from_sqlite",
     "portions",
     "read_row",

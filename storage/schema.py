@@ -41,6 +41,22 @@ class Transaction(Protocol):
         ...
 
 
+def columns_of(transaction: Transaction, table: str, *, server: bool) -> frozenset[str]:
+    """The columns of a table of the database; empty if there is no such table.
+
+    Args:
+        transaction: The transaction.
+        table: The table's name, in lower case.
+        server: Whether the database is on a Postgres server.
+    """
+    return frozenset(name for (name,) in transaction.execute(_ON_SERVER if server else _IN_FILE, (table,)))
+
+
+_IN_FILE: Final = "SELECT name FROM pragma_table_info(?)"
+_ON_SERVER: Final = (
+    "SELECT column_name FROM information_schema.columns WHERE table_schema=current_schema() AND table_name=?"
+)
+
 Moment = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
 """Seconds since 1970, up to the end of the year 9999."""
 

@@ -60,7 +60,8 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
             await ThreadRegister(stores).cancel(scope)
     await stores.attachments.forget_reader(workspace, account)
     await stores.attachments.drop_unreferenced()
-    await stores.database.transact(lambda tx: remove_owned(tx, workspace, account=account))
+    server = stores.checkpoints.postgres
+    await stores.database.transact(lambda tx: remove_owned(tx, workspace, server=server, account=account))
     # This also rewrites SQLite's file, once for all that was removed before.
     entries = await stores.entries.forget_account(workspace, account)
     async with stores.traces() as traces:

@@ -245,7 +245,8 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     # After the turns, of which a concurrent rename and a transaction that writes notes lock one.
     ThreadTitles.drop(transaction, key)
     remove_of_thread(transaction, key)
-    remove_owned(transaction, unquote(key.partition("/")[0]), thread=name_of(key))
+    workspace, server = unquote(key.partition("/")[0]), stores.checkpoints.postgres
+    remove_owned(transaction, workspace, server=server, thread=name_of(key))
     checkpoints = stores.checkpoints.remove(transaction, key) + sum(
         stores.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )
