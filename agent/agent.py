@@ -253,8 +253,6 @@ class WorldAgent:
         async with self._changing():
             stack, self._stack = self._stack, None
             if stack is not None:
-                # The turns are also ended if waiting for them is cancelled.
-                stack.push_async_callback(self._runner.close)
                 await stack.aclose()
 
     async def drain(self, seconds: float = 10.0) -> None:

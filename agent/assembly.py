@@ -422,6 +422,8 @@ async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner,
     parts = await _open(spec, runtime, opened)
     runtime.complete(parts)
     runner.open(parts)
+    # It closes first, also if a capability cannot start. Turns are also ended if waiting for them is cancelled.
+    opened.push_async_callback(runner.close)
     for start in runtime.hooks.started:
         await start()
     return parts
