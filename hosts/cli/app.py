@@ -33,11 +33,7 @@ class _Commands(TyperGroup):
         from .derived import commands_of
 
         found = of_others().get(name)
-        operations = [] if found is None else [*found.operations()]
-        if not operations:
-            return None
-        told = (found.__doc__ or "").partition("\n")[0]
-        return get_command(commands_of(name, told, operations))
+        return get_command(commands_of(name, found.about, found.operations)) if found and found.operations else None
 
 
 # Tracebacks must not show local variables, since one of them can hold a role.

@@ -12,7 +12,6 @@ import typer
 from pydantic.fields import FieldInfo
 
 from ..service.operation import Operation
-from ..service.operations import of_others
 from ..service.validation import validated
 from .command import command
 from .operating import ask, fields_of
@@ -42,7 +41,6 @@ def commands_of(name: str, help: str, operations: Iterable[Operation]) -> typer.
 
 
 def _add(app: typer.Typer, found: Operation, name: str) -> None:
-    group = str(app.info.name)
     fields = {each: field for each, field in found.arguments.model_fields.items() if each not in _SHARED}
 
     async def work(options: SpeakerOptions, output: Output, **given: Any) -> None:
@@ -51,8 +49,8 @@ def _add(app: typer.Typer, found: Operation, name: str) -> None:
             named[each] = json_object(f"--{each}", text(f"--{each}", named[each]))
         checked = validated(found.arguments, named, texts=True)
         had = options.capability or []
-        if group in of_others() and group not in had:  # a command of a capability works on an agent that has it
-            options = replace(options, capability=[*had, group])
+        if found.capability and found.capability not in had:  # such a command works on an agent that has it
+            options = replace(options, capability=[*had, found.capability])
         answer = await ask(
             options, found, output, **{each: getattr(checked, each) for each in checked.model_fields_set}
         )

@@ -340,6 +340,24 @@ def _not_theirs(caller: Caller, state: ThreadState) -> Refused:
     )
 
 
+def with_own_thread(grant: Grant, given: A, facts: CallFacts) -> A:
+    """Return arguments with the id of the caller's own thread, if they name one in `thread`.
+
+    Every operation whose arguments have a `thread` is held to it, whatever their model: the function that runs need not
+    ask whether the caller reaches the thread.
+
+    Raises:
+        Refused: The caller does not reach the thread.
+    """
+    named = getattr(given, "thread", None)
+    if named is None:
+        return given
+    own = grant.own_thread(named)
+    check_thread(grant, own)
+    facts.thread = own
+    return given if own == named else given.model_copy(update={"thread": own})
+
+
 def check_thread(grant: Grant, thread: str) -> None:
     """Refuse a thread that the caller cannot use.
 

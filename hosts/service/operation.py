@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
+from inspect import iscoroutinefunction
+from typing import Any, Final, Literal, TypeAlias, TypeGuard, TypeVar, get_args, get_type_hints
 
+from ...agent.runtime.inside import inside
+from ...core.errors import CapabilityFailed, FunctionInvalid, WorldAgentError
 from .arguments import WorkspaceArguments
 from .call import Call, Refused
 from .records import Answer
 from .spec import ToolSpec
+
+T = TypeVar("T")
 
 Surface = Literal["sidecar", "web", "command"]
 """Where an operation can be asked for: as a tool, at a path, as a command."""
@@ -34,6 +39,7 @@ class Operation(ToolSpec):
         kind: Whether it is a plain call, runs a turn, or follows one. Hosts run the last two in ways of their own.
         run: Answers a plain call.
         absent: Why a surface lacks it, by surface.
+        capability: The capability of another package that it is of; empty if it is one of this package.
     """
 
     name: str
@@ -43,12 +49,14 @@ class Operation(ToolSpec):
     kind: Kind = "call"
     run: Run | None = None
     absent: Mapping[Surface, str] = field(default_factory=dict)
+    capability: str = ""
 
     async def __call__(self, call: Call[Any], workspace: Any) -> Any:
         """Check who calls, and answer.
 
         Raises:
             Refused: The caller may not call it.
+            CapabilityFailed: It is of a capability, and raised something else or returned no answer.
             WorldAgentError: As the operation says.
         """
         assert self.run is not None, f"{self.name} is not a plain call"
@@ -56,7 +64,24 @@ class Operation(ToolSpec):
             raise Refused("forbidden", "only an operator can call this", remedy=OPERATOR_REMEDY)
         if self.who == "owner":
             check_owner(call, workspace.society)
-        return await self.run(call, workspace)
+        try:
+            answer = await self.run(call, workspace)
+        except (WorldAgentError, Refused):
+            raise
+        except Exception as error:  # its text can hold what the caller sent
+            if not self.capability:
+                raise
+            if (tell := inside(workspace).spec.on_error) is not None:
+                tell(error)
+            failure = f"raised {type(error).__name__}"
+        else:
+            if isinstance(answer, self.answer):
+                return answer
+            failure = f"returned {type(answer).__name__} and not {self.answer.__name__}"
+        raise CapabilityFailed(
+            f"the operation {self.name!r} of the capability {self.capability!r} {failure}",
+            remedy="see on_error for an error, or ask those who wrote the capability",
+        )
 
 
 OPERATOR_REMEDY: Final = "use a token with `operator = true`"
@@ -73,18 +98,19 @@ def operation(
         who: Who may call it.
         absent: Why a surface lacks it, by surface.
         more: Its effect and the other fields of `ToolSpec`.
+
+    Raises:
+        FunctionInvalid: The function is not a coroutine function, or an annotation does not name such a model.
     """
 
     def make(run: Run) -> Operation:
-        # The workspace's types are not loaded for this.
-        types = get_type_hints(run, localns=dict.fromkeys(("WorldAgent", "Workspace", "Threads"), Any))
-        [arguments] = get_args(types["call"])
+        arguments, answer = _models_of(run)
         return Operation(
             name=run.__name__,
             title=title,
             description=description,
             arguments=arguments,
-            answer=types["return"],
+            answer=answer,
             who=who,
             run=run,
             absent=absent or {},
@@ -92,6 +118,34 @@ def operation(
         )
 
     return make
+
+
+def _models_of(run: Run) -> tuple[type[WorkspaceArguments], type[Answer]]:
+    """The models of the arguments and of the answer, as the annotations name them."""
+    problem = ""
+    try:
+        # The workspace's types are not loaded for this.
+        types = get_type_hints(run, localns=dict.fromkeys(("WorldAgent", "Workspace", "Threads"), Any))
+    except Exception as error:  # an annotation can be any expression
+        problem = f"its annotations raise {type(error).__name__}"
+    else:
+        [arguments], answer = get_args(types.get("call")) or [None], types.get("return")
+        if not _is(arguments, WorkspaceArguments):
+            problem = "`call` is not annotated as `Call[...]` with a model of WorkspaceArguments"
+        elif not _is(answer, Answer):
+            problem = "it is not annotated to return a model of Answer"
+        elif not iscoroutinefunction(run):
+            problem = "it is not a coroutine function"
+        else:
+            return arguments, answer
+    raise FunctionInvalid(
+        f"{run.__name__} cannot be an operation: {problem}",
+        remedy="write `async def NAME(call: Call[ARGUMENTS], agent: WorldAgent) -> ANSWER`",
+    )
+
+
+def _is(found: object, kind: type[T]) -> TypeGuard[type[T]]:
+    return isinstance(found, type) and issubclass(found, kind)
 
 
 # --- the owner --------------------------------------------------------------------------------------------------------

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Final, TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
-from ...core.capability import Capability
-from ...core.errors import NameTaken
+from ...agent.assembly import named_capability
+from ...core.errors import InvalidArgument, NameTaken, WorldAgentError
 from . import drafts, events, following, functions, memory, roles, schedules, skills, society, threads, traces, turns
 from .operation import Operation
 
@@ -40,21 +42,63 @@ def table(*more: Iterable[Operation]) -> Operations:
     return found
 
 
+_OWN: Final = table(
+    turns.OPERATIONS,
+    *([each for each in vars(area).values() if isinstance(each, Operation)] for area in _AREAS),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfOthers:
+    """What hosts have of a capability of another package.
+
+    Attributes:
+        about: The first line of its docstring.
+        operations: Its operations.
+        page: The file of its page of the console.
+    """
+
+    about: str
+    operations: tuple[Operation, ...]
+    page: Path | None
+
+
 @cache
-def of_others() -> Mapping[str, type[Capability[Any]]]:
-    """The installed capabilities of other packages by name. One that cannot be loaded is left out, with a warning."""
-    found: dict[str, type[Capability[Any]]] = {}
+def of_others() -> Mapping[str, OfOthers]:
+    """The installed capabilities of other packages by name.
+
+    One that cannot be used is left out, with a warning: it is code of others, and no host may fail by what is only
+    installed.
+    """
+    found: dict[str, OfOthers] = {}
     for each in entry_points(group="worldagent.capabilities"):
-        if not each.value.startswith("worldagent."):
-            try:
-                found[each.name] = each.load()
-            except Exception as error:  # it is code of others, and no host may fail by it
-                _LOG.warning("the capability %r cannot be loaded: %s", each.name, type(error).__name__)
+        if each.value.startswith("worldagent."):
+            continue
+        try:
+            kind = named_capability(each.name)
+            made = tuple(_checked(one, each.name) for one in kind.operations())
+            table(_OWN.values(), *(other.operations for other in found.values()), made)
+            if kind.page is not None and not Path(kind.page).is_file():
+                raise InvalidArgument("its page is not a file", remedy="install it again")
+        except (Exception, SystemExit) as error:
+            why = str(error) if isinstance(error, WorldAgentError) else f"it raised {type(error).__name__}"
+            _LOG.warning("hosts leave out the capability %r: %s", each.name, why)
+        else:
+            about = (kind.__doc__ or "").partition("\n")[0]
+            found[each.name] = OfOthers(about=about, operations=made, page=kind.page)
     return found
 
 
-OPERATIONS: Final = table(
-    turns.OPERATIONS,
-    *([each for each in vars(area).values() if isinstance(each, Operation)] for area in _AREAS),
-    *(each.operations() for each in of_others().values()),
-)
+def _checked(operation: object, capability: str) -> Operation:
+    """An operation of a capability, whose models have schemas."""
+    if not isinstance(operation, Operation):
+        raise InvalidArgument(
+            f"`operations()` returned {type(operation).__name__!r} among its operations",
+            remedy="return functions that `operation` has made operations",
+        )
+    for model in (operation.arguments, operation.answer):
+        model.model_json_schema()
+    return replace(operation, capability=capability)
+
+
+OPERATIONS: Final = table(_OWN.values(), *(each.operations for each in of_others().values()))

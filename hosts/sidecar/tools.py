@@ -18,8 +18,8 @@ from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from ...scheduling import Schedules
-from ..service.arguments import RoleSetArguments, ThreadArguments
-from ..service.call import CallFacts, Grant, Refused, check_thread
+from ..service.arguments import RoleSetArguments
+from ..service.call import CallFacts, Grant, Refused, with_own_thread
 from ..service.next_steps import advised, error_record, name_turn
 from ..service.operation import Operation, Run
 from ..service.operations import OPERATIONS, Operations
@@ -117,9 +117,7 @@ async def call_tool(
             raise
         caller = grant.caller(given.workspace, given.account)
         facts.workspace = caller.workspace
-        if isinstance(given, ThreadArguments):
-            check_thread(grant, given.thread)
-            facts.thread = given.thread
+        given = with_own_thread(grant, given, facts)
         call = ToolCall(given=given, caller=caller, facts=facts, parts=parts, ctx=ctx, params=params)
         async with parts.agents.use(caller.workspace) as agent:
             try:

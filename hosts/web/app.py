@@ -22,8 +22,8 @@ from ...agent import WorldAgent
 from ...core.bounds import Bounds, OutOfBounds
 from ...core.errors import AgentClosed, AttachmentInvalid, InvalidArgument, WorldAgentError
 from ..bounds import CALL
-from ..service.arguments import ThreadArguments, WorkspaceArguments
-from ..service.call import Call, CallFacts, Grant, Refused, check_thread
+from ..service.arguments import WorkspaceArguments
+from ..service.call import Call, CallFacts, Grant, Refused, with_own_thread
 from ..service.pool import Agents, Limits
 from ..service.records import Answer
 from ..service.validation import validated
@@ -178,14 +178,10 @@ class WebApp:
         grant = await self.grant(request)
         texts = request.method in ("GET", "DELETE")
         arguments = validated(model, given, texts=texts)
-        if isinstance(arguments, ThreadArguments):
-            arguments = arguments.model_copy(update={"thread": grant.own_thread(arguments.thread)})
         caller = grant.caller(arguments.workspace, arguments.account)
         await self.check_session(request, caller.workspace)
         facts = CallFacts(workspace=caller.workspace)
-        if isinstance(arguments, ThreadArguments):
-            check_thread(grant, arguments.thread)
-            facts.thread = arguments.thread
+        arguments = with_own_thread(grant, arguments, facts)
         return WebCall(given=arguments, caller=caller, facts=facts, parts=self.parts)
 
     async def check_session(self, request: Request, workspace: str) -> None:
