@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from playwright.async_api import expect
 
+from support import forks
 from support.browser import Browser
 from support.fastapi_chat import EXAMPLE, QUESTION, copied, decide, environment, log, log_in, say
 from support.pages import DOCS, blocks, files_of
@@ -32,8 +33,8 @@ async def served(folder: Path, stub: Service) -> AsyncGenerator[str]:
     words = (sys.executable, "-P", "-m", "uvicorn", "app:app", "--port", str(port), "--timeout-graceful-shutdown", "5")
     env = clean_environment(**environment(stub.url("chat")))
     with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(
-            *words, "--app-dir", folder, cwd=folder, env=env, stdout=out, stderr=out
+        process = await forks.start(
+            (*words, "--app-dir", folder), cwd=folder, env=env, stdout=out.fileno(), stderr=out.fileno()
         )
     async with ending(process):
         await reachable(port)

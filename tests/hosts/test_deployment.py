@@ -12,6 +12,7 @@ from pathlib import Path
 import dockerfile
 import pytest
 
+from support import forks
 from support.command_line import options_of
 from support.deployment import COMMAND, FOLDER, Deployment, Running, compose, interpolated
 from support.house import ROOT
@@ -160,9 +161,7 @@ async def test_a_worker_of_the_compose_file_does_not_start_without_the_role_key(
     deployment = Deployment(tmp_path, new_database(), VARIABLES, {})
     env = deployment.environment("worker")
     del env["WORLDAGENT_ROLE_KEY"]
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, "worker", "--app", "shop:agent", "--json", env=env, cwd=FOLDER, stdout=asyncio.subprocess.PIPE
-    )
+    process = await forks.start((*COMMAND, "worker", "--app", "shop:agent", "--json"), env=env, cwd=FOLDER)
     out, _ = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 2
     assert json.loads(out)["error"]["code"] == "settings_invalid"

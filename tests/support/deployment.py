@@ -11,6 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from support import forks
 from support.house import ROOT
 from support.processes import clean_environment, ending
 from support.role_hosts import free_port, reachable
@@ -117,8 +118,7 @@ class Deployment:
         return await self._output(service, sys.executable, "-c", text)
 
     async def _output(self, service: str, *argv: str) -> str:
-        env, pipe = self.environment(service), asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*argv, env=env, cwd=FOLDER, stdout=pipe, stderr=pipe)
+        process = await forks.start(argv, env=self.environment(service), cwd=FOLDER)
         out, told = await asyncio.wait_for(process.communicate(), 90)
         assert process.returncode == 0, told.decode()
         return out.decode()
@@ -127,9 +127,8 @@ class Deployment:
     async def _started(self, service: str, copy: int) -> AsyncGenerator[Running]:
         log = self._folder / f"{service}-{copy}.log"
         with log.open("wb") as file:
-            process = await asyncio.create_subprocess_exec(
-                *self.command(service, copy), env=self.environment(service, copy), cwd=FOLDER, stdout=file, stderr=file
-            )
+            env, out = self.environment(service, copy), file.fileno()
+            process = await forks.start(self.command(service, copy), env=env, cwd=FOLDER, stdout=out, stderr=out)
         async with ending(process):
             yield Running(f"{service}-{copy}", process, log)
 
