@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext, suppress
 from datetime import datetime
 from os import PathLike
 from threading import Lock
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from ..core import Clock, Scope, Tier, check_id
 from ..core.capability import Capability
 from ..core.clock import abandoned
-from ..core.errors import InvalidArgument
+from ..core.errors import CapabilityFailed, InvalidArgument
 from ..core.events import TurnEvent
 from ..core.pauses import UnattendedMode
 from ..core.validation import own_copy
@@ -106,6 +106,7 @@ class WorldAgent:
     Raises:
         InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid, ProfileInvalid: An argument, a
             setting or the profile is invalid; the text names it.
+        CapabilityFailed: A capability raised another error; the text names it.
     """
 
     def __init__(
@@ -218,7 +219,11 @@ class WorldAgent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        try:
+            await self.aclose()
+        except CapabilityFailed:  # `on_error` has the original
+            if error is None:  # that of the block is the one to raise
+                raise
 
     async def start(self) -> Self:
         """Open the databases and the model. Starting a started agent does nothing.
@@ -227,6 +232,7 @@ class WorldAgent:
             ModelNotConfigured, MissingExtra: The model cannot be used.
             StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; no file of it is changed.
             NameTaken, FunctionInvalid: Workers, shapes or programs do not match each other.
+            CapabilityFailed: A capability could not be opened or started.
         """
         async with self._changing():
             if self._stack is None:
@@ -235,13 +241,18 @@ class WorldAgent:
                     parts = await open_agent(self._spec, self._runtime, self._runner, opened)
                 except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
-                        await opened.aclose()
+                        with suppress(CapabilityFailed):  # as it closes; the first error is the one to raise
+                            await opened.aclose()
                     raise
                 self._stack, parts.stores.database.serving = opened, True
         return self
 
     async def aclose(self) -> None:
-        """Cancel the running turns, then close everything. Closing a closed agent does nothing."""
+        """Cancel the running turns, then close everything. Closing a closed agent does nothing.
+
+        Raises:
+            CapabilityFailed: A capability raised as it closed; all else is closed.
+        """
         if not self._runner.inside():
             await self._close()
             return

@@ -44,6 +44,7 @@ from ..storage import Schema, Storage
 from ..storage.copies import tables_of
 from ..storage.schema import CAPABILITY
 from ..tools import BuiltinTools
+from .asking import Asking
 from .choices import (
     all_models,
     all_tools,
@@ -189,11 +190,11 @@ def spec_of(
     model, named = _model_of(lm, settings), all_models(models, settings)
     own_shapes, chosen = listed("shapes", shapes), chosen_profile(profile, settings)
     allowed = allowed_tools(builtin_tools, settings)
-    brought = _capabilities(capabilities, shorthands, settings, chosen, roles)
-    fields = tuple(field for each in brought for field in each.fields(runtime))
-    all_shapes = (*own_shapes, *(shape for each in brought for shape in each.shapes(runtime)))
-    all_shapes = tuple(ShapeRegistry(all_shapes).shapes.values())
-    functions = (*all_tools(tools), *(function for each in brought for function in each.functions(runtime)))
+    tell = None if on_error is None else harmless(on_error)
+    brought = _capabilities(capabilities, shorthands, settings, chosen, roles, tell)
+    fields, further, functions = _brought(brought, runtime, tell)
+    all_shapes = tuple(ShapeRegistry((*own_shapes, *further)).shapes.values())
+    functions = (*all_tools(tools), *functions)
     place = settings.storage(storage)
     registry = registry_of(functions, all_workers(workers, settings), chosen, allowed, home=place.resolve())
     gate = settings.gate_policy(policy)
@@ -218,7 +219,7 @@ def spec_of(
         converse=converse_class(converse, fields),
         fields=fields,
         trace=Trace.of(trace),
-        on_error=None if on_error is None else harmless(on_error),
+        on_error=tell,
         clock=clock or SystemClock(),
     )
 
@@ -283,12 +284,17 @@ def named_capability(name: str) -> type[Capability[Any]]:
 
 
 def _capabilities(
-    given: Iterable[Capability[Any] | str], shorthands: Shorthands, settings: Settings, profile: Profile, roles: Roles
+    given: Iterable[Capability[Any] | str],
+    shorthands: Shorthands,
+    settings: Settings,
+    profile: Profile,
+    roles: Roles,
+    on_error: OnError | None,
 ) -> tuple[Capability[Any], ...]:
     """The capabilities of an agent, each after those that it needs open."""
     found: dict[str, Capability[Any]] = {}
     for each in listed("capabilities", given):
-        _add(found, _made(each) if isinstance(each, str) else each)
+        _add(found, _made(each, on_error) if isinstance(each, str) else each)
     for name, value in shorthands.items():
         if name not in Shorthands.__annotations__:
             raise TypeError(f"WorldAgent() got an unexpected keyword argument {name!r}")
@@ -296,15 +302,17 @@ def _capabilities(
             _add(found, named_capability(name).of(value))
     if roles.on_request == "ask":
         _add(found, RoleRequests())
-    _complete(found, settings, profile)
+    _complete(found, settings, profile, on_error)
     return _ordered(found)
 
 
-def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Profile) -> None:
+def _complete(
+    found: dict[str, Capability[Any]], settings: Settings, profile: Profile, on_error: OnError | None
+) -> None:
     """Add the capabilities that the settings and the profile ask for, and drop those that the profile switches off."""
     for name in settings.capabilities:  # also named in capabilities=, it is still one
         if name not in found:
-            _add(found, _made(name))
+            _add(found, _made(name, on_error))
     servers = servers_of(profile, settings, _servers(found.values()))
     if servers:
         found["mcp"] = named_capability("mcp").of(servers)
@@ -316,6 +324,24 @@ def _complete(found: dict[str, Capability[Any]], settings: Settings, profile: Pr
     for name, wanted in (("memory", profile.memory.long_term_memory), ("skills", profile.skills.enabled)):
         if not wanted:
             found.pop(name, None)
+
+
+def _brought(
+    capabilities: Iterable[Capability[Any]], runtime: AgentRuntime, on_error: OnError | None
+) -> tuple[tuple[InputField, ...], tuple[Shape[Any, Any], ...], tuple[Function, ...]]:
+    """The inputs, shapes and functions of capabilities."""
+    fields: list[InputField] = []
+    shapes: list[Shape[Any, Any]] = []
+    functions: list[Function] = []
+    for each in capabilities:
+        ask = Asking(each.name, on_error)
+        with ask("`fields`"):
+            fields += ask.fields(each.fields(runtime))
+        with ask("`shapes`"):
+            shapes += each.shapes(runtime)
+        with ask("`functions`"):
+            functions += each.functions(runtime)
+    return tuple(fields), tuple(shapes), tuple(functions)
 
 
 def schema_of(capability: Capability[Any] | type[Capability[Any]]) -> Schema:
@@ -356,7 +382,7 @@ def installed_schemas(names: Iterable[str], database: str) -> tuple[Schema, ...]
     return tuple(found)
 
 
-def _made(name: str) -> Capability[Any]:
+def _made(name: str, on_error: OnError | None) -> Capability[Any]:
     """An installed capability that is named and gets no arguments."""
     kind = named_capability(name)
     try:
@@ -364,7 +390,8 @@ def _made(name: str) -> Capability[Any]:
     except TypeError:
         pass
     else:
-        return kind()
+        with Asking(name, on_error)("the constructor"):
+            return kind()
     raise InvalidArgument(
         f"the capability {name!r} needs arguments, so that its name alone does not switch it on",
         remedy=f"pass an object, such as capabilities=[{kind.__name__}(...)]",
@@ -416,6 +443,7 @@ async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner,
         ModelNotConfigured, MissingExtra: The model cannot be used.
         StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; no file of it is changed.
         NameTaken, FunctionInvalid: Workers, shapes or programs do not match each other.
+        CapabilityFailed: A capability could not be opened or started.
     """
     runtime.clear()
     opened.callback(runtime.clear)
@@ -460,7 +488,7 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
     resolver = await _open_resolver(spec, opened)
     runtime.ready(stores, resolver)
     for each in spec.capabilities:
-        runtime.opened[each.name] = await opened.enter_async_context(each.opened(runtime))
+        runtime.opened[each.name] = await Asking(each.name, spec.on_error).open(each, runtime, opened)
     services = Services(
         caller=caller,
         models=models,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.errors import AgentClosed
+from ..core.errors import AgentClosed, CapabilityFailed
 from .requests import Request
 from .thread import Thread
 from .turns import Turn
@@ -31,6 +31,7 @@ async def _run(agent: WorldAgent, thread: Thread, request: Request) -> Turn:
             f"{agent!r} is open already, and an agent belongs to the event loop that opened it",
             remedy="await thread.run(...) in that loop, or close it first; make an agent for each thread",
         )
+    done: Turn | None = None
     try:
         async with agent:
             turn = asyncio.ensure_future(thread.run(request))
@@ -40,9 +41,14 @@ async def _run(agent: WorldAgent, thread: Thread, request: Request) -> Turn:
                 await agent.drain()
                 await asyncio.gather(turn, return_exceptions=True)
                 raise
-            return turn.result()
+            done = turn.result()
+    except CapabilityFailed:
+        if done is None:
+            raise
     finally:
         agent._alone.release()
+    assert done is not None, "what ends a turn without a result raises"
+    return done  # also if a capability raised as the agent closed: `on_error` has that
 
 
 def in_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -246,7 +246,7 @@ class LimitReached(ModelFacing):
 
 
 class CapabilityFailed(HostError):
-    """A capability raised something else than an error of this package."""
+    """A capability raised something else than an error of this package; the text names both."""
 
 
 class RoleSourceUnavailable(HostError):

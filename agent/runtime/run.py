@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...core import Emitter, Tier, canonical_json
 from ...core.clock import uninterrupted
-from ...core.errors import CapabilityFailed, StorageUnavailable, ThreadPaused, WorldAgentError
+from ...core.errors import StorageUnavailable, ThreadPaused, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
 from ...core.pauses import Pause, pause_id_of
 from ...graphs import TurnOutcome, TurnRequest
@@ -350,20 +350,7 @@ async def _with_fields(parts: RunnerParts, request: TurnRequest) -> TurnRequest:
     made: dict[str, Any] = {}
     for each in parts.fields:
         if each.name not in given:
-            try:
-                made[each.name] = await each.fill(request.scope)
-            except Exception as error:
-                if isinstance(error, WorldAgentError):
-                    raise
-                if parts.engine.services.on_error is not None:
-                    parts.engine.services.on_error(error)
-                failure = type(error).__name__
-            else:
-                continue
-            raise CapabilityFailed(
-                f"the input {each.name!r} could not be filled: its capability raised {failure}",
-                remedy="see on_error for the error, or start the agent without the capability",
-            )
+            made[each.name] = await each.fill(request.scope)
     inputs = {**given, **{name: value for name, value in made.items() if value is not None}}
     checked = parts.engine.converse.checked_inputs(inputs)
     return replace(request, body={**request.body, "inputs": checked}, filled=request.filled | made.keys())

@@ -124,7 +124,7 @@ async def test_an_input_that_cannot_be_filled_fails_the_turn_before_anything_is_
     seen: list[Exception] = []
     async with scripted_agent(tmp_path, ScriptedLM([]), capabilities=[Broken()], on_error=seen.append) as agent:
         thread = agent.thread("1")
-        with pytest.raises(CapabilityFailed, match=r"the input 'broken' could not be filled") as failed:
+        with pytest.raises(CapabilityFailed, match="the input 'broken' of the capability 'broken' raised") as failed:
             await thread.converse("Hi")
         assert "secret" not in str(failed.value)
         assert await thread.state() is None
