@@ -41,7 +41,7 @@ from ..role_resolution import (
     SqliteRoleStore,
 )
 from ..storage import Schema, Storage
-from ..storage.copies import tables_of
+from ..storage.declared import declared_tables
 from ..storage.schema import CAPABILITY
 from ..tools import BuiltinTools
 from .asking import Asking
@@ -70,7 +70,7 @@ from .roles import RoleRequests, Roles
 from .runtime import RunnerParts, TurnRunner
 from .runtime.inside import AgentRuntime
 from .settings import Settings
-from .stores import Stores
+from .stores import CheckpointRows, Stores
 from .unattended import AccountEvents, Notifier
 from .upkeep import Retention
 
@@ -344,18 +344,22 @@ def _brought(
     return tuple(fields), tuple(shapes), tuple(functions)
 
 
+_CHECKPOINTS: Final = (*CheckpointRows(True).tables, *CheckpointRows(False).tables, "checkpoint_migrations")
+
+
 def schema_of(capability: Capability[Any] | type[Capability[Any]]) -> Schema:
     """The part of the database that a capability has."""
     return Schema(f"{CAPABILITY}{capability.name}", capability.migrations)
 
 
-def tables_made(capability: Capability[Any]) -> Mapping[str, Sequence[str]]:
+def tables_made(capability: Capability[Any] | type[Capability[Any]]) -> Mapping[str, Sequence[str]]:
     """The columns of the tables that the migrations of a capability make, by the table's name.
 
     Raises:
-        InvalidArgument: It owns rows of another table.
+        InvalidArgument: A migration cannot be used, or it owns rows of another table.
     """
-    made = {table.name.lower(): table.columns for table in tables_of([schema_of(capability)])}
+    tables = declared_tables(capability.name, capability.migrations, reserved=_CHECKPOINTS)
+    made = {table.name.lower(): table.columns for table in tables}
     check_owned(capability.name, capability.owned, made)
     return made
 
@@ -368,7 +372,7 @@ def installed_schemas(names: Iterable[str], database: str) -> tuple[Schema, ...]
         database: The database's name, for errors.
 
     Raises:
-        InvalidArgument: It has a part of a capability that is not installed.
+        InvalidArgument: It has a part of a capability that is not installed, or whose tables cannot be copied.
     """
     known = entry_points(group="worldagent.capabilities").names
     found: list[Schema] = []
@@ -378,7 +382,9 @@ def installed_schemas(names: Iterable[str], database: str) -> tuple[Schema, ...]
                 f"database {database!r} has tables of the capability {each!r}, which no installed package has",
                 remedy="install the package that has it, so that its tables are copied as well",
             )
-        found.append(schema_of(named_capability(each)))
+        kind = named_capability(each)
+        tables_made(kind)
+        found.append(schema_of(kind))
     return tuple(found)
 
 
@@ -552,8 +558,8 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
 async def _open_stores(spec: AgentSpec, opened: AsyncExitStack) -> Stores:
     """Open the database, with the tables of the capabilities."""
     limit, wait = spec.settings.attachment_limit, spec.settings.thread_wait
-    schemas = [schema_of(each) for each in spec.capabilities if each.migrations]
     made = {name for each in spec.capabilities for name in tables_made(each)}
+    schemas = [schema_of(each) for each in spec.capabilities if each.migrations]
     stores = await Stores.open(spec.storage, spec.clock, limit=limit, wait=wait, schemas=schemas)
     opened.push_async_callback(stores.aclose)
     if made:

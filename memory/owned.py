@@ -73,6 +73,10 @@ def check_owned(capability: str, tables: Iterable[OwnedTable], made: Mapping[str
     Raises:
         InvalidArgument: It lists a table, or a column of one, that its migrations do not make.
     """
+    if not isinstance(tables, tuple) or not all(isinstance(each, OwnedTable) for each in tables):
+        raise InvalidArgument(
+            f"`owned` of the capability {capability!r} must be a tuple of OwnedTable", remedy="write (OwnedTable(...),)"
+        )
     for each in tables:
         for column in filter(None, (each.workspace, each.account, each.thread)):
             if column not in made.get(each.name, ()):

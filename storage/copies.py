@@ -13,11 +13,11 @@ import secrets
 import sqlite3
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ..core.errors import StorageHalfCopied
+from ..core.errors import InvalidArgument, StorageHalfCopied
 from .database import Database
 from .home import PostgresAddress, Storage
 from .locks import FileLocks, Locks
@@ -163,11 +163,25 @@ def tables_of(schemas: Sequence[Schema]) -> tuple[Table, ...]:
     """The tables of `schemas`, each after the tables that it refers to."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         migrate(fresh, Path("memory"), schemas)
-        names = [name for (name,) in fresh.execute(_MADE)]
-        refers = {name: _referred(fresh, name) for name in names}
-        tables = {name: _table(fresh, name, refers[name]) for name in names}
-    ordered = TopologicalSorter({name: refers[name] - {name} for name in names}).static_order()
-    return tuple(tables[name] for name in ordered)
+        return tables_in(fresh)
+
+
+def tables_in(fresh: sqlite3.Connection) -> tuple[Table, ...]:
+    """The tables of a database that only migrations have run in, each after the tables that it refers to.
+
+    Raises:
+        InvalidArgument: A table cannot be copied as it is declared.
+    """
+    names = [name for (name,) in fresh.execute(_MADE)]
+    refers = {name: _referred(fresh, name) for name in names}
+    tables = {name: _table(fresh, name, refers[name]) for name in names}
+    try:
+        ordered = tuple(TopologicalSorter({name: refers[name] - {name} for name in names}).static_order())
+    except CycleError as error:
+        raise InvalidArgument(
+            f"the tables {', '.join(map(repr, error.args[1]))} refer to each other", remedy="drop one of the references"
+        ) from None
+    return tuple(tables[name] for name in ordered if name in tables)
 
 
 def schemas_at(versions: Mapping[str, int], schemas: Sequence[Schema], *, database: str) -> tuple[Schema, ...]:
@@ -193,12 +207,26 @@ def _referred(connection: sqlite3.Connection, table: str) -> set[str]:
 def _table(connection: sqlite3.Connection, name: str, refers: set[str]) -> Table:
     rows = connection.execute("SELECT name, pk, type FROM pragma_table_info(?) ORDER BY cid", (name,)).fetchall()
     key = tuple(column for column, place, _ in sorted(rows, key=lambda row: row[1]) if place)
-    assert key, f"the table {name!r} must have a primary key"
+    if not key:
+        raise InvalidArgument(f"the table {name!r} has no primary key", remedy="declare one, by which it is copied")
     columns = tuple(column for column, _, _ in rows)
     arrays = frozenset(column for column, _, kind in rows if kind == "REAL[]")
     order = (_DEPTH, *key) if name in refers else key
-    assert order == key or (len(key) == 1 and _DEPTH in columns), f"the table {name!r} must have a column {_DEPTH!r}"
-    return Table(name, columns, key, order, arrays)
+    if order != key and (len(key) > 1 or _DEPTH not in columns):
+        raise InvalidArgument(
+            f"the table {name!r} refers to itself and has more than one key, or no column {_DEPTH!r}",
+            remedy="drop the reference, or give it one key and the column, which is higher than in the row referred to",
+        )
+    try:
+        connection.execute(f"SELECT {', '.join(columns)} FROM {name}")
+    except sqlite3.Error:
+        pass
+    else:
+        return Table(name, columns, key, order, arrays)
+    raise InvalidArgument(
+        f"the table {name!r}, or a column of it, has a name that needs quotes",
+        remedy="use letters, digits and _, and no word of SQL",
+    )
 
 
 class Import:

@@ -26,7 +26,7 @@ from ..core.errors import HostError, InvalidArgument, StorageInvalid, StorageUna
 from .database import GIVE_UP_SECONDS, Database
 from .home import URL_REMEDY, PostgresAddress
 from .locks import HeldLock, Locks
-from .schema import RECORD, VERSIONS, Schema, Transaction, outdated_schemas
+from .schema import RECORD, VERSIONS, Schema, Transaction, outdated_schemas, step_failed, steps_of
 from .sqlite import closed, outcome, run_work
 
 T = TypeVar("T")
@@ -212,6 +212,7 @@ def bring_up_to_date(session: Session, schemas: Sequence[Schema]) -> None:
         SchemaTooNew: The database has a version that this package does not know.
         StorageUnavailable: The database cannot be reached.
         StorageInvalid: It has other tables with the names of the schemas' tables.
+        CapabilityFailed: A step of a capability cannot be made; nothing is written.
     """
     with session.translated():
         connection = session.connection()
@@ -226,8 +227,19 @@ def bring_up_to_date(session: Session, schemas: Sequence[Schema]) -> None:
 def _migrate(connection: psycopg.Connection, name: str, schemas: Sequence[Schema]) -> None:
     stored: dict[str, int] = dict(connection.execute("SELECT name, version FROM wa_schema").fetchall())
     for schema, found in outdated_schemas(stored, name, schemas):
-        for statement in (each for migration in schema.migrations[found:] for each in migration):
-            connection.execute(_native(statement))
+        for number, statement in steps_of(schema, found):
+            try:
+                connection.execute(_native(statement))
+            except psycopg.Error as error:
+                state = error.sqlstate or ""
+                if not schema.of_capability or state[:2] not in ("0A", "22", "23", "42") or state in _REMEDIES:
+                    raise
+                # The text of a statement that cannot be run has its names. Other texts can have values.
+                detail = (error.diag.message_primary or "") if state.startswith("42") else ""
+                failure = step_failed(schema, number, error, f"{detail}, SQLSTATE {state}".removeprefix(", "))
+            else:
+                continue
+            raise failure
         connection.execute(query(RECORD), (schema.name, len(schema.migrations)))
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from ..core.errors import InvalidArgument, SchemaTooNew, StorageHalfCopied, StorageInvalid
+from ..core.errors import CapabilityFailed, InvalidArgument, SchemaTooNew, StorageHalfCopied, StorageInvalid
 from ..core.validation import describe_failure
 
 T = TypeVar("T")
@@ -140,6 +140,11 @@ class Schema:
     name: str
     migrations: tuple[tuple[str, ...], ...]
 
+    @property
+    def of_capability(self) -> bool:
+        """Whether the part is a capability's."""
+        return self.name.startswith(CAPABILITY)
+
 
 CAPABILITY = "capability:"
 """Begins the name of a capability's part, which a process without the capability leaves alone."""
@@ -168,12 +173,44 @@ def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
 
     Raises:
         SchemaTooNew: The file has a version that this package does not know; the caller rolls back.
+        CapabilityFailed: A step of a capability cannot be made; the caller rolls back.
     """
     connection.execute(VERSIONS)
     for schema, found in pending(connection, path, schemas):
-        for statement in (each for migration in schema.migrations[found:] for each in migration):
-            connection.execute(statement)
+        for number, statement in steps_of(schema, found):
+            try:
+                connection.execute(statement)
+            except sqlite3.Error as error:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if not schema.of_capability or code not in _FAULTS:
+                    raise
+                # Its text has names of the statement. That of a constraint is left out: a trigger can put values in it.
+                failure = step_failed(schema, number, error, str(error) if code == sqlite3.SQLITE_ERROR else "")
+            else:
+                continue
+            raise failure
         connection.execute(RECORD, (schema.name, len(schema.migrations)))
+
+
+_FAULTS: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+"""The codes of errors whose cause is the statement, and not the file."""
+
+
+def steps_of(schema: Schema, found: int) -> Iterator[tuple[int, str]]:
+    """The statements that a database of version `found` lacks, each with the version that it leads to."""
+    for number, migration in enumerate(schema.migrations[found:], found + 1):
+        for statement in migration:
+            yield number, statement
+
+
+def step_failed(schema: Schema, number: int, error: Exception, detail: str) -> CapabilityFailed:
+    """The error for a step of a capability's migrations that the database refuses."""
+    name = schema.name.removeprefix(CAPABILITY)
+    what = f"{type(error).__name__}{f' ({detail})' if detail else ''}"
+    return CapabilityFailed(
+        f"the tables of the capability {name!r} cannot be migrated to version {number}: {what}",
+        remedy="start the agent without it; its author must correct the step, or rename a table whose name is taken",
+    )
 
 
 def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
@@ -233,7 +270,7 @@ def differs(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
         try:
             migrate(fresh, path, schemas)
             made = _objects_of(fresh)
-        except sqlite3.Error:  # the migrations themselves are wrong
+        except (sqlite3.Error, CapabilityFailed):  # the migrations themselves are wrong
             return False
     try:
         return not made <= _objects_of(connection)

@@ -9,7 +9,7 @@ from support.agents import answering, scripted_agent
 from worldagent.agent.memory import Memory
 from worldagent.agent.runtime.inside import inside
 from worldagent.core.capability import Capability
-from worldagent.core.errors import InvalidArgument
+from worldagent.core.errors import CapabilityFailed, InvalidArgument
 from worldagent.memory.owned import OwnedTable
 
 COLUMNS = "(workspace TEXT, account TEXT, id TEXT, PRIMARY KEY(workspace, account, id))"
@@ -87,3 +87,70 @@ async def test_an_owned_table_that_the_migrations_do_not_make_is_refused(
             tmp_path, answering(), capabilities=[capability(migrations=Pets.migrations, owned=(owned,))]
         ).start()
     assert not (tmp_path / "agent.db").exists()
+
+
+ITEM = "CREATE TABLE item(id TEXT PRIMARY KEY)"
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a text": (ITEM, "must be a tuple of steps, each a tuple of statements; write"),
+    "texts": ((ITEM,), "must be a tuple of steps, each a tuple of statements; write"),
+    "no texts": (((3,),), "must be a tuple of steps, each a tuple of statements; write"),
+    "a typing error": ((("CREATE TABEL item(id TEXT)",),), 'step 1 cannot be run: near "TABEL"'),
+    "two statements": (((f"{ITEM};{ITEM}",),), "step 1 cannot be run: .* one statement at a time"),
+    "a second table": (((ITEM,), (ITEM,)), "step 2 cannot be run: table item already exists"),
+    "a table of ours": ((("DROP TABLE IF EXISTS wa_turn",),), "step 1 names a table of worldagent; use tables of its"),
+    "a checkpoint": ((("DELETE FROM Checkpoints",),), "step 1 names a table of worldagent"),
+    "a checkpoint's": ((('CREATE INDEX x ON "writes"(id)',),), "step 1 names a table of worldagent"),
+    "no key": ((("CREATE TABLE item(id TEXT)",),), "the table 'item' has no primary key; declare one"),
+    "a name in quotes": (
+        (('CREATE TABLE "an item"(id TEXT PRIMARY KEY)',),),
+        "the table 'an item', or a column .* quot",
+    ),
+    "a column in quotes": (
+        (('CREATE TABLE item("order" TEXT PRIMARY KEY)',),),
+        "the table 'item', or a column .* quotes",
+    ),
+    "a circle": (
+        (
+            (
+                "CREATE TABLE a(id TEXT PRIMARY KEY, b TEXT REFERENCES b(id))",
+                "CREATE TABLE b(id TEXT PRIMARY KEY, a TEXT REFERENCES a(id))",
+            ),
+        ),
+        "the tables .* refer to each other",
+    ),
+    "itself": ((("CREATE TABLE a(id TEXT PRIMARY KEY, b TEXT REFERENCES a(id))",),), "the table 'a' refers to itself"),
+}
+
+
+@pytest.mark.requirement("D15")
+@pytest.mark.parametrize(("migrations", "problem"), REFUSED.values(), ids=REFUSED)
+async def test_migrations_that_cannot_be_used_are_refused_before_they_reach_the_database(
+    tmp_path: Path, migrations: Any, problem: str
+) -> None:
+    agent = scripted_agent(tmp_path, answering(), capabilities=[capability(migrations=migrations)])
+    with pytest.raises(InvalidArgument, match=f"`migrations` of the capability 'pets' cannot be used: .*{problem}"):
+        await agent.start()
+    assert not (tmp_path / "agent.db").exists()
+
+
+@pytest.mark.requirement("D15")
+@pytest.mark.on_every_database
+async def test_a_migration_that_the_database_refuses_names_its_capability_and_changes_nothing(tmp_path: Path) -> None:
+    def agent(*capabilities: Capability[Any]) -> Any:
+        return scripted_agent(tmp_path, answering(), capabilities=capabilities)
+
+    other = capability(name="other", migrations=((ITEM,),))
+    with pytest.raises(CapabilityFailed, match=r"'pets' cannot be migrated to version 1: .*item.* exists"):
+        await agent(other, capability(migrations=((ITEM,),))).start()
+    first = ((ITEM, "CREATE TABLE pets_pet(id TEXT PRIMARY KEY, owner TEXT)"),)
+    async with agent(capability(migrations=first)) as made:
+        for name in ("rex", "rob"):
+            add = f"INSERT INTO pets_pet VALUES('{name}', 'a secret')"
+            await inside(made).database.transact(lambda tx, add=add: tx.execute(add))
+    unique = (*first, ("CREATE UNIQUE INDEX pets_owner ON pets_pet(owner)",))
+    with pytest.raises(CapabilityFailed, match="'pets' cannot be migrated to version 2") as failed:
+        await agent(capability(migrations=unique)).start()
+    assert "secret" not in str(failed.value)
+    assert failed.value.__context__ is None
+    async with agent(capability(migrations=first)) as again:
+        assert await rows(again, "pets_pet") == [("rex",), ("rob",)]
