@@ -14,6 +14,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ...agent.upkeep import Upkeep
+    from ..service.arguments import WorkspaceArguments
     from ..service.home import Workspace
     from ..service.operation import Operation
     from ..service.records import Answer
@@ -54,14 +55,12 @@ def operation(
     return command(app, name, work=work, asks=(asked,))
 
 
-async def ask(
-    options: ThreadsOptions | AgentOptions, asked: str | Operation, output: Output | None = None, /, **given: Any
-) -> Any:
+async def ask(options: ThreadsOptions | AgentOptions, asked: str, output: Output | None = None, /, **given: Any) -> Any:
     """Ask for an operation.
 
     Args:
         options: The command's options. With those of an agent, it is asked of an agent.
-        asked: The operation, or its name.
+        asked: The operation's name.
         output: Where notes about the agent go.
         given: The arguments.
 
@@ -72,21 +71,25 @@ async def ask(
         return await ask_in(workspace, options, asked, **given)
 
 
-async def ask_in(
-    workspace: Any, options: ThreadsOptions | AgentOptions | None, asked: str | Operation, /, **given: Any
-) -> Any:
+async def ask_in(workspace: Any, options: ThreadsOptions | AgentOptions | None, asked: str, /, **given: Any) -> Any:
     """As `ask`, in a workspace that is open."""
-    from ..service.call import ANY, Call, Caller, Grant
     from ..service.operations import OPERATIONS
 
-    found = OPERATIONS[asked] if isinstance(asked, str) else asked
-    account = getattr(options, "account", None)
+    found = OPERATIONS[asked]
     names = found.arguments.model_fields.keys() - {"role"}
     of_options = {name: getattr(options, name) for name in names if hasattr(options, name)}
     # What runs below checks the values, and its errors name them as a person wrote them.
-    arguments = found.arguments.model_construct(**of_options | given)
+    return await answer_to(workspace, options, found, found.arguments.model_construct(**of_options | given))
+
+
+async def answer_to(
+    workspace: Any, options: ThreadsOptions | AgentOptions | None, found: Operation, arguments: WorkspaceArguments
+) -> Any:
+    """What an operation answers the person at this machine."""
+    from ..service.call import ANY, Call, Caller, Grant
+
     grant = Grant((workspace.workspace,), (ANY,), operator=True)
-    caller = Caller(workspace=workspace.workspace, account=account, grant=grant)
+    caller = Caller(workspace=workspace.workspace, account=getattr(options, "account", None), grant=grant)
     return await found(Call(given=arguments, caller=caller), workspace)
 
 

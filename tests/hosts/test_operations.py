@@ -133,6 +133,50 @@ def test_one_entry_is_a_tool_a_path_and_a_command(monkeypatch: pytest.MonkeyPatc
     assert (wrong.exit_code, "times: Input should be greater than or equal to 1" in wrong.stderr) == (2, True)
 
 
+class OddArguments(WorkspaceArguments):
+    loud: bool = Field(default=True, description="whether loud")
+    known: bool | None = Field(default=False, description="whether known")
+    sure: bool = Field(description="whether sure")
+    options: str = "none"
+    output: str = "none"
+    capability: str = "none"
+    home: JsonObject = Field(default_factory=dict)
+    help: str = "none"
+
+
+class OddAnswer(Answer):
+    seen: list[dict[str, Any]] = Field(default_factory=list, exclude_if=lambda seen: not seen)
+
+
+@operation("Odd", "Returns what it gets.")
+async def odd_show(call: Call[OddArguments], agent: WorldAgent) -> OddAnswer:
+    given = call.given
+    if given.options == "empty":
+        return OddAnswer()
+    return OddAnswer(seen=[given.model_dump(exclude={"workspace", "account"}, exclude_defaults=True), {"more": 1}])
+
+
+def test_an_operation_gets_by_its_command_what_it_gets_elsewhere(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    odd = commands_of("odd", "Odd.", [odd_show])  # one alone is a group, too
+
+    def seen(*words: str) -> Any:
+        done = CliRunner().invoke(odd, ["show", *words, "--lm", "openai/none", "--json"])
+        return json.loads(done.stdout)["seen"][0] if done.exit_code == 0 else done.output
+
+    assert seen("--sure") == {"sure": True}
+    assert seen("--no-sure", "--no-loud", "--known") == {"sure": False, "loud": False, "known": True}
+    named = ("--sure", "--options", "a", "--output", "b", "--capability", "c", "--odd-home", '{"d": 1}')
+    found = seen(*named, "--odd-help", "e")
+    assert found == {"sure": True, "options": "a", "output": "b", "capability": "c", "home": {"d": 1}, "help": "e"}
+    assert "Missing option '--sure'" in seen()
+    shown = CliRunner().invoke(odd, ["show", "--sure", "--lm", "openai/none"])
+    assert shown.stdout.splitlines() == ["SURE  MORE", "True", "         1"], "records with other keys"
+    shown = CliRunner().invoke(odd, ["show", "--sure", "--options", "empty", "--lm", "openai/none"])
+    assert (shown.exit_code, shown.stdout) == (0, ""), "an answer without fields"
+    assert "Print one JSON object" in CliRunner().invoke(odd, ["show", "--help"]).output
+
+
 def test_a_table_can_be_joined_and_names_are_taken_once() -> None:
     more = table(OPERATIONS.values(), ())
     assert more == OPERATIONS
