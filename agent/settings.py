@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
@@ -12,7 +13,13 @@ from typing import Any, Final, Literal, Self
 
 import platformdirs
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
 
 from ..core.checks import NO_VARIABLES, has_variable
 from ..core.errors import FunctionInvalid, SettingsInvalid, UsageError
@@ -45,6 +52,7 @@ UNSET: Final = Unset.UNSET
 _PREFIX = "WORLDAGENT_"
 _FILE = f"{_PREFIX}SETTINGS"
 _EMBEDDED = "embedded"
+_FIELD: Final = re.compile(r'field "(\w+)"')
 
 
 class _Elsewhere(ValueError):
@@ -342,6 +350,10 @@ class Settings(BaseSettings):
             elsewhere = found[0].get("ctx", {}).get("error")
             if isinstance(elsewhere, _Elsewhere):  # no setting is at fault
                 remedy = elsewhere.remedy
+        except SettingsError as failure:  # its text names the field, and has no value
+            [field] = _FIELD.findall(str(failure)) or ["..."]
+            problem = f"{_PREFIX}{field.upper()} in the environment is not JSON"
+            remedy = 'write a list as ["a", "b"], and a table as {"name": "value"}'
         except (OSError, ValueError) as failure:
             problem = f"{settings_file()}: {type(failure).__name__}"
         if problem:

@@ -61,7 +61,8 @@ class Hooks:
         marks: Names the untrusted content that a turn for this member has read before it begins (M5).
         rated: A person rated a turn: its id, and `good` or `bad`.
         stuck: Work in the background cannot go on: a name that is the same each time, a text for people, the error.
-        aged: Removes what is older than the age of this name, in `agent.upkeep.prune_by_age`.
+        aged: Removes what is older than the age of this name, in `agent.upkeep.prune_by_age(NAME=...)`. It gets the
+            work, with `workspace` and `dry_run`, and a time in seconds; it returns how many there were, by names.
         post: Posts an event of the workspace: its fields, and the member that gets it, if one is named.
     """
 

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -75,6 +75,7 @@ class PrunedByAge:
         left: Threads that another process took up in the meantime.
         attachments: Images and files that no message refers to any more.
         dry_run: Whether they are still there.
+        more: What capabilities had by ages of their own, by the names that they give it.
     """
 
     runs: int
@@ -88,6 +89,7 @@ class PrunedByAge:
     left: int = 0
     attachments: int = 0
     dry_run: bool = False
+    more: Mapping[str, int] = field(default_factory=dict)
 
 
 async def prune_by_age(
@@ -98,13 +100,13 @@ async def prune_by_age(
     calls: float | None,
     traces: float | None,
     threads: float | None,
-    society: float | None = None,
+    capabilities: Mapping[str, float | None],
     dry_run: bool,
     progress: PruneProgress,
     aged: Mapping[str, AgedPart],
 ) -> PrunedByAge:
     """Remove what has not changed for a number of seconds; None keeps it. See `Upkeep.prune_by_age`."""
-    ages = {"runs": runs, "calls": calls, "traces": traces, "threads": threads, "society": society}
+    ages = {"runs": runs, "calls": calls, "traces": traces, "threads": threads, **capabilities}
     for name, age in ages.items():
         if age is not None and (isinstance(age, bool) or not isinstance(age, int | float) or not 0 <= age <= AGE_LIMIT):
             raise InvalidArgument(
@@ -115,19 +117,28 @@ async def prune_by_age(
         raise InvalidArgument(
             "nothing to remove: no age is given", remedy="give an age of runs, calls, traces, threads or society"
         )
+    for name, age in capabilities.items():
+        if age is not None and name not in aged:
+            raise InvalidArgument(
+                f"no capability here removes {name!r} by age",
+                remedy=f"create the agent with the one that does, or leave {name}= out; there are: "
+                f"{', '.join(sorted(aged)) or 'none'}",
+            )
     now = stores.clock.now().timestamp()
     before = {name: None if age is None else now - age for name, age in ages.items()}
-    work, old, part = ByAge(stores, workspace, dry_run, progress), before["society"], aged.get("society")
-    if old is not None and part is None:
-        raise InvalidArgument(
-            "there is no society here", remedy="create the agent with society=, or leave society= out"
-        )
+    work, counts, more = ByAge(stores, workspace, dry_run, progress), dict[str, int](), dict[str, int]()
+    runs, calls_ = await work.runs(before["runs"]), await work.calls(before["calls"])
+    traces_, threads_ = await work.traces(before["traces"]), await work.threads(before["threads"])
+    for name in capabilities:
+        if (old := before[name]) is not None:
+            (counts if name == "society" else more).update(await aged[name](work, old))
     return PrunedByAge(
-        runs=await work.runs(before["runs"]),
-        calls=await work.calls(before["calls"]),
-        traces=await work.traces(before["traces"]),
-        threads=await work.threads(before["threads"]),
-        **({} if old is None or part is None else await part(work, old)),
+        runs=runs,
+        calls=calls_,
+        traces=traces_,
+        threads=threads_,
+        **counts,
+        more=more,
         left=work.left,
         attachments=await work.attachments(),
         dry_run=dry_run,

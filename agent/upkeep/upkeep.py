@@ -177,6 +177,7 @@ class Upkeep:
         society: float | None = None,
         dry_run: bool = False,
         progress: PruneProgress | None = None,
+        **capabilities: float | None,
     ) -> PrunedByAge:
         """Remove what has not changed for a number of seconds, in small transactions, while turns run.
 
@@ -193,9 +194,10 @@ class Upkeep:
                 setting `society_age` removes them too.
             dry_run: Whether to count only.
             progress: Called after each batch.
+            capabilities: The age of what a capability has, by the name that it gave it (`Hooks.aged`).
 
         Raises:
-            InvalidArgument: No age is given, or one is not from 0 to 315,360,000 (ten years).
+            InvalidArgument: No age is given, none here has it, or it is not from 0 to 315,360,000 (ten years).
             StorageUnavailable: The database fails. Complete batches are removed.
         """
         return await prune_by_age(
@@ -205,7 +207,7 @@ class Upkeep:
             calls=calls,
             traces=traces,
             threads=threads,
-            society=society,
+            capabilities={"society": society, **capabilities},
             dry_run=dry_run,
             progress=progress or (lambda *_: None),
             aged=self._aged,

@@ -263,6 +263,7 @@ async def prune(
                 progress=progress,
             )
     value = asdict(found)
+    del value["more"]  # this process has no capability with an age of its own
     given = {"runs": runs, "calls": calls, "traces": traces, "threads": threads}
     given |= dict.fromkeys(("events", "messages", "outcomes", "steps"), society)
     parts = [counted(value[name], name[:-1]) for name, age in given.items() if age is not None]

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from playwright.async_api import Page, expect
 
 from support.agents import answering, scripted_agent
 from support.browser import Browser
+from support.capability_hosts import site
 from support.command_line import Run, as_json, home, refusal, run, serving
 from support.role_hosts import http_client_of
 from worldagent import Settings, Storage, WorldAgent
@@ -24,7 +25,7 @@ from worldagent.core.capability import Capability, InputField, Runtime
 from worldagent.core.errors import CapabilityFailed, FunctionInvalid, InvalidArgument, NameTaken
 from worldagent.hosts.service.operations import of_others
 from worldagent.memory.owned import OwnedTable
-from worldagent.testing import ScriptedLM
+from worldagent.testing import ScriptedLM, VirtualClock
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -148,6 +149,32 @@ class Taken(Capability[None]):
         return [InputField(name="message", description="takes a name", fill=fill)]
 
 
+class Visits(Capability[None]):
+    name = "visits"
+
+    @asynccontextmanager
+    async def opened(self, runtime: Runtime) -> AsyncGenerator[None]:
+        async def remove(work: Any, before: float) -> dict[str, int]:
+            return {"visits": 3, "dry" if work.dry_run else "removed": int(before)}
+
+        runtime.hooks.aged["visits"] = remove
+        yield
+
+
+@pytest.mark.requirement("M4")
+async def test_its_rows_go_by_an_age_of_its_own(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with scripted_agent(tmp_path, answering(), capabilities=[Visits()], clock=clock) as agent:
+        old = int(clock.now().timestamp()) - 60
+        assert (await agent.upkeep.prune_by_age(visits=60)).more == {"visits": 3, "removed": old}
+        found = await agent.upkeep.prune_by_age(visits=60, runs=60, dry_run=True)
+        assert (found.runs, found.more) == (0, {"visits": 3, "dry": old})
+        with pytest.raises(InvalidArgument, match=r"no capability here removes 'visit' by age;.* there are: visits"):
+            await agent.upkeep.prune_by_age(visit=60)
+        with pytest.raises(InvalidArgument, match="`visits` must be seconds from 0"):
+            await agent.upkeep.prune_by_age(visits=-1)
+
+
 @pytest.mark.requirement("H10")
 def test_what_cannot_be_a_capability_is_refused_by_its_name(tmp_path: Path) -> None:
     def agent(**more: Any) -> WorldAgent:
@@ -220,6 +247,9 @@ async def test_its_operations_are_tools_and_paths_and_its_page_is_in_the_console
     tmp_path: Path, page: Page, browser: Browser
 ) -> None:
     path = os.pathsep.join((str(tmp_path / "installed"), str(EXAMPLE)))
+    site(tmp_path / "installed", {"stuck": "page = Path(__file__).with_name('stuck.js')"})
+    (tmp_path / "installed" / "stuck.js").write_text("await new Promise(() => {});")
+    browser.allow("The page of the capability stuck cannot be loaded")
     async with serving(tmp_path / "home", "--web", "--with", "notes", "--lm", "local", PYTHONPATH=path) as server:
         root = server.url.removesuffix("/mcp")
         async with http_client_of(server.url, "auto") as client:

@@ -31,10 +31,12 @@ async def fine_last(call: Call[Arguments], agent: WorldAgent) -> Last: return La
 async def fine_wrong(call: Call[Arguments], agent: WorldAgent) -> Last: return {"a": "secret"}
 @operation("Raises", "Raises.")
 async def fine_raises(call: Call[Arguments], agent: WorldAgent) -> Last: raise KeyError("a secret")
+@operation("Owner", "Is for owners.", who="owner")
+async def fine_owner(call: Call[Arguments], agent: WorldAgent) -> Last: return Last(thread=None)
 class It(Capability):
     name = "fine"
     @classmethod
-    def operations(cls): return fine_last, fine_wrong, fine_raises
+    def operations(cls): return fine_last, fine_wrong, fine_raises, fine_owner
 """
 FORBIDDEN = "the token does not reach this thread"
 HOSTILE = {
@@ -96,6 +98,8 @@ def test_a_package_that_is_only_installed_stops_no_host_and_reads_no_foreign_thr
         assert "'fine_wrong' of the capability 'fine' returned dict and not Last" in error["problem"]
     for each in ("tool fine_raises", "fine_raises {}"):
         assert "'fine_raises' of the capability 'fine' raised KeyError" in answers[each]["error"]["problem"]
+    assert answers["tool fine_owner"]["thread"] is None, "an agent without a society has operators"
+    assert "has no society" in answers["fine_owner {}"]["error"]["problem"]
     assert found["seen"] == ["KeyError"]
 
 

@@ -58,7 +58,8 @@ async def main(home: str) -> dict[str, Any]:
 
     watched = agent(on_error=lambda each: seen.append(type(each).__name__))
     grant = Grant(("novel",), ("ana",), threads=("ana-*",))
-    app, sidecar = WebApp(watched, login=lambda request: grant), Sidecar(agent)
+    operator = Grant(("novel",), operator=True)
+    app, sidecar = WebApp(watched, login=lambda request: grant), Sidecar(agent, grant=operator)
     transport = httpx2.ASGITransport(app=app)
     answers: dict[str, Any] = {}
     async with app.lifespan(Starlette()), httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -66,7 +67,7 @@ async def main(home: str) -> dict[str, Any]:
             [(name, given)] = each.items()
             answers[f"{name} {json.dumps(given)}"] = (await client.post(f"/operations/{name}", json=given)).json()
     async with sidecar, Client(sidecar.server) as tools:
-        for name in ("fine_wrong", "fine_raises"):
+        for name in ("fine_wrong", "fine_raises", "fine_owner"):
             called = await tools.call_tool(name, {"workspace": "novel"})
             answers[f"tool {name}"] = called.structured_content
     return {"names": sorted(OPERATIONS), "answers": answers, "seen": seen}
@@ -74,7 +75,7 @@ async def main(home: str) -> dict[str, Any]:
 
 def _asked() -> Iterator[dict[str, Any]]:
     yield from ({"fine_last": {"thread": each}} for each in ("ana-1", "ben-1", None))
-    yield from ({name: {}} for name in ("fine_wrong", "fine_raises"))
+    yield from ({name: {}} for name in ("fine_wrong", "fine_raises", "fine_owner"))
 
 
 if __name__ == "__main__":

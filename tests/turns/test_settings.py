@@ -100,6 +100,13 @@ def test_invalid_value_is_named_with_bound_and_remedy(
     assert caught.value.__context__ is None
 
 
+def test_a_variable_that_is_not_json_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLDAGENT_CAPABILITIES", "notes, secret")
+    with pytest.raises(SettingsInvalid, match=r"WORLDAGENT_CAPABILITIES in the .* is not JSON; write a list") as failed:
+        Settings()
+    assert "secret" not in str(failed.value)
+
+
 def test_invalid_toml_is_named(file: Path) -> None:
     file.write_bytes(b"max_rounds = = 3\n")
     with pytest.raises(SettingsInvalid) as caught:

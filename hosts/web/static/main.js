@@ -23,6 +23,8 @@ const PAGES = {
   traces: { show: trace.show },
 };
 
+const LOAD_MS = 3000; // for the pages of capabilities
+
 const view = document.getElementById("view");
 let page = null; // what is shown: {name, refresh, leave}
 let source = null;
@@ -181,15 +183,16 @@ function step(by) {
   items[Math.min(Math.max(at + by, 0), items.length - 1)]?.focus();
 }
 
-// The pages of capabilities of other packages, after ours.
-for (const name of await fetch("capabilities").then((answer) => answer.json(), () => [])) {
-  try {
-    const { title, show } = await import(`./capabilities/${encodeURIComponent(name)}.js`);
-    PAGES[name] ??= { title, show };
-  } catch (error) {
-    console.error(`The page of the capability ${name} cannot be loaded.`, error);
-  }
-}
+// The pages of capabilities of other packages, after ours. One that cannot be loaded in time is left out.
+const names = await fetch("capabilities").then((answer) => answer.json(), () => []);
+const loaded = await Promise.allSettled(names.map((name) => Promise.race([
+  import(`./capabilities/${encodeURIComponent(name)}.js`),
+  new Promise((_, fail) => setTimeout(() => fail(new Error(`It takes more than ${LOAD_MS} ms.`)), LOAD_MS)),
+])));
+loaded.forEach(({ value, reason }, at) => {
+  if (value) PAGES[names[at]] ??= { title: value.title, show: value.show };
+  else console.error(`The page of the capability ${names[at]} cannot be loaded.`, reason);
+});
 
 const chosen = localStorage.getItem("theme");
 if (chosen === "dark" || chosen === "light") theme(chosen);
