@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..graphs import Shape
     from ..harness import Function, Registry
-    from ..hosts.service.operation import Operation
     from ..memory.attachments import Attachments
     from ..memory.entries import Reader
     from ..memory.examples import Feedback
@@ -157,8 +156,8 @@ class Capability(Generic[T]):
         return ()
 
     @classmethod
-    def operations(cls) -> Iterable[Operation]:
-        """What all hosts let people and programs ask for: as tools of the sidecar, paths and commands.
+    def operations(cls) -> Iterable[Any]:
+        """Each `Operation` that all hosts have: as a tool of the sidecar, a path and a command.
 
         Import what they need here, and not with the module: an agent without a host does not need it.
         """

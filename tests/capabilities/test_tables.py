@@ -122,7 +122,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.requirement("D15")
 @pytest.mark.parametrize(("migrations", "problem"), REFUSED.values(), ids=REFUSED)
 async def test_migrations_that_cannot_be_used_are_refused_before_they_reach_the_database(
     tmp_path: Path, migrations: Any, problem: str
@@ -133,7 +132,6 @@ async def test_migrations_that_cannot_be_used_are_refused_before_they_reach_the_
     assert not (tmp_path / "agent.db").exists()
 
 
-@pytest.mark.requirement("D15")
 @pytest.mark.on_every_database
 async def test_a_migration_that_the_database_refuses_names_its_capability_and_changes_nothing(tmp_path: Path) -> None:
     def agent(*capabilities: Capability[Any]) -> Any:
