@@ -400,11 +400,13 @@ class WorldAgent:
 
         Raises:
             AgentClosed: The agent is not open.
-            InvalidArgument: The agent has no such capability.
+            InvalidArgument: The agent has no such capability, or `kind` is no class of one.
         """
-        found: T = self._opened(
-            kind.name, f"this agent has no {kind.name}", f"create it with capabilities=[{kind.__name__}(...)]"
-        )
+        if not (isinstance(kind, type) and issubclass(kind, Capability)):
+            raise InvalidArgument("`kind` must be the class of a capability", remedy="pass a class such as Members")
+        own = next((each.name for each in self._spec.capabilities if isinstance(each, kind)), "")
+        name = getattr(kind, "name", kind.__name__)
+        found: T = self._opened(own, f"this agent has no {name}", f"create it with capabilities=[{kind.__name__}(...)]")
         return found
 
     def _opened(self, name: str, problem: str, remedy: str) -> Any:

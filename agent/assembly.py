@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
-from importlib.metadata import entry_points
-from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -31,7 +28,7 @@ from ..harness.trace import Trace, TraceSink
 from ..harness.trace.index import TraceIndex
 from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
-from ..memory.owned import check_owned, write_owned
+from ..memory.owned import write_owned
 from ..profiles import Profile
 from ..role_resolution import (
     ResolvedRole,
@@ -40,11 +37,20 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..storage import Schema, Storage
-from ..storage.declared import declared_tables
-from ..storage.schema import CAPABILITY
+from ..storage import Storage
 from ..tools import BuiltinTools
 from .asking import Asking
+from .capabilities import (
+    brought_by,
+    checked_capability,
+    in_order,
+    made_by_name,
+    schema_of,
+    tables_made,
+)
+from .capabilities import (
+    named_capability as named_capability,  # hosts take it from here
+)
 from .choices import (
     all_models,
     all_tools,
@@ -70,7 +76,7 @@ from .roles import RoleRequests, Roles
 from .runtime import RunnerParts, TurnRunner
 from .runtime.inside import AgentRuntime
 from .settings import Settings
-from .stores import CheckpointRows, Stores
+from .stores import Stores
 from .unattended import AccountEvents, Notifier
 from .upkeep import Retention
 
@@ -192,7 +198,7 @@ def spec_of(
     allowed = allowed_tools(builtin_tools, settings)
     tell = None if on_error is None else harmless(on_error)
     brought = _capabilities(capabilities, shorthands, settings, chosen, roles, tell)
-    fields, further, functions = _brought(brought, runtime, tell)
+    fields, further, functions = brought_by(brought, runtime, tell)
     all_shapes = tuple(ShapeRegistry((*own_shapes, *further)).shapes.values())
     functions = (*all_tools(tools), *functions)
     place = settings.storage(storage)
@@ -254,35 +260,6 @@ def _embedded_model() -> str:
 # --- capabilities -----------------------------------------------------------------------------------------------------
 
 
-@cache
-def named_capability(name: str) -> type[Capability[Any]]:
-    """Return the class of an installed capability.
-
-    Args:
-        name: The name of its entry point in the group `worldagent.capabilities`.
-
-    Raises:
-        InvalidArgument: No installed package has it, or its module cannot be loaded.
-    """
-    known = entry_points(group="worldagent.capabilities")
-    failure = ""
-    if name in known.names:
-        try:
-            found: type[Capability[Any]] = known[name].load()
-        except Exception as error:  # it is code of others
-            failure = type(error).__name__
-        else:
-            return found
-    if failure:
-        raise InvalidArgument(
-            f"the capability {name!r} cannot be loaded: its module raised {failure}", remedy="install it again"
-        )
-    raise InvalidArgument(
-        f"no installed package has the capability {name!r}",
-        remedy=f"install the package that has it; there are: {', '.join(sorted(known.names))}",
-    )
-
-
 def _capabilities(
     given: Iterable[Capability[Any] | str],
     shorthands: Shorthands,
@@ -294,7 +271,7 @@ def _capabilities(
     """The capabilities of an agent, each after those that it needs open."""
     found: dict[str, Capability[Any]] = {}
     for each in listed("capabilities", given):
-        _add(found, _made(each, on_error) if isinstance(each, str) else each)
+        _add(found, made_by_name(each, on_error) if isinstance(each, str) else each)
     for name, value in shorthands.items():
         if name not in Shorthands.__annotations__:
             raise TypeError(f"WorldAgent() got an unexpected keyword argument {name!r}")
@@ -303,7 +280,7 @@ def _capabilities(
     if roles.on_request == "ask":
         _add(found, RoleRequests())
     _complete(found, settings, profile, on_error)
-    return _ordered(found)
+    return in_order(found)
 
 
 def _complete(
@@ -312,7 +289,7 @@ def _complete(
     """Add the capabilities that the settings and the profile ask for, and drop those that the profile switches off."""
     for name in settings.capabilities:  # also named in capabilities=, it is still one
         if name not in found:
-            _add(found, _made(name, on_error))
+            _add(found, made_by_name(name, on_error))
     servers = servers_of(profile, settings, _servers(found.values()))
     if servers:
         found["mcp"] = named_capability("mcp").of(servers)
@@ -326,104 +303,11 @@ def _complete(
             found.pop(name, None)
 
 
-def _brought(
-    capabilities: Iterable[Capability[Any]], runtime: AgentRuntime, on_error: OnError | None
-) -> tuple[tuple[InputField, ...], tuple[Shape[Any, Any], ...], tuple[Function, ...]]:
-    """The inputs, shapes and functions of capabilities."""
-    fields: list[InputField] = []
-    shapes: list[Shape[Any, Any]] = []
-    functions: list[Function] = []
-    for each in capabilities:
-        ask = Asking(each.name, on_error)
-        with ask("`fields`"):
-            fields += ask.fields(each.fields(runtime))
-        with ask("`shapes`"):
-            shapes += each.shapes(runtime)
-        with ask("`functions`"):
-            functions += each.functions(runtime)
-    return tuple(fields), tuple(shapes), tuple(functions)
-
-
-_CHECKPOINTS: Final = (*CheckpointRows(True).tables, *CheckpointRows(False).tables, "checkpoint_migrations")
-
-
-def schema_of(capability: Capability[Any] | type[Capability[Any]]) -> Schema:
-    """The part of the database that a capability has."""
-    return Schema(f"{CAPABILITY}{capability.name}", capability.migrations)
-
-
-def tables_made(capability: Capability[Any] | type[Capability[Any]]) -> Mapping[str, Sequence[str]]:
-    """The columns of the tables that the migrations of a capability make, by the table's name.
-
-    Raises:
-        InvalidArgument: A migration cannot be used, or it owns rows of another table.
-    """
-    tables = declared_tables(capability.name, capability.migrations, reserved=_CHECKPOINTS)
-    made = {table.name.lower(): table.columns for table in tables}
-    check_owned(capability.name, capability.owned, made)
-    return made
-
-
-def installed_schemas(names: Iterable[str], database: str) -> tuple[Schema, ...]:
-    """The parts of installed capabilities.
-
-    Args:
-        names: The names of the parts of a database.
-        database: The database's name, for errors.
-
-    Raises:
-        InvalidArgument: It has a part of a capability that is not installed, or whose tables cannot be copied.
-    """
-    known = entry_points(group="worldagent.capabilities").names
-    found: list[Schema] = []
-    for each in (name.removeprefix(CAPABILITY) for name in sorted(names) if name.startswith(CAPABILITY)):
-        if each not in known:
-            raise InvalidArgument(
-                f"database {database!r} has tables of the capability {each!r}, which no installed package has",
-                remedy="install the package that has it, so that its tables are copied as well",
-            )
-        kind = named_capability(each)
-        tables_made(kind)
-        found.append(schema_of(kind))
-    return tuple(found)
-
-
-def _made(name: str, on_error: OnError | None) -> Capability[Any]:
-    """An installed capability that is named and gets no arguments."""
-    kind = named_capability(name)
-    try:
-        signature(kind).bind()
-    except TypeError:
-        pass
-    else:
-        with Asking(name, on_error)("the constructor"):
-            return kind()
-    raise InvalidArgument(
-        f"the capability {name!r} needs arguments, so that its name alone does not switch it on",
-        remedy=f"pass an object, such as capabilities=[{kind.__name__}(...)]",
-    )
-
-
-def _add(found: dict[str, Capability[Any]], made: Capability[Any]) -> None:
-    if not isinstance(made, Capability):
-        raise InvalidArgument(
-            f"`capabilities` must hold capabilities, got {type(made).__name__!r}",
-            remedy="pass objects such as Memory(), or names of installed capabilities",
-        )
-    if made.name in found:
-        raise NameTaken(f"the agent has two capabilities {made.name!r}", remedy="pass one of them")
-    found[made.name] = made
-
-
-def _ordered(found: Mapping[str, Capability[Any]]) -> tuple[Capability[Any], ...]:
-    needs = {name: [other for other in each.after if other in found] for name, each in found.items()}
-    try:
-        return tuple(found[name] for name in TopologicalSorter(needs).static_order())
-    except CycleError as error:
-        names = error.args[1]
-    raise InvalidArgument(
-        f"the capabilities {', '.join(map(repr, names))} would each open after another", remedy="change their `after`"
-    )
+def _add(found: dict[str, Capability[Any]], made: object) -> None:
+    capability = checked_capability(made)
+    if capability.name in found:
+        raise NameTaken(f"the agent has two capabilities {capability.name!r}", remedy="pass one of them")
+    found[capability.name] = capability
 
 
 def _servers(brought: Iterable[Capability[Any]]) -> Mapping[str, McpServer]:

@@ -18,7 +18,7 @@ from ..graphs.checkpoints.saver import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 from ..storage.copies import Import, Part, PartDigest, copying_alone, schemas_at, tables_of
 from ..storage.schema import COPYING
-from .assembly import installed_schemas
+from .capabilities import installed_schemas
 from .stores import SCHEMAS
 
 Progress = Callable[[str, int, int], object]
