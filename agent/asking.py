@@ -9,12 +9,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Final
 
-from ..core import Scope
+from pydantic import TypeAdapter
+
+from ..core import Scope, canonical_json
 from ..core.capability import Capability, Hooks, InputField, Runtime
-from ..core.errors import CapabilityFailed, WorldAgentError
+from ..core.errors import CapabilityFailed, InvalidArgument, WorldAgentError
 from ..harness.guard import OnError
+
+MAX_CHARACTERS: Final = 100_000
+"""The length of an input that a capability fills, as JSON. It is stored with each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,26 @@ class Asking:
     def _filling(self, field: InputField) -> Callable[[Scope], Awaitable[Any]]:
         async def fill(scope: Scope) -> Any:
             with self(f"the input {field.name!r}"):
-                return await field.fill(scope)
+                value = await field.fill(scope)
+            return None if value is None else self._fitting(field, value)
 
         return fill
+
+    def _fitting(self, field: InputField, value: Any) -> Any:
+        """The value of an input as JSON."""
+        from ..signatures.converse import json_input  # it loads dspy, which a turn has loaded
+
+        problem = ""
+        try:
+            made = json_input(field.name, TypeAdapter(field.type), value)
+            if len(canonical_json(made)) <= MAX_CHARACTERS:
+                return made
+            problem = f"the input {field.name!r} is longer than {MAX_CHARACTERS:,} characters as JSON"
+        except InvalidArgument as error:
+            problem = error.problem
+        raise CapabilityFailed(
+            f"{problem}; the capability {self.name!r} fills it", remedy="return another value from `fill`, or None"
+        )
 
     async def open(self, capability: Capability[Any], runtime: Runtime, opened: AsyncExitStack) -> Any:
         """Open it until `opened` closes; returns what it yields. What it adds to the hooks is asked like all else."""

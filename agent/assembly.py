@@ -223,7 +223,7 @@ def spec_of(
         roles=roles,
         programs=dict(programs or {}),
         converse=converse_class(converse, fields),
-        fields=fields,
+        fields=tuple(each for _, each in fields),
         trace=Trace.of(trace),
         on_error=tell,
         clock=clock or SystemClock(),

@@ -138,15 +138,15 @@ def in_order(found: Mapping[str, Capability[Any]]) -> tuple[Capability[Any], ...
 
 def brought_by(
     capabilities: Iterable[Capability[Any]], runtime: Runtime, on_error: OnError | None
-) -> tuple[tuple[InputField, ...], tuple[Shape[Any, Any], ...], tuple[Function, ...]]:
-    """The inputs, shapes and functions of capabilities."""
-    fields: list[InputField] = []
+) -> tuple[tuple[tuple[str, InputField], ...], tuple[Shape[Any, Any], ...], tuple[Function, ...]]:
+    """The inputs of capabilities, each with the name of its capability, their shapes and functions."""
+    fields: list[tuple[str, InputField]] = []
     shapes: list[Shape[Any, Any]] = []
     functions: list[Function] = []
     for each in capabilities:
         ask = Asking(each.name, on_error)
         with ask("`fields`"):
-            fields += ask.fields(each.fields(runtime))
+            fields += ((each.name, field) for field in ask.fields(each.fields(runtime)))
         with ask("`shapes`"):
             shapes += each.shapes(runtime)
         with ask("`functions`"):

@@ -339,12 +339,12 @@ def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict
     return check_named({**settings.models, **(given or {})})
 
 
-def converse_class(given: object, fields: Sequence[InputField] = ()) -> ConverseClass | None:
+def converse_class(given: object, fields: Sequence[tuple[str, InputField]] = ()) -> ConverseClass | None:
     """Return the class of an agent's conversation; None if it has none of its own.
 
     Args:
         given: A subclass of `Converse`, or None.
-        fields: The inputs that capabilities fill.
+        fields: The inputs that capabilities fill, each with the name of its capability.
 
     Raises:
         FunctionInvalid: It is not a subclass of `Converse`, or one of its fields is not possible.
@@ -353,7 +353,7 @@ def converse_class(given: object, fields: Sequence[InputField] = ()) -> Converse
         return None
     from ..signatures.converse import ConverseClass, with_inputs  # loads dspy, which a subclass has loaded already
 
-    further = [(each.name, each.type, each.description) for each in fields]
+    further = [(of, each.name, each.type, each.description) for of, each in fields]
     return ConverseClass.of(with_inputs(given, further) if further else given)
 
 

@@ -36,10 +36,11 @@ class InputField:
     Its value is made when a turn begins, and stored with the message, so that a turn that resumes has the same one.
 
     Attributes:
-        name: Its name, an identifier that no other field has.
+        name: Its name, an identifier without `_` at its beginning that no other field has.
         type: A type that pydantic can validate and write as JSON.
         description: What the model reads about it.
-        fill: Returns the value for a turn of this scope; None leaves the field out.
+        fill: Returns the value for a turn of this scope; None leaves the field out. At most 100,000
+            characters as JSON.
     """
 
     name: str

@@ -83,6 +83,9 @@ SUMMARY: Final = "reasoning_summary"
 NOTE: Final = "note"
 """The key of a history entry that is neither a message nor an answer, such as a summary."""
 
+LEFT_OUT: Final = "left_out"
+"""Marks an input field, in its `json_schema_extra`, that the prompt does not have if its value is None."""
+
 LM = dspy.BaseLM
 Signature = type[dspy.Signature]
 _Message = dict[str, Any]
@@ -871,8 +874,12 @@ def sole_text_output(signature: Signature) -> str | None:
 def _given(signature: Signature, inputs: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The fields that have a value, in order. In an earlier message, media fields come after the others."""
     fields = signature.input_fields
-    named = [(name, info) for name, info in fields.items() if name in inputs]
+    named = [(name, info) for name, info in fields.items() if name in inputs and not _left_out(info, inputs[name])]
     return [*named, *((name, None) for name in MEDIA_FIELDS if name in inputs and name not in fields)]
+
+
+def _left_out(info: Any, value: object) -> bool:
+    return value is None and LEFT_OUT in info.json_schema_extra
 
 
 def _is_of_the_call(signature: Signature, name: str) -> bool:

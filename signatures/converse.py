@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from keyword import iskeyword
 from typing import Annotated, Any, Final, Self
 
 import dspy
@@ -19,8 +20,8 @@ from pydantic.errors import PydanticUndefinedAnnotation
 
 from ..core import canonical_json, digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ResultInvalid
-from ..core.validation import describe_failure, json_of_value, validate_value
-from .adapter import NOTE, ROLE, Signature
+from ..core.validation import describe_failure, is_text, json_of_value, validate_value
+from .adapter import LEFT_OUT, NOTE, ROLE, Signature
 from .calling import CALLS, MEMORY, TOOLS, memory_field, with_calls
 from .media import MEDIA_FIELDS
 from .signature import (
@@ -166,29 +167,39 @@ class ConverseClass:
                 return None
         else:
             value = values[name]
-        return _json_input(name, self.inputs[name], value)
+        return json_input(name, self.inputs[name], value)
 
 
-def with_inputs(given: object, fields: Iterable[tuple[str, Any, str]]) -> type[Converse]:
+def with_inputs(given: object, fields: Iterable[tuple[str, str, Any, str]]) -> type[Converse]:
     """A subclass of a class of the conversation that has further inputs, which can be left out.
 
     Args:
         given: The class; None is `Converse`.
-        fields: The name, the type and the description of each.
+        fields: The capability, the name, the type and the description of each.
 
     Raises:
-        FunctionInvalid: Two fields have one name, or a name is not possible.
+        FunctionInvalid: Two fields have one name, or a name, a type or a description is not possible.
     """
     base: Any = Converse if given is None else given
     made: dict[str, Any] = {"__annotations__": {}, "__doc__": base.instructions, "__module__": base.__module__}
-    for name, kind, about in fields:
-        if not (isinstance(name, str) and name.isidentifier()) or name in {*base.fields, *made}:
+    for capability, name, kind, about in fields:
+        of = f"of the capability {capability!r}"
+        taken = name in (*base.fields, *made, *_RESERVED) or (isinstance(name, str) and hasattr(base, name))
+        if taken or not (isinstance(name, str) and name.isidentifier()) or name.startswith("_") or iskeyword(name):
             raise FunctionInvalid(
-                f"the input {str(name)[:80]!r} of a capability has no possible name, or one that is taken",
-                remedy="give it an identifier that no other field of the conversation has",
+                f"the input {str(name)[:80]!r} {of} has no possible name, or one that is taken",
+                remedy="give it an identifier that no other field and no attribute of the conversation has",
             )
+        if not is_text(about):
+            raise FunctionInvalid(f"the input {name!r} {of} has no description", remedy="say what the model reads")
+        if kind is None or isinstance(kind, str):
+            raise FunctionInvalid(
+                f"the input {name!r} {of} has no type, got {kind!r}", remedy="give it a type such as int"
+            )
+        _adapter(f"the input {name!r} {of}", kind, kind)
         made["__annotations__"][name] = kind | None
         made[name] = dspy.InputField(default=None, desc=about)
+        made[name].json_schema_extra[LEFT_OUT] = True
     derived: type[Converse] = type(base.__name__, (base,), made)
     return derived
 
@@ -261,7 +272,12 @@ def _checked_output(what: str, kind: TypeAdapter[Any], value: Any) -> Any:
     raise ResultInvalid(f"{what} is missing", remedy="give each output")
 
 
-def _json_input(name: str, kind: TypeAdapter[Any], value: object) -> Any:
+def json_input(name: str, kind: TypeAdapter[Any], value: object) -> Any:
+    """Return the value of an input as JSON.
+
+    Raises:
+        InvalidArgument: It does not fit its type.
+    """
     # A value that was stored or sent is JSON, which strict types read otherwise.
     ways: tuple[Callable[[Any], Any], ...] = (
         kind.validate_python,
@@ -298,16 +314,20 @@ def _types(name: str, fields: Mapping[str, Any]) -> dict[str, TypeAdapter[Any]]:
 def _type(name: str, each: str, info: Any) -> TypeAdapter[Any]:
     constraints = tuple(info.metadata)
     kind: Any = Annotated[(info.annotation, *constraints)] if constraints else info.annotation
+    return _adapter(f"the field {each!r} of {name!r}", info.annotation, kind)
+
+
+def _adapter(what: str, annotation: Any, kind: Any) -> TypeAdapter[Any]:
     problem = "is a type of dspy"
-    if info.annotation is not dspy.History and not dspy.Type.extract_custom_type_from_annotation(info.annotation):
+    if annotation is not dspy.History and not dspy.Type.extract_custom_type_from_annotation(annotation):
         try:
             made = TypeAdapter[Any](kind)
             made.json_schema()
             return made
-        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        except (PydanticUserError, PydanticUndefinedAnnotation, TypeError) as error:
             problem = f"has no JSON Schema ({type(error).__name__})"
     raise FunctionInvalid(
-        f"the field {each!r} of {name!r} {problem}",
+        f"{what} {problem}",
         remedy="declare a type that pydantic can validate and write as JSON; images and files are attachments",
     )
 

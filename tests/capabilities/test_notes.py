@@ -64,7 +64,7 @@ async def test_a_package_of_its_own_brings_tools_a_table_and_an_input(tmp_path: 
         await agent.thread("2", account="cid").converse("Hi")
     with_note, without = lm.calls
     assert with_note.fields["notes"] == '["likes tea"]'
-    assert without.fields.get("notes") in (None, "null", "None")
+    assert "notes" not in without.fields
 
 
 @pytest.mark.requirement("M4")
@@ -192,7 +192,7 @@ def test_what_cannot_be_a_capability_is_refused_by_its_name(tmp_path: Path) -> N
         agent(capabilities=["notes", "notes"])
     with pytest.raises(InvalidArgument, match="would each open after another"):
         agent(capabilities=[First(), Second()])
-    with pytest.raises(FunctionInvalid, match=r"the input 'message' of a capability"):
+    with pytest.raises(FunctionInvalid, match="the input 'message' of the capability 'taken'"):
         agent(capabilities=[Taken()])
     with pytest.raises(TypeError, match="unexpected keyword argument 'capability'"):
         agent(capability=["notes"])
