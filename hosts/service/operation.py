@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, Final, Literal, TypeAlias, TypeGuard, TypeVar, get_args, get_type_hints
 
-from ...agent.runtime.inside import inside
-from ...core.errors import CapabilityFailed, FunctionInvalid, WorldAgentError
+from ...core.errors import FunctionInvalid
 from .arguments import WorkspaceArguments
 from .call import Call, Refused
 from .records import Answer
@@ -56,7 +55,6 @@ class Operation(ToolSpec):
 
         Raises:
             Refused: The caller may not call it.
-            CapabilityFailed: It is of a capability, and raised something else or returned no answer.
             WorldAgentError: As the operation says.
         """
         assert self.run is not None, f"{self.name} is not a plain call"
@@ -64,24 +62,7 @@ class Operation(ToolSpec):
             raise Refused("forbidden", "only an operator can call this", remedy=OPERATOR_REMEDY)
         if self.who == "owner" and not call.caller.grant.operator:  # an agent without a society has operators, too
             check_owner(call, workspace.society)
-        try:
-            answer = await self.run(call, workspace)
-        except (WorldAgentError, Refused):
-            raise
-        except Exception as error:  # its text can hold what the caller sent
-            if not self.capability:
-                raise
-            if (tell := inside(workspace).spec.on_error) is not None:
-                tell(error)
-            failure = f"raised {type(error).__name__}"
-        else:
-            if isinstance(answer, self.answer):
-                return answer
-            failure = f"returned {type(answer).__name__} and not {self.answer.__name__}"
-        raise CapabilityFailed(
-            f"the operation {self.name!r} of the capability {self.capability!r} {failure}",
-            remedy="see on_error for an error, or ask those who wrote the capability",
-        )
+        return await self.run(call, workspace)
 
 
 OPERATOR_REMEDY: Final = "use a token with `operator = true`"

@@ -11,12 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from ...agent.asking import Asking
 from ...agent.assembly import named_capability
-from ...core.errors import InvalidArgument, NameTaken, WorldAgentError
+from ...agent.runtime.inside import inside
+from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAgentError
 from . import drafts, events, following, functions, memory, roles, schedules, skills, society, threads, traces, turns
-from .operation import Operation
+from .call import Call, Refused
+from .operation import Operation, Run
+from .records import Answer
 
 Operations: TypeAlias = Mapping[str, Operation]
 
@@ -98,7 +102,32 @@ def _checked(operation: object, capability: str) -> Operation:
         )
     for model in (operation.arguments, operation.answer):
         model.model_json_schema()
-    return replace(operation, capability=capability)
+    run = None if operation.run is None else _asked(operation, operation.run, capability)
+    return replace(operation, capability=capability, run=run)
+
+
+def _asked(operation: Operation, run: Run, capability: str) -> Run:
+    """What runs an operation of a capability, and holds what it raises and returns to what callers are told."""
+
+    async def asked(call: Call[Any], agent: Any) -> Answer:
+        answer: object = None
+        refused: Refused | None = None
+        with Asking(capability, inside(agent).spec.on_error)(f"the operation {operation.name!r}"):
+            try:
+                answer = await run(call, agent)
+            except Refused as error:
+                refused = error
+        if refused is not None:
+            raise refused
+        if isinstance(answer, operation.answer):
+            return answer
+        raise CapabilityFailed(
+            f"the operation {operation.name!r} of the capability {capability!r} returned {type(answer).__name__} "
+            f"and not {operation.answer.__name__}",
+            remedy="ask those who wrote the capability",
+        )
+
+    return asked
 
 
 OPERATIONS: Final = table(_OWN.values(), *(each.operations for each in of_others().values()))
