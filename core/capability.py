@@ -130,7 +130,8 @@ class Capability(Generic[T]):
             SQLite and Postgres. Released items never change. The database keeps them if the capability goes.
         owned: Those of its tables whose rows belong to an account or a thread, and are removed with it.
         page: The file of a JavaScript module with its page of the console, which exports `title` and `show(view)`.
-        after: The names of the capabilities that are opened before it, if the agent has them.
+            It is for other packages than this one.
+        after: The names of the capabilities that are opened before it, if the agent has them. It need not have them.
     """
 
     name: ClassVar[str]
@@ -160,7 +161,8 @@ class Capability(Generic[T]):
     def operations(cls) -> Iterable[Any]:
         """Each `Operation` that all hosts have: as a tool of the sidecar, a path and a command.
 
-        Import what they need here, and not with the module: an agent without a host does not need it.
+        Import what they need here, and not with the module: an agent without a host does not need it. This is for other
+        packages: those of this one are in `hosts/service/`, which no other folder imports.
         """
         return ()
 

@@ -30,6 +30,7 @@ class RemovedAccount:
         entries: Memory entries of the account.
         schedules: Schedules of the account.
         logins: Logins of the account to MCP servers, as far as this machine has them.
+        rows: Rows of the account in tables of capabilities; those that went with its threads are not counted.
         shared: The ids of threads that are kept, because another account has a turn on them.
     """
 
@@ -39,6 +40,7 @@ class RemovedAccount:
     entries: int
     schedules: int
     logins: int = 0
+    rows: int = 0
     shared: tuple[str, ...] = ()
 
 
@@ -61,7 +63,7 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
     await stores.attachments.forget_reader(workspace, account)
     await stores.attachments.drop_unreferenced()
     server = stores.checkpoints.postgres
-    await stores.database.transact(lambda tx: remove_owned(tx, workspace, server=server, account=account))
+    rows = await stores.database.transact(lambda tx: remove_owned(tx, workspace, server=server, account=account))
     # This also rewrites SQLite's file, once for all that was removed before.
     entries = await stores.entries.forget_account(workspace, account)
     async with stores.traces() as traces:
@@ -73,6 +75,7 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
         entries=entries,
         schedules=len(schedules),
         logins=await LoginStore(stores.storage.resolve(), workspace).remove_account(account),
+        rows=rows,
         shared=tuple(sorted(state.thread for state in states if state.thread in shared)),
     )
 

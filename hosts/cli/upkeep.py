@@ -66,7 +66,8 @@ def remove_account(
         async with _upkeep(options, output) as upkeep:
             value = asdict(await upkeep.remove_account(account, cancel=cancel))
         shared = value.pop("shared")
-        parts = [f"{count:,} {'memory entries' if key == 'entries' else key}" for key, count in value.items()]
+        names = {"entries": "memory entries", "rows": "rows of capabilities"}
+        parts = [f"{count:,} {names.get(key, key)}" for key, count in value.items()]
         output.note(f"removed of the account {account!r}: {', '.join(parts)}")
         if shared:
             output.note(f"kept, because another account has a turn on them: {', '.join(shared)}")

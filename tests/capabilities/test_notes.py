@@ -75,7 +75,7 @@ async def test_its_rows_go_with_their_account_also_where_it_is_not_installed(tmp
         for account in ("ana", "ben"):
             await agent.call("write_note", {"text": "likes tea"}, account=account)
     async with aclosing(await Stores.open(storage)) as stores:  # as the command line does, which knows no capability
-        await Upkeep(stores, "novel").remove_account("ana")
+        assert (await Upkeep(stores, "novel").remove_account("ana")).rows == 1
         left = await stores.database.read(lambda tx: tx.execute("SELECT account FROM notes_note"))
     assert left == [("ben",)]
 

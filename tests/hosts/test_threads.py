@@ -212,12 +212,13 @@ async def test_an_account_is_removed(home: Path, run: Run) -> None:
     await as_json(run, "memory", "add", SAID, "--account", "ana", *SHOP)
     assert "must be confirmed" in (await refusal(run, "accounts", "rm", "ana"))["message"]
     removed = (await as_json(run, "accounts", "rm", "ana", "--yes", *SHOP))["removed"]
-    counts = {"threads": 1, "messages": 2, "turns": 1, "entries": 1, "schedules": 0, "logins": 0}
+    counts = {"threads": 1, "messages": 2, "turns": 1, "entries": 1, "schedules": 0, "logins": 0, "rows": 0}
     assert removed == {"account": "ana", **counts, "shared": ["t2"]}
     assert not [path for path in home.rglob("*") if path.is_file() and SAID.encode() in path.read_bytes()]
     again = await run("accounts", "rm", "ana", "--yes", *SHOP)
     assert again.stderr.splitlines() == [
-        "removed of the account 'ana': 0 threads, 0 messages, 0 turns, 0 memory entries, 0 schedules, 0 logins",
+        "removed of the account 'ana': 0 threads, 0 messages, 0 turns, 0 memory entries, 0 schedules, 0 logins, "
+        "0 rows of capabilities",
         "kept, because another account has a turn on them: t2",
     ]
 
