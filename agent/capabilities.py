@@ -40,6 +40,7 @@ def named_capability(name: str) -> type[Capability[Any]]:
             is no capability of this name.
     """
     point = _entry_point(name)
+    found: object = None
     failure = ""
     try:
         found = point.load()

@@ -11,6 +11,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from worldagent.core.capability import Capability, Runtime
 from worldagent.core.errors import AgentClosed, CapabilityFailed, ThreadBusy
+from worldagent.core.events import TurnEnded
 
 
 class Hooked(Capability["Hooked"]):
@@ -144,6 +145,7 @@ async def test_a_turn_that_is_recorded_is_returned_whatever_the_hook_around_it_r
         async with agent.thread("1").stream("Hi") as stream:
             events = [event async for event in stream]
         assert stream.turn.text == "Fine."
+        assert isinstance(events[-1], TurnEnded)
         assert events[-1].status == "done"
     assert seen == [error]
 

@@ -1,7 +1,7 @@
 """The tables of a capability over its releases: which rows go with their account, and what is refused at opening."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -11,14 +11,20 @@ from worldagent.agent.runtime.inside import inside
 from worldagent.core.capability import Capability
 from worldagent.core.errors import CapabilityFailed, InvalidArgument
 from worldagent.memory.owned import OwnedTable
+from worldagent.storage import Transaction
 
 COLUMNS = "(workspace TEXT, account TEXT, id TEXT, PRIMARY KEY(workspace, account, id))"
+
+Steps = tuple[tuple[str, ...], ...]
 
 
 class Pets(Capability["Pets"]):
     name = "pets"
-    migrations = ((f"CREATE TABLE pets_pet{COLUMNS}", f"CREATE TABLE pets_toy{COLUMNS}"),)
-    owned = (OwnedTable(name="pets_pet", account="account"), OwnedTable(name="pets_toy", account="account"))
+    migrations: ClassVar[Steps] = ((f"CREATE TABLE pets_pet{COLUMNS}", f"CREATE TABLE pets_toy{COLUMNS}"),)
+    owned: ClassVar[tuple[OwnedTable, ...]] = (
+        OwnedTable(name="pets_pet", account="account"),
+        OwnedTable(name="pets_toy", account="account"),
+    )
 
 
 class Renamed(Pets):
@@ -30,6 +36,13 @@ def capability(**more: Any) -> Capability[Any]:
     """One named `pets` with these attributes."""
     made: Capability[Any] = type("Made", (Capability,), {"name": "pets", **more})()
     return made
+
+
+async def write(agent: Any, statement: str) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.execute(statement)
+
+    await inside(agent).database.transact(work)
 
 
 async def rows(agent: Any, table: str) -> list[Any]:
@@ -44,8 +57,7 @@ async def test_an_account_is_removed_after_a_release_that_renames_an_owned_table
 
     async with agent(Pets()) as first:
         for table in ("pets_pet", "pets_toy"):
-            add = f"INSERT INTO {table} VALUES('novel', 'ana', 'rex')"
-            await inside(first).database.transact(lambda tx, add=add: tx.execute(add))
+            await write(first, f"INSERT INTO {table} VALUES('novel', 'ana', 'rex')")
         await first.memory.add("likes tea", account="ana")
     async with agent(Renamed()) as second:
         assert await inside(second).database.read(lambda tx: tx.execute("SELECT name FROM wa_owned")) == [
@@ -65,7 +77,7 @@ async def test_a_table_that_is_gone_does_not_keep_an_account_from_being_removed(
     async with scripted_agent(tmp_path, answering(), capabilities=[Pets()], memory=Memory()) as agent:
         await agent.memory.add("likes tea", account="ana")
         for statement in ("DROP TABLE pets_pet", "INSERT INTO pets_toy VALUES('novel', 'ana', 'ball')"):
-            await inside(agent).database.transact(lambda tx, statement=statement: tx.execute(statement))
+            await write(agent, statement)
         assert (await agent.upkeep.remove_account("ana")).entries == 1
         assert await rows(agent, "pets_toy") == []
 
@@ -143,8 +155,7 @@ async def test_a_migration_that_the_database_refuses_names_its_capability_and_ch
     first = ((ITEM, "CREATE TABLE pets_pet(id TEXT PRIMARY KEY, owner TEXT)"),)
     async with agent(capability(migrations=first)) as made:
         for name in ("rex", "rob"):
-            add = f"INSERT INTO pets_pet VALUES('{name}', 'a secret')"
-            await inside(made).database.transact(lambda tx, add=add: tx.execute(add))
+            await write(made, f"INSERT INTO pets_pet VALUES('{name}', 'a secret')")
     unique = (*first, ("CREATE UNIQUE INDEX pets_owner ON pets_pet(owner)",))
     with pytest.raises(CapabilityFailed, match="'pets' cannot be migrated to version 2") as failed:
         await agent(capability(migrations=unique)).start()
