@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from ..core import Clock, Scope, Tier, check_id
 from ..core.capability import Capability
 from ..core.clock import abandoned
-from ..core.errors import CapabilityFailed, InvalidArgument
+from ..core.errors import CapabilityFailed, FunctionInvalid, InvalidArgument
 from ..core.events import TurnEvent
 from ..core.pauses import UnattendedMode
 from ..core.validation import own_copy
@@ -164,6 +164,7 @@ class WorldAgent:
         self._runner = TurnRunner()
         self._stack: AsyncExitStack | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._changer = 0  # the id of the task that holds the lock
         self._closing: asyncio.Task[None] | None = None
         self._alone = Lock()  # held while the agent is open for one turn of `run_sync`
 
@@ -231,10 +232,12 @@ class WorldAgent:
         Raises:
             ModelNotConfigured, MissingExtra: The model cannot be used.
             StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; no file of it is changed.
-            NameTaken, FunctionInvalid: Workers, shapes or programs do not match each other.
+            NameTaken, FunctionInvalid: Workers, shapes or programs do not match each other. Or a capability calls this
+                while the agent opens or closes.
             CapabilityFailed: A capability could not be opened or started.
         """
         async with self._changing():
+            self._changer = id(asyncio.current_task())
             if self._stack is None:
                 opened, task = AsyncExitStack(), asyncio.current_task()
                 try:
@@ -251,8 +254,10 @@ class WorldAgent:
         """Cancel the running turns, then close everything. Closing a closed agent does nothing.
 
         Raises:
-            CapabilityFailed: A capability raised as it closed; all else is closed.
+            CapabilityFailed: A capability raised as it closed, or had not closed after 30 seconds; all else is closed.
+            FunctionInvalid: A capability calls this while the agent opens or closes.
         """
+        self._changing()
         if not self._runner.inside():
             await self._close()
             return
@@ -262,6 +267,7 @@ class WorldAgent:
 
     async def _close(self) -> None:
         async with self._changing():
+            self._changer = id(asyncio.current_task())
             stack, self._stack = self._stack, None
             if stack is not None:
                 await stack.aclose()
@@ -274,7 +280,10 @@ class WorldAgent:
         Args:
             seconds: How long to wait. A turn that has not stopped by then is interrupted, and can be resumed as well. A
                 Postgres server that answers nothing is given up 5 seconds later; its turns can be resumed as after a
-                kill.
+                kill. A capability that has not closed 30 seconds later is given up, too.
+
+        Raises:
+            CapabilityFailed, FunctionInvalid: As for `aclose`.
         """
         with self._runner.parts.stores.database.given_up_after(seconds) if self.is_open else nullcontext():
             await self._runner.drain(seconds)
@@ -818,10 +827,19 @@ class WorldAgent:
         return await asyncio.to_thread(lambda: [parts.engine.example(kept) for kept in found])
 
     def _changing(self) -> asyncio.Lock:
-        """Held while the agent opens or closes, so that a second caller at the same time finds it done."""
+        """Held while the agent opens or closes, so that a second caller at the same time finds it done.
+
+        Raises:
+            FunctionInvalid: The calling code runs in the opening or the closing, which would wait for itself.
+        """
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = (loop, asyncio.Lock())
+        if self._lock[1].locked() and self._changer == id(asyncio.current_task()):
+            raise FunctionInvalid(
+                "a capability cannot start or close its agent while the agent opens or closes",
+                remedy="leave that to the program, or do it later in a task of your own",
+            )
         return self._lock[1]
 
 

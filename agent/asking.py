@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -20,6 +21,14 @@ from ..harness.guard import OnError
 
 MAX_CHARACTERS: Final = 100_000
 """The length of an input that a capability fills, as JSON. It is stored with each message."""
+
+SLOW_SECONDS: Final = 30.0
+"""What takes longer has a line in the log: it is code of others, and what waits for it says nothing."""
+
+CLOSE_SECONDS: Final = 30.0
+"""What has not closed by then is given up, so that an agent that drains ends."""
+
+_LOG: Final = logging.getLogger("worldagent.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class Asking:
             CapabilityFailed: The code raised another error than one of this package.
         """
         problem: BaseException
+        slow = self._noted(what)
         try:
             yield
         except WorldAgentError as error:
@@ -61,6 +71,9 @@ class Asking:
             problem = error
         else:
             return
+        finally:
+            if slow is not None:
+                slow.cancel()
         if self.on_error is not None:
             self.on_error(problem)
         kind = type(problem).__name__
@@ -75,6 +88,15 @@ class Asking:
             raise failure
         finally:
             failure.__context__ = None  # the original, whose frames and text can hold anything
+
+    def _noted(self, what: str) -> asyncio.TimerHandle | None:
+        """Write to the log if this takes long."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the agent is made, and no loop runs
+            return None
+        says = "%s of the capability %r has not ended after %g seconds"
+        return loop.call_later(SLOW_SECONDS, _LOG.warning, says, what, self.name, SLOW_SECONDS)
 
     def fields(self, given: Iterable[InputField]) -> tuple[InputField, ...]:
         """The inputs that it fills."""
@@ -112,8 +134,19 @@ class Asking:
             found = await entered.enter_async_context(capability.opened(runtime))
 
         async def close() -> None:
+            late = asyncio.timeout(CLOSE_SECONDS)
             with self("closing"):
-                await entered.aclose()
+                try:
+                    async with late:
+                        await entered.aclose()
+                except TimeoutError:
+                    if not late.expired():
+                        raise
+            if late.expired():
+                raise CapabilityFailed(
+                    f"closing of the capability {self.name!r} was given up after {CLOSE_SECONDS:g} seconds",
+                    remedy="let it end what it has begun when its `opened` is left",
+                )
 
         opened.push_async_callback(close)
         for name in _HOOKS:

@@ -12,7 +12,7 @@ from inspect import signature
 from typing import Any, Final
 
 from ..core.capability import Capability, InputField, Runtime
-from ..core.errors import InvalidArgument
+from ..core.errors import InvalidArgument, NameTaken
 from ..graphs import Shape
 from ..harness import Function
 from ..harness.guard import OnError
@@ -138,9 +138,14 @@ def in_order(found: Mapping[str, Capability[Any]]) -> tuple[Capability[Any], ...
 
 
 def brought_by(
-    capabilities: Iterable[Capability[Any]], runtime: Runtime, on_error: OnError | None
+    capabilities: Iterable[Capability[Any]], runtime: Runtime, tools: Iterable[Function], on_error: OnError | None
 ) -> tuple[tuple[tuple[str, InputField], ...], tuple[Shape[Any, Any], ...], tuple[Function, ...]]:
-    """The inputs of capabilities, each with the name of its capability, their shapes and functions."""
+    """The inputs of capabilities, each with the name of its capability, their shapes and functions.
+
+    Raises:
+        NameTaken: A function has the name of another one, or of one of the agent's own tools.
+    """
+    owners = {each.name: "the agent" for each in tools}
     fields: list[tuple[str, InputField]] = []
     shapes: list[Shape[Any, Any]] = []
     functions: list[Function] = []
@@ -151,7 +156,15 @@ def brought_by(
         with ask("`shapes`"):
             shapes += each.shapes(runtime)
         with ask("`functions`"):
-            functions += each.functions(runtime)
+            for function in each.functions(runtime):
+                if function.name in owners:
+                    raise NameTaken(
+                        f"the capability {each.name!r} has a function {function.name!r}, and so has "
+                        f"{owners[function.name]}",
+                        remedy="rename one of them, or leave one out",
+                    )
+                owners[function.name] = f"the capability {each.name!r}"
+                functions.append(function)
     return tuple(fields), tuple(shapes), tuple(functions)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ...agent.asking import Asking
-from ...agent.assembly import named_capability
+from ...agent.capabilities import named_capability
 from ...agent.runtime.inside import inside
 from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAgentError
 from . import drafts, events, following, functions, memory, roles, schedules, skills, society, threads, traces, turns
