@@ -17,7 +17,7 @@ from ..core.files import storage_errors
 from ..graphs.checkpoints.saver import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 from ..storage.copies import Import, Part, PartDigest, copying_alone, schemas_at, tables_of
-from ..storage.schema import COPYING
+from ..storage.schema import CAPABILITY, COPYING
 from .capabilities import installed_schemas
 from .stores import SCHEMAS
 
@@ -63,6 +63,7 @@ class _Place:
         filled: Those of them that have rows from agents or from a copy.
         versions: The version of each schema.
         source: The source of an interrupted copy into this place, if it is known.
+        there: The names of all its tables, also of those that are not ours.
     """
 
     name: str
@@ -70,6 +71,7 @@ class _Place:
     filled: tuple[str, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
     source: str | None = None
+    there: frozenset[str] = frozenset()
 
     @property
     def half_copied(self) -> bool:
@@ -90,7 +92,7 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
 
     Raises:
         InvalidArgument: The source is missing, both are the same, the target is in use or a copy of something else, or
-            the source has tables of a capability that is not installed.
+            the source has tables of a capability that is not installed, or that its migrations do not make.
         ThreadBusy: Turns run in the source.
         StorageHalfCopied: The source is itself an incomplete copy, or another run copies into the target.
         SchemaTooNew: The source was written by a newer version of this package.
@@ -106,6 +108,7 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
         )
     known = (*SCHEMAS, *installed_schemas(found.versions, found.name))
     schemas = schemas_at(found.versions, known, database=found.name)  # both ends get the same tables
+    _check_made(found, schemas)
     async with aclosing(await Database.open(source.place, schemas=())) as old:
         await _check_idle(old, source, schemas)
         async with copying_alone(target):
@@ -183,10 +186,26 @@ async def _look(storage: Storage) -> _Place:
         filled = [table for table in tables if table not in TABLES_WITH_OWN_ROWS]
         filled = [table for table in filled if transaction.execute(f"SELECT 1 FROM {table} LIMIT 1")]
         known = transaction.execute(_SOURCE) if "wa_copy" in there else []
-        return _Place(name, tables, tuple(filled), versions, known[0][0] if known else None)
+        return _Place(name, tables, tuple(filled), versions, known[0][0] if known else None, frozenset(there))
 
     async with aclosing(await Database.open(storage.place, schemas=())) as database:
         return await database.read(work)
+
+
+def _check_made(place: _Place, schemas: Sequence[Schema]) -> None:
+    """Refuse to copy a capability in part: no copy knows the columns of a table that its migrations do not make.
+
+    Raises:
+        InvalidArgument: There is such a table.
+    """
+    made = {table.name.lower() for table in tables_of(schemas)}
+    for each in (schema.name.removeprefix(CAPABILITY) for schema in schemas if schema.of_capability):
+        for table in sorted(place.there):
+            if table.startswith(f"{each}_") and table.lower() not in made:
+                raise InvalidArgument(
+                    f"{place.name!r} has a table {table!r}, which no migration of the capability {each!r} makes",
+                    remedy="add it to `migrations` of the capability, or drop it, so that nothing of it is left behind",
+                )
 
 
 async def _check_idle(database: Database, storage: Storage, schemas: Sequence[Schema]) -> None:

@@ -1,8 +1,10 @@
 """Names of capabilities and entry points: what is taken, what is refused, and what stays that of this package."""
 
 import logging
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +101,15 @@ def test_an_entry_point_that_is_no_capability_of_its_name_is_refused(tmp_path: P
 
 
 @pytest.mark.requirement("H10")
-async def test_a_copy_checks_the_entry_points_that_it_needs(tmp_path: Path, install: Install) -> None:
+async def test_a_copy_has_all_tables_of_a_capability_or_is_refused(tmp_path: Path, install: Install) -> None:
     install("one", good="Good")
     async with scripted_agent(tmp_path / "old", answering(), capabilities=["good"]):
         pass
+    with closing(sqlite3.connect(tmp_path / "old" / "agent.db")) as file:
+        file.execute("CREATE TABLE good_extra(id TEXT PRIMARY KEY)")
+        with pytest.raises(InvalidArgument, match="a table 'good_extra', which no migration of the capability 'good'"):
+            await copy_storage(Storage(home=tmp_path / "old"), Storage(home=tmp_path / "new"))
+        file.execute("DROP TABLE good_extra")
     copied = await copy_storage(Storage(home=tmp_path / "old"), Storage(home=tmp_path / "new"))
     assert copied.parts["good_one"].rows == 0
 
