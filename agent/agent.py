@@ -409,7 +409,7 @@ class WorldAgent:
 
         Raises:
             AgentClosed: The agent is not open.
-            InvalidArgument: The agent has no such capability, or `kind` is no class of one.
+            InvalidArgument: The agent has no such capability, or `kind` is not the class of one.
         """
         if not (isinstance(kind, type) and issubclass(kind, Capability)):
             raise InvalidArgument("`kind` must be the class of a capability", remedy="pass a class such as Members")

@@ -37,7 +37,7 @@ def named_capability(name: str) -> type[Capability[Any]]:
 
     Raises:
         InvalidArgument: No installed package has it, several have it, its module cannot be loaded, or its entry point
-            is no capability of this name.
+            is not a capability of this name.
     """
     point = _entry_point(name)
     found: object = None
@@ -53,7 +53,7 @@ def named_capability(name: str) -> type[Capability[Any]]:
         )
     if not (isinstance(found, type) and issubclass(found, Capability)):
         raise InvalidArgument(
-            f"the entry point {name!r} of {_package(point)} is no subclass of Capability",
+            f"the entry point {name!r} of {_package(point)} is not a subclass of Capability",
             remedy="name the class in it, such as 'module:Class'",
         )
     if (own := getattr(found, "name", None)) != name:
@@ -96,7 +96,7 @@ def checked_capability(made: object) -> Capability[Any]:
     """Return an object that can be a capability of an agent.
 
     Raises:
-        InvalidArgument: It is none, it has no possible name or that of one of this package, or its `after` is no tuple.
+        InvalidArgument: It is none, its name is not possible or one of this package, or its `after` is not a tuple.
     """
     kind = type(made).__name__
     if not isinstance(made, Capability):

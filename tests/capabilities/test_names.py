@@ -79,9 +79,9 @@ def test_an_entry_point_that_is_no_capability_of_its_name_is_refused(tmp_path: P
     install("one", text="text", nothing="nothing", made="made", other="Good", missing="Missing", raising="Raising")
     install("exits", module="raise SystemExit(3)", exits="Good")
     for name, problem in (
-        ("text", "the entry point 'text' of the package 'one' is no subclass of Capability"),
-        ("nothing", "the entry point 'nothing' of the package 'one' is no subclass of Capability"),
-        ("made", "the entry point 'made' of the package 'one' is no subclass of Capability"),
+        ("text", "the entry point 'text' of the package 'one' is not a subclass of Capability"),
+        ("nothing", "the entry point 'nothing' of the package 'one' is not a subclass of Capability"),
+        ("made", "the entry point 'made' of the package 'one' is not a subclass of Capability"),
         ("other", "the entry point 'other' of the package 'one' is the capability 'good'; give both one name"),
         (
             "missing",
