@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from .memory import Memory, WorkspaceMemory
     from .requests import Edit, Replay, Resume, Say, Scheduled, Skill, Task
     from .roles import Roles, StoredRoles
+    from .runtime.runner import TurnStream
     from .settings import UNSET, Settings
     from .thread import Thread
     from .threads import ThreadState
-    from .turns import Trigger, Turn, TurnStream, TurnUsage, Withheld
+    from .turns import Trigger, Turn, TurnUsage, Withheld
     from .unattended import Notifier
 
 __all__ = [
@@ -61,7 +62,8 @@ __getattr__ = lazy(
         ".settings": "UNSET Settings",
         ".thread": "Thread",
         ".threads": "ThreadState",
-        ".turns": "Trigger Turn TurnStream TurnUsage Withheld",
+        ".runtime.runner": "TurnStream",
+        ".turns": "Trigger Turn TurnUsage Withheld",
         ".unattended": "Notifier",
     },
 )

@@ -32,9 +32,10 @@ from ..core.errors import (
 from ..core.pauses import Answer, Approve, Happened, NotHappened, PersonAnswer, Reject, RunAgain
 from ..core.validation import is_text
 from .graph import GraphContext, context_of, role_in
+from .runtime.runner import TurnStream
 from .settings import UNSET
 from .thread import Thread, within_node
-from .turns import Turn, TurnStream
+from .turns import Turn
 
 if TYPE_CHECKING:
     from ..graphs.outer import LangChainTool, MessagesGraph, OuterRuntime

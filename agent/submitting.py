@@ -24,11 +24,12 @@ from .following import EventFollower
 from .queues import QueueClient, Queued
 from .requests import Say, Skill, Task
 from .runtime.keys import key_reused, may_succeed_later, outcome_of, request_digest
+from .runtime.runner import TurnStream
 from .settings import UNSET, Unset
 from .starts import Start, StartMessage, StartSkill, StartTask, request_of, start_of
 from .thread import Thread
 from .threads import ThreadStatus
-from .turns import Turn, TurnStream
+from .turns import Turn
 
 if TYPE_CHECKING:
     from .runtime import RunnerParts, TurnRunner

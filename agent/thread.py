@@ -30,9 +30,10 @@ from .requests import Edit, Replay, Request, Resume, Say, Scheduled, Skill, Star
 from .roles import ThreadRole
 from .runtime import Resumption, TurnRunner
 from .runtime.branches import Edited
+from .runtime.runner import TurnStream
 from .settings import UNSET
 from .threads import ThreadState
-from .turns import Trigger, Turn, TurnStream
+from .turns import Trigger, Turn
 
 if TYPE_CHECKING:
     from ..graphs.outer import NodeView

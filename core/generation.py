@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -144,10 +144,15 @@ class ModelUsage:
     service_calls: int = 0
 
     def __add__(self, other: ModelUsage) -> ModelUsage:
-        totals: dict[str, Any] = {
-            each.name: summed((getattr(self, each.name), getattr(other, each.name))) for each in fields(self)
-        }
-        return ModelUsage(**totals)
+        return ModelUsage(  # written out, because each model call adds to the sums of its turn several times
+            calls=self.calls + other.calls,
+            input_tokens=summed((self.input_tokens, other.input_tokens)),
+            output_tokens=summed((self.output_tokens, other.output_tokens)),
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            service_calls=self.service_calls + other.service_calls,
+        )
 
 
 def summed(counts: Iterable[int | None]) -> int | None:

@@ -17,7 +17,7 @@ from ..core import Clock, SystemClock, canonical_json, check_id, digest
 from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from ..core.validation import check_integer
 from ..storage import Database, Lease, Schema, Transaction, checked_row
-from .attachments import ATTACHMENT_TABLES, READER_TABLES, note_references
+from .attachments import ATTACHMENT_TABLES, READER_TABLES, REFERENCES, note_references
 from .branches import BRANCH_TABLES
 from .conversation import KEPT_TABLES, Draft, Message, MessageKind, StoredMessage, Tail, moment_of, stored_moment
 from .titles import TITLE_TABLES
@@ -324,7 +324,8 @@ def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int) -> None
     for offset, row in enumerate(rows):
         values = (row.id, row.thread, row.parent, depth + offset, row.turn, row.author, row.kind, row.body, at, summary)
         transaction.execute(_INSERT, values)
-        note_references(transaction, row.id, row.body)
+        if REFERENCES in row.body:
+            note_references(transaction, row.id, row.body)
         summary = row.id if row.kind == "summary" else summary
 
 

@@ -874,12 +874,12 @@ def sole_text_output(signature: Signature) -> str | None:
 def _given(signature: Signature, inputs: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The fields that have a value, in order. In an earlier message, media fields come after the others."""
     fields = signature.input_fields
-    named = [(name, info) for name, info in fields.items() if name in inputs and not _left_out(info, inputs[name])]
+    named = [
+        (name, info)
+        for name, info in fields.items()
+        if name in inputs and (inputs[name] is not None or LEFT_OUT not in info.json_schema_extra)
+    ]
     return [*named, *((name, None) for name in MEDIA_FIELDS if name in inputs and name not in fields)]
-
-
-def _left_out(info: Any, value: object) -> bool:
-    return value is None and LEFT_OUT in info.json_schema_extra
 
 
 def _is_of_the_call(signature: Signature, name: str) -> bool:

@@ -4,12 +4,22 @@ No model and no role is used here. `graphs` decides what a model sees of them, a
 """
 
 from .sources import Attachment, AttachmentSource, Loaded, attachments_of, check_source, read_references
-from .store import ATTACHMENT_TABLES, LIMIT, READER_TABLES, Attachments, check_count, note_references, reader_of
+from .store import (
+    ATTACHMENT_TABLES,
+    LIMIT,
+    READER_TABLES,
+    REFERENCES,
+    Attachments,
+    check_count,
+    note_references,
+    reader_of,
+)
 
 __all__ = [
     "ATTACHMENT_TABLES",
     "LIMIT",
     "READER_TABLES",
+    "REFERENCES",
     "Attachment",
     "AttachmentSource",
     "Attachments",

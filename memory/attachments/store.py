@@ -64,7 +64,8 @@ _FORKS = """WITH RECURSIVE below(id, thread) AS (
 _NOTE = "INSERT INTO wa_attachment(sha256, message) VALUES(?, ?) ON CONFLICT DO NOTHING"
 _ALL = "SELECT DISTINCT sha256 FROM wa_attachment"
 _SOME = "SELECT DISTINCT sha256 FROM wa_attachment WHERE sha256 IN ({})"
-_KEY: Final = '"attachments":'  # as canonical JSON writes it
+REFERENCES: Final = '"attachments":'
+"""What a body with references contains, as canonical JSON writes it."""
 
 
 def reader_of(account: str | None, threads: Iterable[str]) -> str:
@@ -78,15 +79,13 @@ def reader_of(account: str | None, threads: Iterable[str]) -> str:
 
 
 def note_references(transaction: Transaction, message_id: str, body: str) -> None:
-    """Index the references of a message. Call it in every transaction that inserts a row into `wa_message`.
+    """Index the references of a message. Call it in every transaction that inserts a row into `wa_message` with some.
 
     Args:
         transaction: The transaction that inserts the message.
         message_id: The message's id.
-        body: Its body, as stored. Invalid references are ignored.
+        body: Its body, as stored, which contains `REFERENCES`. Invalid references are ignored.
     """
-    if _KEY not in body:
-        return
     given = json.loads(body).get("attachments")
     for one in given if isinstance(given, list) else ():
         sha256 = one.get("sha256") if isinstance(one, dict) else None
