@@ -88,7 +88,7 @@ async def test_an_answer_shows_on_a_terminal_while_it_is_written(tmp_path: Path,
         assert "ships" not in await terminal.shows("The lamp is lit")
         stub.go_on.set()
         assert await terminal.ended() == 0
-        await terminal.shows("home.")
+        await terminal.until(lambda: terminal.raw.endswith(b"\n"))
     assert terminal.raw == b"The lamp is lit, [2Jand the ships are home.\r\n"  # the escape character is gone
 
 

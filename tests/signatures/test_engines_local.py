@@ -192,15 +192,21 @@ async def test_opening_and_closing_leaves_no_thread_process_handle_or_memory_beh
 
 async def test_no_process_can_connect_to_llamas_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = _listening()  # servers in threads of this process that other tests share
     connection = await connect_model("local")
     try:
-        open_here = psutil.Process().net_connections(kind="all")
-        assert not [c for c in open_here if c.status == psutil.CONN_LISTEN and c.family != socket.AF_UNIX]
+        assert _listening() == before
         assert os.listdir(tmp_path) == [], "the socket's folder is gone while the server runs"
         await say(connection, SYSTEM, QUESTION)
     finally:
         await connection.aclose()
     assert os.listdir(tmp_path) == []
+
+
+def _listening() -> set[object]:
+    """The addresses at which this process can be reached by others."""
+    found = psutil.Process().net_connections(kind="all")
+    return {each.laddr for each in found if each.status == psutil.CONN_LISTEN and each.family != socket.AF_UNIX}
 
 
 async def test_server_without_a_socket_demands_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
