@@ -28,7 +28,7 @@ from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
 from ..harness import CallContext, Function, Registry, ServiceTool, Worker
-from ..harness.gate import CODE, Gate
+from ..harness.gate import CODE, Gate, changes_something
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
 from ..harness.schema import result_of
@@ -762,11 +762,11 @@ class TurnEngine:
         own = {name for name, function in services.registry.unlisted.items() if not function.untrusted}
         gone = {each.name for each in records.values() if each.kind in ("leaf", "flow")}
         gone -= services.registry.functions.keys() | own
-        gate.recall(records.values(), (*services.registry.untrusted, *gone))
+        gate.recall(records, (*services.registry.untrusted, *gone), partial(_writes, services))
         for record in records.values():  # what the entries that it recalled and the replies that it got were made of
             if services.recall is not None and record.name == RECALL and record.result:
-                gate.mark(*recalled_marks(record.result))
-            gate.mark(*record.reply_marks)
+                gate.mark(*recalled_marks(record.result), at=record.id)
+            gate.mark(*record.reply_marks, at=record.id)
         if request.origin is not None:
             gate.mark(*request.origin.marks)
         if "untrusted" in request.body:
@@ -873,6 +873,15 @@ class TurnEngine:
         drive.unattended = unattended
         drive.stopping = self._stopping
         return drive
+
+
+def _writes(services: Services, name: str) -> bool:
+    """Whether a recorded call of a function can have changed something; also if the function is gone."""
+    registry = services.registry
+    function = registry.functions.get(name) or registry.unlisted.get(name)
+    for shape in services.shapes.shapes.values() if function is None else ():
+        function = function or shape.own_functions.get(name)
+    return function is None or changes_something(function)
 
 
 def _continued(

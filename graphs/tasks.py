@@ -314,7 +314,8 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # Read again, because a handler can change its params.
         taken = shape.read_params(params_json if changed is None else changed)
-        below, inside = Frame(turn.drive, path, frame.depth + 1), replace(turn, budget=budget)
+        gate = turn.gate.of_task(path, call.function)
+        below, inside = Frame(turn.drive, path, frame.depth + 1), replace(turn, budget=budget, gate=gate)
         calls = calls_of(inside, below, caller.calling(call.function.name))
         if call.function.capture:
             turn.emit.keep(path, "inputs", params_json if changed is None else dict(changed))
@@ -381,8 +382,10 @@ async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, cal
         result = json_of(shape.check_result(value), what=what, error=ResultInvalid)
         if function.capture:
             turn.emit.keep(frame.path, "outputs", result)
+        turn.gate.take_note_of_end(function, result)
         status = "done"
     except WorldAgentError as error:
+        turn.gate.take_note_of_end(function, None)
         status, code = "failed", error.code
         raise
     finally:

@@ -13,7 +13,7 @@ from ..core.errors import AnswerInvalid, CallRefused, TaskFailed, WorldAgentErro
 from ..core.events import CallDecided
 from ..core.pauses import Approve, Reject
 from .function import Function
-from .gate import Caller, Verdict
+from .gate import BOUNDED, Caller, Verdict
 from .guard import guarded
 from .inside import Inside, without_exit
 from .journal import UNATTENDED, Ask, Step, decision_of, pause_of
@@ -174,6 +174,8 @@ def _record_decision(
 
 def _note(decision: str, by: str, caller: Caller, callee: Function, **more: Any) -> str:
     """Return the text that the journal keeps of a decision."""
+    if callee.bounds is not None and decision in ("approve", "modify"):
+        more["result"] = {"form": BOUNDED}
     if not more:
         return plain_note(decision, by, caller.name, callee.name)
     return canonical_json({"decision": decision, "by": by, "caller": caller.name, "function": callee.name, **more})

@@ -21,6 +21,7 @@ from ..core import digest
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
 from ..core.validation import declaration, describe_failure
+from .bounds import Bounds
 from .limits import Limits, Retry
 
 _CONFIG: Final = ConfigDict(
@@ -168,6 +169,7 @@ class Function:
         calls_as_caller: Whether the calls of a flow count as its caller's calls and must be among the caller's tools.
         approvers: Globs over the accounts that can approve its calls in the turns of an account, where no rule names
             others; empty allows any.
+        bounds: The bounds of a worker's result, if it carries no text. Then a call marks its own frame, not the caller.
         dry_run: Runs in place of the body, with the same arguments and no effect, where a ceiling allows dry runs only
             (A7). Without it such calls are refused, unless the function is `read_only`.
     """
@@ -195,6 +197,7 @@ class Function:
     offered: bool = True
     approvers: tuple[str, ...] = ()
     dry_run: Body | None = None
+    bounds: Bounds | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name("function", self.name)

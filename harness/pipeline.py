@@ -220,6 +220,7 @@ def _journaled(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         async def body(let: Any) -> Any:
             call.changed = None if let is None else let.get("arguments")
+            call.ctx.gate.take_note_of_change(call.function)
             return await inner(call)
 
         slot = call.slot

@@ -18,6 +18,7 @@ from ..core.errors import AnswerInvalid, CallRefused, FunctionInvalid, PauseExpi
 from ..core.events import CallEnded, CallStarted, Risk
 from ..core.generation import CODE_EXECUTION, FILE_SEARCH, SERVICE_TOOLS, WEB_FETCH, WEB_SEARCH
 from .approval import plain_note, require_approval
+from .bounds import Bounds
 from .context import CallContext
 from .function import Body, Function, FunctionKind
 from .journal import SUSPENDED, CallRecord, Step
@@ -77,6 +78,7 @@ class ServiceTool(Function):
     calls_as_caller: bool = field(default=False, init=False)
     variant: str = field(default="", init=False)
     dry_run: Body | None = field(default=None, init=False)
+    bounds: Bounds | None = field(default=None, init=False, repr=False, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from ..core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
 from ..core.events import Risk
 from ..core.generation import GenerationOptions
 from ..core.validation import is_text, json_of, json_of_value, read_model, read_value, validate_model
+from .bounds import Bounds, bounds_of
 from .function import READ_ONLY, RESERVED_NAMES, Function, check_name, risks, undispatched
 from .gate import Ceiling, Policy
 from .limits import Limits
@@ -235,7 +236,13 @@ class Worker:
             limits=self.limits,
             capture=self.capture,
             offered=self.offered,
+            bounds=self.bounds,
         )
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """The bounds of its result; None if the result can carry a text."""
+        return bounds_of(self.result)
 
     def _check_texts(self) -> None:
         for attribute in ("instructions", "description", "about_role", "about_result", "prompt"):

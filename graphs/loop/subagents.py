@@ -397,6 +397,7 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
             limits=found.limits,
             capture=found.capture,
             approval=found.approval,
+            bounds=found.bounds,
         )
 
     def stand_in(self, params: SubagentParams) -> tuple[Function, Mapping[str, Any]] | None:

@@ -6,12 +6,13 @@ the gate and records its verdict.
 """
 
 from .ceiling import Authority, Ceiling
-from .gate import CODE, Approver, Caller, Gate, Trust, Verdict
+from .gate import BOUNDED, CODE, Approver, Caller, Gate, Trust, Verdict, changes_something
 from .policy import Decision, Policy, Rule, is_like, load_policy, policy_in
 from .predicates import Predicate
 from .surprises import Surprise, surprises
 
 __all__ = [
+    "BOUNDED",
     "CODE",
     "Approver",
     "Authority",
@@ -25,6 +26,7 @@ __all__ = [
     "Surprise",
     "Trust",
     "Verdict",
+    "changes_something",
     "is_like",
     "load_policy",
     "policy_in",

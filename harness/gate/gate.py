@@ -6,14 +6,17 @@ journal act on its verdicts.
 
 from __future__ import annotations
 
+import copy
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...core import Clock, SystemClock, digest
 from ...core.pauses import Approve, Pause, Reject
+from ..bounds import Bounds
 from ..function import HOST, READ_ONLY, Function
 from .ceiling import Ceiling, has_effects
 from .policy import Decision, Policy, Rule, several
@@ -117,6 +120,38 @@ class Grant:
     at: float
 
 
+BOUNDED: Final = "bounded"
+"""The form of a result that carries no text, as the journal keeps it with the decision about a call."""
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    """What a part of a turn has read: the turn itself, or the task of a worker with a bounded result.
+
+    Attributes:
+        above: The frame of its caller; None for the turn.
+        marks: The untrusted functions whose results it has read.
+        passes_on: Whether the frame above it is marked by the same functions.
+    """
+
+    above: _Frame | None = None
+    marks: set[str] = field(default_factory=set)
+    passes_on: bool = False
+
+    @property
+    def all_marks(self) -> set[str]:
+        return self.marks if self.above is None else self.marks | self.above.all_marks
+
+    def mark(self, sources: Iterable[str]) -> None:
+        self.marks.update(sources)
+        if self.above is not None and self.passes_on:
+            self.above.mark(self.marks)
+
+    def pass_on(self) -> None:
+        self.passes_on = True
+        self.mark(())
+
+
 class Gate:
     """Decides about calls.
 
@@ -127,12 +162,20 @@ class Gate:
         workers: The workers by name, whose policies and ceilings narrow the calls that are made for them.
         trust: Approves calls that `write` or use the `network` where the agent's policy has no rule for them, if every
             ceiling that sets authorities has them as `autonomous`, and it returns more than `MIN_TRUST` (A8).
-
-    Attributes:
-        marks: The untrusted functions whose results the turn has read.
     """
 
-    __slots__ = ("_clock", "_first", "_granted", "_trust", "_used", "_workers", "approver", "marks", "policy")
+    __slots__ = (
+        "_clock",
+        "_first",
+        "_frame",
+        "_frames",
+        "_granted",
+        "_trust",
+        "_used",
+        "_workers",
+        "approver",
+        "policy",
+    )
 
     def __init__(
         self,
@@ -147,25 +190,45 @@ class Gate:
         self._workers = {} if workers is None else workers  # the agent's own mapping, which sees workers added later
         self._trust = trust
         self.approver = approver
-        self.marks: set[str] = set()
+        self._frame = _Frame()
+        self._frames: dict[str, _Frame] = {}  # of tasks, by their path ids
         self._clock = clock or SystemClock()
         self._used: Counter[str] = Counter()
         self._first: dict[str, float] = {}
         self._granted: dict[tuple[str, str], dict[str, Grant]] = {}
 
-    def recall(self, records: Iterable[CallRecord], untrusted: Iterable[str]) -> None:
+    @property
+    def marks(self) -> set[str]:
+        """The untrusted functions whose results the turn has read, or the task that this gate is for."""
+        return self._frame.all_marks
+
+    def recall(
+        self,
+        records: Mapping[str, CallRecord],
+        untrusted: Iterable[str],
+        writes: Callable[[str], bool] = lambda name: True,
+    ) -> None:
         """Restore the decisions, the marks and the "always" approvals of earlier runs of the turn.
 
         Args:
-            records: The turn's recorded calls.
+            records: The turn's recorded calls by their path ids.
             untrusted: The names of untrusted functions.
+            writes: Whether calls of the function of this name change something; see `changes_something`.
         """
         strangers = frozenset(untrusted)
-        for record in records:
+        for record in records.values():
+            if record.kind == "task" and (record.recorded_decision or {}).get("result", {}).get("form") == BOUNDED:
+                self._frames[record.id] = _Frame()
+        for path, frame in self._frames.items():
+            frame.above = self._frame_at(path.rpartition("/")[0])
+            frame.passes_on = self._outcome_carries_text(records[path])
+        for record in records.values():
             if record.kind == "service" or (
                 record.name in strangers and record.over and not record.refused and record.kind != "offer"
             ):
-                self.marks.add(record.name)
+                self._frame_at(record.id).mark((record.name,))
+            if self._frames and record.kind in ("leaf", "flow") and record.state != "waiting" and not record.refused:
+                self._take_note(self._frame_at(record.id), writes(record.name))
             said: Mapping[str, Any] = record.recorded_decision or {}
             function, caller = said.get("function", record.name), said.get("caller", "")
             if said.get("decision") == "approve":
@@ -176,9 +239,67 @@ class Gate:
                 covers = said["covers"] if "covers" in said else digest_of(given)
                 self._grant(function, caller, Grant(covers, said.get("description"), record.at))
 
-    def mark(self, *sources: str) -> None:
-        """Take note that the turn has read results of these untrusted functions."""
-        self.marks.update(sources)
+    def _frame_at(self, path: str) -> _Frame:
+        """The frame that a call belongs to, by its path id."""
+        while path and self._frames:
+            if path in self._frames:
+                return self._frames[path]
+            path = path.rpartition("/")[0]
+        return self._frame
+
+    def _outcome_carries_text(self, record: CallRecord) -> bool:
+        """Whether the outcome of a recorded task can carry a text: it failed, or is not what the worker declares."""
+        if record.state != "done" or record.result is None:
+            return record.state == "failed"
+        worker = self._workers.get(record.recorded_decision["function"])
+        return _carries_text(None if worker is None else worker.bounds, json.loads(record.result))
+
+    @staticmethod
+    def _take_note(frame: _Frame, writes: bool) -> None:
+        each: _Frame | None = frame
+        while writes and each is not None:
+            each.pass_on()
+            each = each.above
+
+    def mark(self, *sources: str, at: str = "") -> None:
+        """Take note that results of these untrusted functions were read.
+
+        Args:
+            sources: The functions.
+            at: The path id of the recorded call that read them; by default what this gate is for has read them.
+        """
+        (self._frame_at(at) if at else self._frame).mark(sources)
+
+    def of_task(self, path: str, callee: Function) -> Gate:
+        """The gate for a task. If its result is bounded, what it reads marks the task, and not its caller.
+
+        The caller is marked too from the moment on that the task changes something, which can be read back elsewhere,
+        and if it fails, because an error can contain a text.
+
+        Args:
+            path: The path id of the task.
+            callee: The worker or shape that runs it.
+        """
+        if callee.bounds is None:
+            return self
+        gate = copy.copy(self)  # all else is shared
+        gate._frame = self._frames.setdefault(path, _Frame(self._frame))
+        return gate
+
+    def take_note_of_end(self, callee: Function, result: Mapping[str, Any] | None) -> None:
+        """Take note that the task of this gate has ended. If its outcome can carry a text, its marks are passed on.
+
+        Args:
+            callee: The worker or shape that ran it.
+            result: Its result as JSON; None if it failed.
+        """
+        if callee.bounds is not None and (result is None or _carries_text(callee.bounds, result)):
+            self._frame.pass_on()
+
+    def take_note_of_change(self, callee: Function) -> None:
+        """Take note that a call begins. If it can change something, the marks of its task are its caller's too."""
+        if self._frame.above is not None:
+            self._take_note(self._frame, changes_something(callee))
 
     def grant(self, callee: Function, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
         """Take note that a person approves calls for the rest of the turn, within the policy's limits.
@@ -365,6 +486,15 @@ def _by_ceiling(ceiling: Ceiling, callee: Function, caller: Caller) -> Verdict:
         return _BY_DEFAULT
     reason = f"{caller.name!r} is under the ceiling of {ceiling.name!r}, which {said}"
     return Verdict("refuse" if authority == "forbidden" else "ask", f"ceiling:{ceiling.name}", reason)
+
+
+def _carries_text(bounds: Bounds | None, result: Mapping[str, Any]) -> bool:
+    return bounds is None or not bounds.hold(str(result["text"]))
+
+
+def changes_something(callee: Function) -> bool:
+    """Whether a call of a function can itself change something that other functions read."""
+    return has_effects(callee) and not {"write", "destructive"}.isdisjoint(callee.risk)
 
 
 def _is_harmless(callee: Function) -> bool:

@@ -60,6 +60,7 @@ class _StoredGateDecision(BaseModel):
     covers: str = ""
     description: str = ""
     arguments: dict[str, Any] | None = None
+    result: dict[str, Any] = {}
 
 
 class _Decision(BaseModel):
