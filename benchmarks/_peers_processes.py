@@ -6,12 +6,8 @@ The measured process has its own core; the stub and everything else share the ot
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
-import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import worldagent
+from worldagent.benchmarks._environments import Unmeasured, installed_python
 from worldagent.benchmarks._peers import KEY, Job, Measured
 
-FOLDER = Path(__file__).parent.parent / ".benchmarks"
-"""The folder of the environments, and of files of measured processes while they run."""
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "agent-framework": ("agent-framework-core==1.23.0", "agent-framework-openai==1.17.0", "openai==3.57.0"),
     "agno": ("agno==3.1.10", "sqlalchemy[asyncio]==2.1.9", "openai==3.57.0"),
@@ -44,13 +39,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 """The packages of each peer's environment. Other peers run in this one, which has dspy and the openai client."""
 
 _LONGEST = 300.0  # seconds of a measured process
-_INSTALL_LONGEST = 900.0  # seconds of an installation
 # Variables that a shell can have and a peer would read.
 _LEFT_OUT = ("WORLDAGENT_", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "PYTHON", "VIRTUAL_ENV")
-
-
-class Unmeasured(Exception):
-    """A peer could not be installed or measured; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,31 +75,7 @@ def python_of(peer: str, say: Callable[[str], object]) -> Path:
         if find_spec("worldagent.agent" if peer == "ours" else peer) is None:
             raise Unmeasured(f"{peer} is not installed in this environment")
         return Path(sys.executable)
-    packages = PACKAGES[peer]
-    digest = hashlib.sha256(" ".join((platform.python_version(), *packages)).encode()).hexdigest()[:8]
-    home = FOLDER / f"{peer}-{digest}"
-    python, ready = home / "bin" / "python", home / "ready"
-    if not ready.exists():
-        say(f"Installing {', '.join(packages)} into {home.relative_to(FOLDER.parent)}")
-        shutil.rmtree(home, ignore_errors=True)
-        try:
-            for command in _install_commands(home, python, packages):
-                subprocess.run(command, check=True, capture_output=True, text=True, timeout=_INSTALL_LONGEST)
-        except (OSError, subprocess.SubprocessError) as problem:
-            shutil.rmtree(home, ignore_errors=True)
-            lines = (getattr(problem, "stderr", None) or str(problem)).strip().splitlines()
-            raise Unmeasured(f"{peer} cannot be installed: {lines[-1] if lines else problem}") from None
-        ready.touch()
-    return python
-
-
-def _install_commands(home: Path, python: Path, packages: tuple[str, ...]) -> list[list[str]]:
-    uv = shutil.which("uv")
-    if uv is not None:
-        made = [uv, "venv", "--quiet", "--python", sys.executable, str(home)]
-        return [made, [uv, "pip", "install", "--quiet", "--python", str(python), *packages]]
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--retries", "1", "--disable-pip-version-check"]
-    return [[sys.executable, "-m", "venv", str(home)], [*pip, *packages]]
+    return installed_python(peer, PACKAGES[peer], say)
 
 
 # --- load -----------------------------------------------------------------------------------------------------------

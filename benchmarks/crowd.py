@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from worldagent.benchmarks._crowd import Turns
+from worldagent.benchmarks._environments import FOLDER, Unmeasured
 from worldagent.benchmarks._measure import Report, Row, main
 from worldagent.benchmarks._peers import Job
-from worldagent.benchmarks._peers_processes import FOLDER, Bench, Unmeasured, bench, quiet_load
+from worldagent.benchmarks._peers_processes import Bench, bench, quiet_load
 from worldagent.benchmarks._postgres import server
 from worldagent.benchmarks._slow_disk import NoSlowDisk, slow_disk
 from worldagent.benchmarks.peers import LATENCY, LOAD, Case, Results

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+from worldagent.benchmarks._environments import FOLDER, Unmeasured
 from worldagent.benchmarks._measure import Report, Row, main
 from worldagent.benchmarks._peers import PEERS, Job, Measured, Work
-from worldagent.benchmarks._peers_processes import FOLDER, Bench, Unmeasured, bench, python_of, quiet_load
+from worldagent.benchmarks._peers_processes import Bench, bench, python_of, quiet_load
 
 LOAD = 0.5
 """The load average below which a block starts."""
