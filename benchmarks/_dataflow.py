@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
@@ -264,7 +264,7 @@ class Desk:
         self._lm.calls.clear()  # prompts of thousands of turns
         if turn.status != "done":
             raise RuntimeError(f"the turn of {self.suite.name} {task} is {turn.status}")
-        ended = await self.world.end(cast("Any", turn.result).text)
+        ended = await self.world.end(turn.result.text)
         return Outcome(
             solved=ended.solved,
             won=ended.won,

@@ -17,7 +17,7 @@ from enum import EnumMeta
 from functools import lru_cache
 from itertools import groupby
 from types import UnionType
-from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Final, Literal, NoReturn, Union, cast, get_args, get_origin
 
 import dspy
 from dspy.adapters.utils import (
@@ -877,7 +877,7 @@ def _given(signature: Signature, inputs: Mapping[str, Any]) -> list[tuple[str, A
     named = [
         (name, info)
         for name, info in fields.items()
-        if name in inputs and (inputs[name] is not None or LEFT_OUT not in info.json_schema_extra)
+        if name in inputs and (inputs[name] is not None or LEFT_OUT not in cast("Any", info.json_schema_extra))
     ]
     return [*named, *((name, None) for name in MEDIA_FIELDS if name in inputs and name not in fields)]
 

@@ -602,6 +602,7 @@ async def test_a_member_reads_of_the_approved_templates_that_it_can_use(tmp_path
         template = replace(DEVELOPER, template_id="sdr", name_pattern="SDR {name}")
         draft = RoleTemplateDraft(proposed_by="cro", intent="SDRs.", template=template, reasoning="")
         stored = await society.drafts.propose(draft)
+        seen: dict[str, str] = {}
         for number in range(2):
             for role_id in ("cro", "coo"):
                 await society.mail.send("user", role_id, f"Hello {number}.")

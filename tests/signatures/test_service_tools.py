@@ -108,7 +108,7 @@ async def test_what_services_did_is_read_of_recorded_answers() -> None:
     answers = [each for project in recorded_answers().values() for each in project if MADE.search(each["body"])]
     counts: Counter[tuple[str, str]] = Counter()
     for answer in answers:
-        model = MODELS.get(answer["form"], answer["form"])
+        model = MODELS.get(answer["form"]) or str(answer["form"])
         found: list[Mapping[str, Any]] = []
         async with raw_service(Raw(answer["body"].encode(), answer["status"], answer["kind"])) as service:
             with contextlib.suppress(WorldAgentError):  # some are not answers of a conversation

@@ -245,7 +245,8 @@ async def _staffed(agent: WorldAgent, home: Path, answers: bool) -> None:
         ),
     }
     for role_id, parent, domain in (("cro", "", "revenue"), ("bdr", "cro", "revenue"), ("coo", "", "operations")):
-        await agent.society.join(spec_of(role_id, parent, **given | {"domains": (domain,)}), name=role_id.upper())
+        more: dict[str, Any] = {**given, "domains": (domain,)}
+        await agent.society.join(spec_of(role_id, parent, **more), name=role_id.upper())
 
 
 def _event(id_: str, type_: str, domain: str = "revenue", **payload: Any) -> Event:
