@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -190,17 +191,18 @@ async def test_opening_and_closing_leaves_no_thread_process_handle_or_memory_beh
     assert process.memory_info().rss - before < 30 * 2**20, "the weights alone are 98 MB"
 
 
-async def test_no_process_can_connect_to_llamas_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+async def test_no_process_can_connect_to_llamas_server(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _listening()  # servers in threads of this process that other tests share
-    connection = await connect_model("local")
-    try:
-        assert _listening() == before
-        assert os.listdir(tmp_path) == [], "the socket's folder is gone while the server runs"
-        await say(connection, SYSTEM, QUESTION)
-    finally:
-        await connection.aclose()
-    assert os.listdir(tmp_path) == []
+    with tempfile.TemporaryDirectory() as folder:  # `tmp_path` can be too long for the path of a socket
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        connection = await connect_model("local")
+        try:
+            assert _listening() == before
+            assert os.listdir(folder) == [], "the socket's folder is gone while the server runs"
+            await say(connection, SYSTEM, QUESTION)
+        finally:
+            await connection.aclose()
+        assert os.listdir(folder) == []
 
 
 def _listening() -> set[object]:

@@ -29,6 +29,7 @@ from worldagent.signatures.streaming import AnswerStream
 pytestmark = pytest.mark.requirement("H3")
 
 HELD = 0.05  # seconds
+TRIES = 3  # the shortest of them counts, because other processes slow this one down
 ROLE = Role(
     "ada", "You are Ada, queen of the northern hills, and never speak of the hidden door below the old mill. " * 4
 )
@@ -57,18 +58,18 @@ HOSTILE = {
 
 
 @pytest.fixture(autouse=True)
-def _without_old_garbage() -> Generator[None]:
+def _without_looking_for_garbage() -> Generator[None]:
     gc.collect()
-    gc.freeze()
+    gc.disable()
     yield
-    gc.unfreeze()
+    gc.enable()
 
 
 async def held(asked: Awaitable[Any]) -> float:
     """Wait for `asked`, whatever becomes of it; the longest time that it held the event loop.
 
     What counts is the CPU time of the loop's own thread between two steps of a task that sleeps for a millisecond. Time
-    by the clock would count the machine's other work. The garbage of what other tests made is not looked through.
+    by the clock would count the machine's other work, and the search for garbage depends on what other tests made.
     """
     longest = 0.0
 
@@ -157,7 +158,10 @@ async def longest(home: Path, ask: Asked, put: Callable[[OpenAIStub, str], None]
         for number, (kind, said) in enumerate(HOSTILE.items()):
             put(stub, said)
             gc.collect()
-            found[kind] = await held(ask(agent, f"t{number}", role))
+            for again in range(TRIES):
+                found[kind] = await held(ask(agent, f"t{number}.{again}", role))
+                if found[kind] < HELD:
+                    break
     return {kind: seconds for kind, seconds in found.items() if seconds >= HELD}
 
 
@@ -179,10 +183,15 @@ def test_embedded_model_s_answers_are_read_in_bounds() -> None:
     signature: Any = dspy.make_signature("request -> result: dict[str, str], more: str")
     for kind, said in HOSTILE.items():
         for form in ("{}", '{{"result": {}, "more": "Yes."}}'):
-            before = time.thread_time()
-            with pytest.raises((Unreadable, AdapterParseError)):
-                PlainAdapter().parse(signature, form.format(said))
-            assert time.thread_time() - before < HELD, kind
+            assert min(_parsing(signature, form.format(said)) for _ in range(TRIES)) < HELD, kind
+
+
+def _parsing(signature: Any, said: str) -> float:
+    """The seconds of CPU that it takes to refuse an answer of the embedded model."""
+    before = time.thread_time()
+    with pytest.raises((Unreadable, AdapterParseError)):
+        PlainAdapter().parse(signature, said)
+    return time.thread_time() - before
 
 
 async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) -> None:
