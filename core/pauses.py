@@ -98,6 +98,11 @@ class Pause:
             code.
         approvers: Globs over the accounts that can answer; empty means anyone can.
         login: The name of the MCP server that the question asks the turn's account to log in to; empty for others.
+        labels: Where the arguments of an approval come from, by their dotted paths: the `origins`, such as
+            `search_mail.*`, and the `form`, which is `words`, `bounded` or `value`. What has no label is the person's,
+            or of a model that has read nothing untrusted. The place in the sorted object stands for a key that the
+            function does not declare. If values are many, one label is for a whole argument, or with the empty path
+            for the call.
         question: The text of a question.
         options: The possible answers, if the question has a fixed choice.
         schema: The JSON Schema of the answer's value, of the arguments of an approval, or of the result in
@@ -119,6 +124,7 @@ class Pause:
     caller: str = ""
     approvers: tuple[str, ...] = ()
     login: str = ""
+    labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     question: str | None = None
     options: tuple[str, ...] | None = None
     schema: Mapping[str, Any] | None = None
@@ -128,8 +134,10 @@ class Pause:
     answered: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The pause as JSON, with the fields that the command line and the sidecar use."""
+        """The pause as JSON, as the command line and the sidecar use it; `labels` is left out if it is empty."""
         found: dict[str, Any] = to_jsonable_python(self)
+        if not self.labels:
+            del found["labels"]
         return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -28,7 +28,7 @@ from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
 from ..harness import CallContext, Function, Registry, ServiceTool, Worker
-from ..harness.gate import CODE, Gate, changes_something
+from ..harness.gate import CODE, Gate, Sources, changes_something, leaves
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
 from ..harness.schema import result_of
@@ -757,6 +757,7 @@ class TurnEngine:
             clock=self.services.clock,
             workers=services.registry.workers,
             trust=services.registry.trust,
+            sources=partial(Sources, _said(request), partial(_is_trusted, services), partial(_writes, services)),
         )
         # A function that is missing, such as one of a server that is down, counts as untrusted.
         own = {name for name, function in services.registry.unlisted.items() if not function.untrusted}
@@ -873,6 +874,26 @@ class TurnEngine:
         drive.unattended = unattended
         drive.stopping = self._stopping
         return drive
+
+
+def _said(request: TurnRequest) -> Iterator[str]:
+    """What the person wrote to begin a turn; nothing if another turn, a member or untrusted text began it."""
+    if request.origin or request.sender or request.on_behalf_of != ROOT or request.body.get("untrusted"):
+        return
+    composed = request.kind == "skill" and request.body.get("shape") != SKILL  # its params are partly the skill's own
+    given = [request.body.get("text"), None if composed else request.body.get("params")]
+    for each in given:
+        yield from (str(leaf) for _, leaf in leaves(each))
+
+
+def _is_trusted(services: Services, name: str) -> bool:
+    """Whether results of a function count as the person's: it is the host's, and trusted.
+
+    With the context of its call it can reach what others wrote, or a role: memory, members, messages. What a skill
+    brings is not in the registry.
+    """
+    function = services.registry.functions.get(name)
+    return function is not None and function.kind == "leaf" and not function.untrusted and not function.context
 
 
 def _writes(services: Services, name: str) -> bool:

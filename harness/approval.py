@@ -16,7 +16,7 @@ from .function import Function
 from .gate import BOUNDED, Caller, Verdict
 from .guard import guarded
 from .inside import Inside, without_exit
-from .journal import UNATTENDED, Ask, Step, decision_of, pause_of
+from .journal import UNATTENDED, Ask, CallRecord, Step, decision_of, pause_of
 
 if TYPE_CHECKING:
     from .context import CallContext
@@ -41,6 +41,7 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
         step.by = record.by  # decided in an earlier run
         return
+    step.labels = _labels_shown(record) or _labels(step, callee, ctx)
     if record is not None and record.answered:  # a person's answer counts, even if approval is no longer required
         verdict = gate.by_policy(callee, step.input, caller, shape)
         if verdict.decision != "refuse":
@@ -50,7 +51,7 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
     if ctx.scope.account is not None and ctx.on_behalf_of == ROOT and not verdict.approvers:
         verdict = replace(verdict, approvers=callee.approvers)
     if verdict.decision == "approve":
-        step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
+        step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee, step)
         return
     if verdict.decision == "ask" and not drive.can_ask and caller.model_influenced:
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and no person can be asked here")
@@ -64,6 +65,17 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
     if record is None:
         emit_decision(ctx, step, "refuse", verdict.by)
     _refuse(step, verdict, callee, caller)
+
+
+def _labels(step: Step, callee: Function, ctx: CallContext) -> Mapping[str, Any]:
+    if step.kind == "offer":  # the options of a tool of the model's service are the host's
+        return {}
+    return ctx.gate.labels(callee, step.input, ctx.current_caller)
+
+
+def _labels_shown(record: CallRecord | None) -> Mapping[str, Any]:
+    """The labels of a call that waits for a person, as they were shown, whatever is declared now."""
+    return {} if record is None or record.ask is None else pause_of(record).labels
 
 
 async def _unanswered(step: Step, verdict: Verdict, callee: Function, ctx: CallContext) -> bool:
@@ -105,7 +117,7 @@ def _refuse(step: Step, verdict: Verdict, callee: Function, caller: Caller) -> N
     step.refusal = CallRefused(
         f"the call of {callee.name!r} is refused: {verdict.reason}", remedy="do without it, or ask for something else"
     )
-    step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
+    step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee, step)
 
 
 def _ask(step: Step, verdict: Verdict, callee: Function, ctx: CallContext, shape: Function | None) -> None:
@@ -137,6 +149,7 @@ def _ask(step: Step, verdict: Verdict, callee: Function, ctx: CallContext, shape
         caller=ctx.caller.name,
         approvers=verdict.approvers,
         seconds=verdict.expires,
+        labels=step.labels,
     )
     step.by, step.check, step.noted = "person", check, noted
 
@@ -169,13 +182,20 @@ def _record_decision(
         kept |= {"always": "any" if said["always"] == "any" else "same"}
         kept |= {"covers": grant.covers, "description": grant.description}
     emit_decision(ctx, step, decision, by, said.get("account"))
-    return _note(decision, by, ctx.caller, callee, **kept)
+    if "arguments" in kept and step.labels:
+        step.labels = ctx.gate.labels(callee, kept["arguments"], ctx.caller, step.input)
+    return _note(decision, by, ctx.caller, callee, step, **kept)
 
 
-def _note(decision: str, by: str, caller: Caller, callee: Function, **more: Any) -> str:
+def _note(decision: str, by: str, caller: Caller, callee: Function, step: Step, **more: Any) -> str:
     """Return the text that the journal keeps of a decision."""
-    if callee.bounds is not None and decision in ("approve", "modify"):
-        more["result"] = {"form": BOUNDED}
+    if decision in ("approve", "modify"):
+        if callee.bounds is not None:
+            more["result"] = {"form": BOUNDED}
+        elif callee.untrusted:
+            more["result"] = {"form": "words", **({"fields": [*callee.fields]} if callee.fields else {})}
+    if step.labels:
+        more["labels"] = step.labels
     if not more:
         return plain_note(decision, by, caller.name, callee.name)
     return canonical_json({"decision": decision, "by": by, "caller": caller.name, "function": callee.name, **more})

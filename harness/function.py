@@ -169,6 +169,8 @@ class Function:
         calls_as_caller: Whether the calls of a flow count as its caller's calls and must be among the caller's tools.
         approvers: Globs over the accounts that can approve its calls in the turns of an account, where no rule names
             others; empty allows any.
+        fields: Globs over dotted paths of fields of an untrusted result that its system makes, such as ids. Rules can
+            name them as the origin of an argument.
         bounds: The bounds of a worker's result, if it carries no text. Then a call marks its own frame, not the caller.
         dry_run: Runs in place of the body, with the same arguments and no effect, where a ceiling allows dry runs only
             (A7). Without it such calls are refused, unless the function is `read_only`.
@@ -197,6 +199,7 @@ class Function:
     offered: bool = True
     approvers: tuple[str, ...] = ()
     dry_run: Body | None = None
+    fields: tuple[str, ...] = ()
     bounds: Bounds | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -208,6 +211,11 @@ class Function:
             raise FunctionInvalid(
                 f"the timeout of the function {self.name!r} must be a positive number of seconds, got {self.timeout!r}",
                 remedy="give seconds above 0, or leave it out",
+            )
+        if self.fields and not (self.untrusted and all(isinstance(each, str) and each for each in self.fields)):
+            raise FunctionInvalid(
+                f"the function {self.name!r} has fields=, but is not untrusted, or one of them is not a glob",
+                remedy="set untrusted=True, and pass globs over fields of its result, such as fields=('id', 'sender')",
             )
         # The journal would return the results of its earlier calls, so a retry would fail in the same way.
         if self.kind != "leaf" and self.retry.attempts > 1:

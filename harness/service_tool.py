@@ -78,6 +78,7 @@ class ServiceTool(Function):
     calls_as_caller: bool = field(default=False, init=False)
     variant: str = field(default="", init=False)
     dry_run: Body | None = field(default=None, init=False)
+    fields: tuple[str, ...] = field(default=(), init=False)
     bounds: Bounds | None = field(default=None, init=False, repr=False, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
 

@@ -135,6 +135,8 @@ class _Options(typing.TypedDict, total=False):
         risk: What it does to the world: `read_only`, or one or several of `write`, `network`, `destructive`.
         approval: Whether each call requires approval, even if the policy approves it.
         untrusted: Whether its result may contain text by strangers.
+        fields: Globs over dotted paths of fields of an untrusted result that the system makes, and no stranger. Rules
+            can name them as the origin of an argument.
         capabilities: Words by which `agent.find` finds it.
         timeout: The most seconds for one attempt; by default the time that its caller has left.
         limits: What one call of it, and all calls below it, can use.
@@ -150,6 +152,7 @@ class _Options(typing.TypedDict, total=False):
     risk: Risk | Iterable[Risk]
     approval: bool
     untrusted: bool
+    fields: Iterable[str]
     capabilities: Iterable[str]
     timeout: float | None
     limits: Limits
@@ -322,7 +325,7 @@ def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[
             problem, remedy = "but it calls nothing", "take a WorkerContext as first parameter, or omit the option"
         raise FunctionInvalid(f"the function {name!r} has the option {option!r}, {problem}", remedy=remedy)
     given = {key: value for key, value in options.items() if key not in ("name", "description")}
-    given |= {key: tuple(given[key]) for key in ("capabilities", "tools") if given.get(key) is not None}
+    given |= {key: tuple(given[key]) for key in ("capabilities", "fields", "tools") if given.get(key) is not None}
     return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
 
 

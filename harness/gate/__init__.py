@@ -7,6 +7,7 @@ the gate and records its verdict.
 
 from .ceiling import Authority, Ceiling
 from .gate import BOUNDED, CODE, Approver, Caller, Gate, Trust, Verdict, changes_something
+from .labels import Sources, leaves
 from .policy import Decision, Policy, Rule, is_like, load_policy, policy_in
 from .predicates import Predicate
 from .surprises import Surprise, surprises
@@ -23,11 +24,13 @@ __all__ = [
     "Policy",
     "Predicate",
     "Rule",
+    "Sources",
     "Surprise",
     "Trust",
     "Verdict",
     "changes_something",
     "is_like",
+    "leaves",
     "load_policy",
     "policy_in",
     "surprises",

@@ -38,6 +38,21 @@ def schema_of(params: type[BaseModel]) -> Part | None:
         return None
 
 
+@lru_cache(maxsize=1024)
+def declared_keys(params: type[BaseModel]) -> frozenset[str]:
+    """Return the keys that params declare, at any depth."""
+    found, parts = set[str](), list[Any]([schema_of(params)])
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Mapping):
+            properties = part.get("properties")
+            found.update(properties if isinstance(properties, Mapping) else ())
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return frozenset(found)
+
+
 def received(arguments: Mapping[str, Any], path: str, schema: Part | None) -> list[Any]:
     """Return the value at a dotted path, if it is certain that this value is the one the function receives.
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ...core import Clock, SystemClock, digest
+from ...core import Clock, SystemClock, canonical_json, digest
 from ...core.pauses import Approve, Pause, Reject
 from ..bounds import Bounds
 from ..function import HOST, READ_ONLY, Function
+from .arguments import declared_keys
 from .ceiling import Ceiling, has_effects
+from .labels import OWN, Label, Sources, Steps, as_json, leaves
 from .policy import Decision, Policy, Rule, several
 
 if TYPE_CHECKING:
@@ -162,6 +165,7 @@ class Gate:
         workers: The workers by name, whose policies and ceilings narrow the calls that are made for them.
         trust: Approves calls that `write` or use the `network` where the agent's policy has no rule for them, if every
             ceiling that sets authorities has them as `autonomous`, and it returns more than `MIN_TRUST` (A8).
+        sources: Makes what the values of calls are compared with for their labels, when a call first needs them.
     """
 
     __slots__ = (
@@ -170,6 +174,8 @@ class Gate:
         "_frame",
         "_frames",
         "_granted",
+        "_records",
+        "_sources",
         "_trust",
         "_used",
         "_workers",
@@ -185,6 +191,7 @@ class Gate:
         clock: Clock | None = None,
         workers: Mapping[str, Worker] | None = None,
         trust: Trust | None = None,
+        sources: Callable[[], Sources] = Sources,
     ) -> None:
         self.policy = policy if policy is not None else Policy()
         self._workers = {} if workers is None else workers  # the agent's own mapping, which sees workers added later
@@ -192,6 +199,8 @@ class Gate:
         self.approver = approver
         self._frame = _Frame()
         self._frames: dict[str, _Frame] = {}  # of tasks, by their path ids
+        self._sources = cache(sources)
+        self._records: Mapping[str, CallRecord] = {}
         self._clock = clock or SystemClock()
         self._used: Counter[str] = Counter()
         self._first: dict[str, float] = {}
@@ -211,11 +220,12 @@ class Gate:
         """Restore the decisions, the marks and the "always" approvals of earlier runs of the turn.
 
         Args:
-            records: The turn's recorded calls by their path ids.
+            records: The turn's recorded calls by their path ids, where calls of this run are added later.
             untrusted: The names of untrusted functions.
             writes: Whether calls of the function of this name change something; see `changes_something`.
         """
         strangers = frozenset(untrusted)
+        self._records = records
         for record in records.values():
             if record.kind == "task" and (record.recorded_decision or {}).get("result", {}).get("form") == BOUNDED:
                 self._frames[record.id] = _Frame()
@@ -300,6 +310,45 @@ class Gate:
         """Take note that a call begins. If it can change something, the marks of its task are its caller's too."""
         if self._frame.above is not None:
             self._take_note(self._frame, changes_something(callee))
+
+    @property
+    def _is_labelling(self) -> bool:
+        return bool(self._frames or self.marks)
+
+    def labels(
+        self,
+        callee: Function,
+        arguments: Mapping[str, Any],
+        caller: Caller,
+        before: Mapping[str, Any] | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Return the labels of arguments as JSON, by dotted paths; those of the person's values are left out.
+
+        Args:
+            callee: The function that is called.
+            arguments: Its params as JSON.
+            caller: The caller.
+            before: The arguments that a person replaced by these, if any; what was not among them is the person's.
+        """
+        if not caller.model_influenced or not self._is_labelling:
+            return {}
+        return as_json(self._labels_in(arguments, callee, caller, before))
+
+    def _labels_in(
+        self, value: Any, callee: Function, caller: Caller, before: Mapping[str, Any] | None
+    ) -> Iterator[tuple[Steps, Label]]:
+        """Yield the labels of the values in arguments, and of keys in them that the function does not declare."""
+        keys, own = declared_keys(callee.params), not caller.model_influenced or not self._is_labelling
+        kept = None if before is None else {canonical_json(each) for _, each in leaves(before, keys)}
+        if not own:
+            self._sources().learn([*self._records.values()], self._marks_of_bounded)
+        for steps, each in leaves(value, keys):
+            is_own = own or (kept is not None and canonical_json(each) not in kept)
+            yield steps, OWN if is_own else self._sources().label_of(each, self.marks)
+
+    def _marks_of_bounded(self, path: str) -> Collection[str]:
+        frame = self._frames.get(path)
+        return frame.marks if frame is not None and not frame.passes_on else ()
 
     def grant(self, callee: Function, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
         """Take note that a person approves calls for the rest of the turn, within the policy's limits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Final
@@ -56,6 +56,7 @@ class Ask:
         caller: The caller of the function.
         approvers: Globs over the accounts that can answer; empty allows any account.
         login: The name of the MCP server that the question asks the turn's account to log in to.
+        labels: Where the arguments come from, by their dotted paths; see `Pause.labels`.
     """
 
     kind: PauseKind
@@ -70,6 +71,7 @@ class Ask:
     caller: str = ""
     approvers: tuple[str, ...] = ()
     login: str = ""
+    labels: Mapping[str, Any] = field(default_factory=dict)
 
     def outdated(self, asked: Mapping[str, Any], account: str | None) -> str:
         """Return why an approval of the earlier request is not valid for this one; empty if it is valid.
@@ -97,6 +99,7 @@ class Ask:
             "caller": self.caller,
             "approvers": self.approvers,
             "login": self.login,
+            "labels": self.labels,
         }
         return canonical_json(
             {"kind": self.kind}
@@ -150,6 +153,7 @@ class Step:
         check: Validates arguments that a person changed; returns them as JSON, as they will be passed on.
         noted: Receives the decision of a person, or `refuse` if the request expired; returns the JSON that the journal
             keeps.
+        labels: Where its arguments come from, by their dotted paths; those that are not named are the person's.
         slot: Is held while it runs, to bound how many steps run concurrently; not held while it waits for a person.
     """
 
@@ -170,6 +174,7 @@ class Step:
     check: Callable[[Any], Any] | None = None
     body: Callable[[Any], Awaitable[Any]] = _missing_body
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
     slot: AbstractAsyncContextManager[Any] | None = None
 
     def pause(self, since: datetime) -> Pause:
@@ -191,6 +196,7 @@ class Step:
             reason=self.ask.reason,
             caller=self.ask.caller,
             approvers=self.ask.approvers,
+            labels=self.ask.labels,
             schema=self.ask.schema,
             since=since,
             expires=None if seconds is None else since + timedelta(seconds=seconds),
@@ -222,6 +228,7 @@ def pause_of(record: CallRecord) -> Pause:
         caller=ask.get("caller", ""),
         approvers=tuple(ask.get("approvers", ())),
         login=ask.get("login", ""),
+        labels=ask.get("labels", {}),
         question=ask.get("question"),
         options=tuple(ask["options"]) if ask.get("options") else None,
         schema=ask.get("schema"),

@@ -48,6 +48,7 @@ class _Asked(BaseModel):
     caller: str = ""
     approvers: list[str] = []
     login: str = ""
+    labels: dict[str, Any] = {}
 
 
 class _StoredGateDecision(BaseModel):
@@ -61,6 +62,7 @@ class _StoredGateDecision(BaseModel):
     description: str = ""
     arguments: dict[str, Any] | None = None
     result: dict[str, Any] = {}
+    labels: dict[str, Any] = {}
 
 
 class _Decision(BaseModel):

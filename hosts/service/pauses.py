@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
@@ -132,10 +132,23 @@ def _about(pause: Pause) -> Iterator[str]:
 
 
 def _arguments(pause: Pause) -> Iterator[str]:
+    places = {name: str(place) for place, name in enumerate(sorted(pause.arguments))}
     for name, value in list(pause.arguments.items())[:_ARGUMENTS]:
-        yield f"  {one_line(name)}: {shortened(_json(value), _VALUE)}"
+        source = _source(pause, {name, places[name], ""})
+        yield f"  {one_line(name)}: {shortened(_json(value), _VALUE)}{source}"
     if len(pause.arguments) > _ARGUMENTS:
         yield f"  ({len(pause.arguments) - _ARGUMENTS} more)"
+
+
+def _source(pause: Pause, steps: Collection[str]) -> str:
+    """Where an argument comes from, if untrusted text can have made or chosen it."""
+    labels = [label for path, label in pause.labels.items() if path.partition(".")[0] in steps]
+    if not labels:
+        return ""
+    origins = sorted({str(origin).removesuffix(".*") for label in labels for origin in label["origins"]})
+    form = next(form for form in ("words", "bounded", "value") if any(label["form"] == form for label in labels))
+    how = {"words": "can be words of", "bounded": "chosen after reading", "value": "from"}[form]
+    return f"  ({how} {one_line(shortened(', '.join(origins), _VALUE))})"
 
 
 def _facts(pause: Pause) -> Iterator[tuple[str, str]]:

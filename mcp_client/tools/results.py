@@ -240,6 +240,7 @@ def function_of(
         idempotent=kind == "flow" or can_repeat(spec, server),
         risk=_risk(spec, server),
         untrusted=True,
+        fields=server.fields_of(spec.name),
         approval=server.approval,
         offered=server.offered,
         context=kind == "leaf",

@@ -39,6 +39,9 @@ class McpServer:
         deny: Globs for tools that do not exist, even if `allow` matches them.
         risk: The risk of its tools, by globs for the names that it gives them; the first match counts. A tool that
             matches none counts as `write` and `network`.
+        fields: Fields of results that the server's system makes, such as ids, by globs for the names that it gives its
+            tools; the first match counts. Each field is a glob over a dotted path in the structured result. Rules can
+            name them as the origin of an argument. The server cannot declare them.
         trust_annotations: Whether the server's hints about a tool's risk count, if `risk` does not match.
         elicitation: Whether it can ask a person during a call.
         approval: Whether each call requires approval, whatever the policy allows.
@@ -58,6 +61,7 @@ class McpServer:
     allow: Sequence[str] = field(default=("*",), kw_only=True)
     deny: Sequence[str] = field(default=(), kw_only=True)
     risk: Mapping[str, Risk | Iterable[Risk]] = field(default_factory=dict, kw_only=True)
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
     trust_annotations: bool = field(default=False, kw_only=True)
     elicitation: bool = field(default=False, kw_only=True)
     approval: bool = field(default=False, kw_only=True)
@@ -84,6 +88,7 @@ class McpServer:
             if isinstance(given, str) or not all(isinstance(glob, str) and glob for glob in globs):
                 raise InvalidArgument(f"`{key}` must be a list of globs", remedy="pass one such as ['read_*']")
             object.__setattr__(self, key, globs)
+        self._check_fields()
         self._check_login()
         check_seconds("timeout", self.timeout)
         if isinstance(self.result_limit, bool) or self.result_limit < 1:
@@ -92,6 +97,24 @@ class McpServer:
                 remedy="pass 1 or more",
             )
         object.__setattr__(self, "risk", {glob: _risks(glob, given) for glob, given in dict(self.risk).items()})
+
+    def _check_fields(self) -> None:
+        given: object = self.fields
+        pairs = dict(given) if isinstance(given, Mapping) else {"": ""}
+        for glob, globs in pairs.items():
+            if (
+                isinstance(globs, str)
+                or not globs
+                or not all(isinstance(each, str) and each for each in (glob, *globs))
+            ):
+                raise InvalidArgument(
+                    "`fields` must map names of tools to lists of fields", remedy="pass one such as {'search': ['id']}"
+                )
+        object.__setattr__(self, "fields", {glob: tuple(globs) for glob, globs in pairs.items()})
+
+    def fields_of(self, tool: str) -> tuple[str, ...]:
+        """The declared fields of a tool's results, by the name that the server gives it."""
+        return next((tuple(each) for glob, each in self.fields.items() if fnmatchcase(tool, glob)), ())
 
     def _check_login(self) -> None:
         host, given = self.host, self.login

@@ -4,6 +4,7 @@ import { ApiError, call, get, stream, thread } from "./api.js";
 import { badge, empty, h, notice, time } from "./dom.js";
 
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+const SOURCES = { words: "can be words of", bounded: "chosen after reading", value: "from" };
 
 /** A card that answers one pause. `answered` gets the answer, and returns once the turn has taken it. */
 export function card(pause, answered) {
@@ -30,7 +31,8 @@ export function card(pause, answered) {
   const button = (label, kind, action) => h("button", { type: "button", class: kind, onclick: action }, label);
   const head = h("header", {}, h("h3", {}, pause.question ?? pause.function),
     (pause.risk ?? []).map((risk) => badge(risk.replace("_", " "), "warn")), pause.expired ? badge("expired", "bad") : null);
-  const about = [pause.reason ? h("p", { class: "hint" }, pause.reason) : null, pause.caller ? h("p", { class: "hint" }, `asked by ${pause.caller}`) : null];
+  const about = [pause.reason ? h("p", { class: "hint" }, pause.reason) : null, pause.caller ? h("p", { class: "hint" }, `asked by ${pause.caller}`) : null,
+    ...Object.entries(pause.labels ?? {}).map(([path, label]) => h("p", { class: "hint" }, `${path}: ${SOURCES[label.form]} ${label.origins.join(", ")}`))];
 
   if (pause.answers.approve) {
     const given = JSON.stringify(pause.arguments ?? {}, null, 2);

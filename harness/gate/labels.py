@@ -1,0 +1,221 @@
+"""Labels: where the values of a call come from, by equality with what the turn was given (H11).
+
+A model that has read untrusted text can write anything, so a value that it writes counts as made of that text, unless
+it equals something else that the turn was given. Equality does not show where a value really comes from: a stranger's
+text can name a value that the person named as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from ...core import canonical_json
+
+if TYPE_CHECKING:
+    from ..journal.records import CallRecord
+
+PERSON: Final = "person"
+"""The origin of what the person wrote, and of what a model wrote that has read nothing untrusted."""
+
+Form = Literal["value", "bounded", "words"]
+"""What a value can carry: a value that code made; one that a text can only choose; any words."""
+
+Steps = tuple[str | int, ...]
+
+_ORDER: Final[tuple[Form, ...]] = get_args(Form)
+_LONGEST: Final = 1000  # characters of a text that is compared
+_MOST: Final = 24  # labels that one call keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Where a value comes from.
+
+    Attributes:
+        origins: `person`, or `FUNCTION.FIELD`. The field is a glob as it was declared, or `*` if it is not known; it is
+            never a key of a result, which can be a stranger's text.
+        form: The most that it can carry.
+    """
+
+    origins: tuple[str, ...] = (PERSON,)
+    form: Form = "value"
+
+    def join(self, other: Label) -> Label:
+        """The label of a value that is made of two."""
+        form = max(self.form, other.form, key=_ORDER.index)
+        return Label(tuple(sorted({*self.origins, *other.origins})), form)
+
+    def to_json(self) -> dict[str, Any]:
+        """The label as JSON."""
+        return {"origins": [*self.origins], "form": self.form}
+
+
+OWN: Final = Label()
+
+
+def leaves(value: Any, declared: Collection[str] | None = None, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """Yield the texts, numbers and truth values of JSON, each with the keys and places that lead to it.
+
+    Args:
+        value: The JSON value.
+        declared: The keys that a function declares for its arguments. A model can have made any other key, so it is
+            yielded as a text, and its place in the sorted object stands for it. None takes all keys as they are.
+        at: The steps to the value itself.
+    """
+    match value:
+        case Mapping():
+            for place, (key, each) in enumerate(sorted(value.items())):
+                step: str | int = key
+                if declared is not None and key not in declared:
+                    step = place
+                    yield (*at, place), key
+                yield from leaves(each, declared, (*at, step))
+        case list():
+            for place, each in enumerate(value):
+                yield from leaves(each, declared, (*at, place))
+        case None:
+            pass
+        case _:
+            yield at, value
+
+
+def as_json(labels: Iterable[tuple[Steps, Label]]) -> dict[str, dict[str, Any]]:
+    """Return labels by dotted paths, without those of the person's values.
+
+    If they are many, one label stands for all values in an argument, or in the call (with an empty path).
+    """
+    found = [(steps, label) for steps, label in labels if label != OWN]
+    kept: dict[str, Label] = {}
+    for depth in (None, 1, 0):
+        kept = {}
+        for steps, label in found:
+            path = ".".join(map(str, steps[:depth]))
+            kept[path] = kept[path].join(label) if path in kept else label
+        if len(kept) <= _MOST:
+            break
+    return {path: label.to_json() for path, label in kept.items()}
+
+
+class Sources:
+    """What the values of a turn's calls are compared with: the person's words, and results of earlier calls.
+
+    Args:
+        said: What the person wrote to begin the turn; nothing if someone else began it. It is read when it is needed.
+        is_trusted: Whether the results of the function of this name count as the person's.
+        changes: Whether calls of the function of this name change something that another can read back.
+    """
+
+    def __init__(
+        self,
+        said: Iterable[str] = (),
+        is_trusted: Callable[[str], bool] = lambda name: False,
+        changes: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        self._given = said
+        self._is_trusted = is_trusted
+        self._changes = changes
+        self._read: set[str] = set()  # the ids of calls
+        self._known: dict[str, Label] = {}  # by canonical JSON
+        self._changed = math.inf
+
+    @cached_property
+    def _said(self) -> str:
+        return "\n".join(self._given)
+
+    def learn(self, records: Iterable[CallRecord], marks_of: Callable[[str], Collection[str]]) -> None:
+        """Add the results of calls that are done, each once.
+
+        Args:
+            records: The recorded calls of the turn.
+            marks_of: Returns the untrusted functions that a task with a bounded result has read, by its path id.
+        """
+        new = [record for record in records if record.id not in self._read]
+        # What such a call wrote can be read back, so the results of later calls do not count as the person's.
+        self._changed = min([self._changed, *(record.at for record in new if self._can_write_words(record))])
+        for record in new:
+            if record.state == "done" and record.result is not None:
+                self._read.add(record.id)
+                self._learn(record, marks_of(record.id))
+
+    def _can_write_words(self, record: CallRecord) -> bool:
+        decision = record.recorded_decision or {}
+        carries = "labels" in decision or decision.get("result", {}).get("form") == "words"
+        return carries and record.kind in ("leaf", "flow") and not record.refused and self._changes(record.name)
+
+    def _learn(self, record: CallRecord, marks: Collection[str]) -> None:
+        decision, value = record.recorded_decision or {}, json.loads(record.result or "null")
+        label = decision.get("result", {})
+        if record.kind == "task" and label.get("form") == "bounded" and marks:
+            self._add(_as_value(str(value["text"])), Label(_all_of(marks), "bounded"))
+        elif record.kind in ("leaf", "flow") and label.get("form") == "words":
+            for steps, each in leaves(value) if label.get("fields") else ():
+                for glob in label["fields"]:
+                    if _is_at(steps, glob):
+                        self._add(each, Label((f"{record.name}.{glob}",)))
+        elif record.kind == "leaf" and record.at < self._changed and "labels" not in decision:
+            for _, each in leaves(value) if self._is_trusted(record.name) else ():
+                self._add(each, OWN)
+
+    def _add(self, value: Any, label: Label) -> None:
+        if not _is_compared(value):
+            return
+        key = canonical_json(value)
+        before = self._known.get(key)
+        if before is None or label == OWN or _ORDER.index(label.form) < _ORDER.index(before.form):
+            self._known[key] = label
+        elif before != OWN and label.form == before.form:
+            self._known[key] = before.join(label)
+
+    def label_of(self, value: Any, marks: Collection[str]) -> Label:
+        """Return the label of a text, a number or a truth value that a model wrote.
+
+        Args:
+            value: The value.
+            marks: The untrusted functions that the model has read.
+        """
+        if _is_compared(value):
+            if self._is_said(value if isinstance(value, str) else canonical_json(value)):
+                return OWN
+            known = self._known.get(canonical_json(value))
+            if known is not None:
+                return known
+        return Label(_all_of(marks), "words" if isinstance(value, str) else "bounded") if marks else OWN
+
+    def _is_said(self, text: str) -> bool:
+        """Whether the person's words have a text as a whole: not a part of a longer word, address, number or path."""
+        if not text.strip() or text not in self._said:
+            return False
+        whole = rf"(?<![\w.@:/%+?&=#~\\-]){re.escape(text)}(?!\w|@|[.,:/%+?&=#~\\-]+\w)"
+        return re.search(whole, self._said) is not None
+
+
+def _is_at(steps: Steps, glob: str) -> bool:
+    """Whether a part of a result is at a declared field. Places of items are left out; a key with a dot has none."""
+    keys = [step for step in steps if isinstance(step, str)]
+    return not any("." in key for key in keys) and fnmatchcase(".".join(keys), glob)
+
+
+def _is_compared(value: Any) -> bool:
+    if isinstance(value, str):
+        return 0 < len(value) <= _LONGEST
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _all_of(marks: Collection[str]) -> tuple[str, ...]:
+    return tuple(f"{mark}.*" for mark in sorted(marks))
+
+
+def _as_value(text: str) -> Any:
+    """Read a bounded result of a worker: canonical JSON, or a text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if canonical_json(value) == text else text
