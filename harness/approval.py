@@ -126,7 +126,7 @@ def _ask(step: Step, verdict: Verdict, callee: Function, ctx: CallContext, shape
 
     def check(arguments: Any) -> Any:
         taken = arguments if fits is None else fits(arguments)
-        now = ctx.gate.by_policy(callee, taken, ctx.caller, shape)
+        now = ctx.gate.by_policy(callee, taken, ctx.caller, shape, before=step.input)
         if now.decision == "refuse":
             if step.ask is not None:
                 before = step.ask.reason.partition(_REFUSED)[0]

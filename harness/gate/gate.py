@@ -394,22 +394,42 @@ class Gate:
         return verdict
 
     def by_policy(
-        self, callee: Function, arguments: Mapping[str, Any], caller: Caller, shape: Function | None = None
+        self,
+        callee: Function,
+        arguments: Mapping[str, Any],
+        caller: Caller,
+        shape: Function | None = None,
+        *,
+        before: Mapping[str, Any] | None = None,
     ) -> Verdict:
         """Return the verdict of the policies and ceilings. A call that they refuse must never run.
 
         The strictest verdict counts, so a worker's own policy and its ceiling can only narrow the agent's policy (H6).
+
+        Args:
+            callee: The function that is called.
+            arguments: Its params as JSON.
+            caller: The caller.
+            shape: See `decide`.
+            before: The arguments that a person replaced by these, if any; see `labels`.
         """
-        verdict = self._by_agent(callee, arguments, caller)
+        verdict = self._by_agent(callee, arguments, caller, before)
         if shape is not None:
-            verdict = _stricter(verdict, self.by_policy(shape, arguments, caller))
+            verdict = _stricter(verdict, self.by_policy(shape, arguments, caller, before=before))
         if not caller.workers:
             return verdict
-        verdicts = [verdict, *(self._by_worker(name, callee, arguments, caller) for name in caller.workers)]
+        verdicts = [verdict, *(self._by_worker(name, callee, arguments, caller, before) for name in caller.workers)]
         verdicts += [_by_ceiling(ceiling, callee, caller) for ceiling in self._ceilings(caller)]
         return _stricter(*verdicts)
 
-    def _by_worker(self, name: str, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def _by_worker(
+        self,
+        name: str,
+        callee: Function,
+        arguments: Mapping[str, Any],
+        caller: Caller,
+        before: Mapping[str, Any] | None,
+    ) -> Verdict:
         """Return the verdict of a worker's policy. It approves calls that no rule matches, unless it sets `default`."""
         worker = self._workers.get(name)
         if worker is None:  # its policy and its ceiling are unknown
@@ -417,7 +437,7 @@ class Gate:
         policy = worker.policy
         if policy is None:
             return _BY_DEFAULT
-        rule = self._rule(policy, callee, arguments, caller)
+        rule = self._rule(policy, callee, arguments, caller, before)
         if rule is None and "default" in policy.model_fields_set and not _is_harmless(callee):
             return Verdict(policy.default, f"worker:{name}", f"nothing in the policy of {name!r} allows it")
         if rule is None or rule.decision == "approve":
@@ -442,9 +462,11 @@ class Gate:
         given = [each.authority_over(callee)[0] for each in self._ceilings(caller) if each.authority is not None]
         return bool(given) and set(given) == {"autonomous"} and self._trust(caller, callee) > MIN_TRUST
 
-    def _by_agent(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def _by_agent(
+        self, callee: Function, arguments: Mapping[str, Any], caller: Caller, before: Mapping[str, Any] | None
+    ) -> Verdict:
         harmless = _is_harmless(callee)
-        rule = self._rule(self.policy, callee, arguments, caller)
+        rule = self._rule(self.policy, callee, arguments, caller, before)
         if rule is not None:
             return self._by_rule(rule, callee, caller, harmless=harmless)
         if not caller.model_influenced:
@@ -457,11 +479,21 @@ class Gate:
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
-    def _rule(self, policy: Policy, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
+    def _rule(
+        self,
+        policy: Policy,
+        callee: Function,
+        arguments: Mapping[str, Any],
+        caller: Caller,
+        before: Mapping[str, Any] | None,
+    ) -> Rule | None:
+        def labels_in(value: Any) -> Iterator[Label]:
+            return (label for _, label in self._labels_in(value, callee, caller, before))
+
         for rule in policy.rules:
             if rule.after and not rule.matches_marks(self.marks):
                 continue
-            if rule.matches(callee.name, callee.risk, caller.name, arguments, callee.params):
+            if rule.matches(callee.name, callee.risk, caller.name, arguments, callee.params, labels_in):
                 return rule
         return None
 

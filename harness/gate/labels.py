@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from ...core import canonical_json
@@ -32,6 +32,7 @@ Steps = tuple[str | int, ...]
 _ORDER: Final[tuple[Form, ...]] = get_args(Form)
 _LONGEST: Final = 1000  # characters of a text that is compared
 _MOST: Final = 24  # labels that one call keeps
+_ANY: Final = "\0" * 40  # stands for a field that is not known: only `*` fits it
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,32 @@ class Sources:
             return False
         whole = rf"(?<![\w.@:/%+?&=#~\\-]){re.escape(text)}(?!\w|@|[.,:/%+?&=#~\\-]+\w)"
         return re.search(whole, self._said) is not None
+
+
+def is_from(label: Label, globs: Iterable[str]) -> bool:
+    """Whether all origins of a value match one of these globs, whichever field an unknown one is."""
+    return all(
+        any(origin == glob or fnmatchcase(origin.replace("*", _ANY), glob) for glob in globs)
+        for origin in label.origins
+    )
+
+
+def can_be_from(label: Label, globs: Iterable[str]) -> bool:
+    """Whether an origin of a value can match one of these globs."""
+    return any(_overlap(origin, glob) for origin in label.origins for glob in globs)
+
+
+@lru_cache(maxsize=4096)
+def _overlap(one: str, other: str) -> bool:
+    """Whether a text can match both globs. A set of characters counts as any character."""
+    one, other = (re.sub(r"\[!?\]?[^]]*\]", "?", each) for each in (one, other))
+    if not one or not other:
+        return not (one or other).strip("*")
+    if one[0] == "*":
+        return _overlap(one[1:], other) or _overlap(one, other[1:])
+    if other[0] == "*":
+        return _overlap(other, one)
+    return (one[0] == other[0] or "?" in (one[0], other[0])) and _overlap(one[1:], other[1:])
 
 
 def _is_at(steps: Steps, glob: str) -> bool:

@@ -18,7 +18,7 @@ from ...core.pauses import MAX_WAIT_SECONDS
 from ..function import CALLERS, Function
 from ..yaml import LONGEST, YamlDocument, read_yaml
 from .arguments import may_have, received, schema_of
-from .predicates import Condition, Data, find, holds, read_condition
+from .predicates import Condition, Data, LabelsIn, find, holds, read_condition
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
@@ -138,6 +138,7 @@ class Rule(Data):
         caller: str,
         arguments: Mapping[str, Any],
         params: type[BaseModel] | None = None,
+        labels_in: LabelsIn | None = None,
     ) -> bool:
         """Whether it matches a call, apart from `after`.
 
@@ -147,17 +148,18 @@ class Rule(Data):
             caller: The name of the caller.
             arguments: Its params as JSON.
             params: The model of its params; None allows any keys.
+            labels_in: Returns the labels of a value in them; None if labels are not known.
         """
         if not self.about(function, risk, caller):
             return False
         if self.decision != "approve":  # a possible match is enough to ask or refuse, but not to approve
             return all(
-                any(holds(said, value, unsure=True) for value in find(arguments, path))
+                any(holds(said, value, unsure=True, labels_in=labels_in) for value in find(arguments, path))
                 for path, said in self.arguments.items()
             )
         schema = {} if params is None or not self.arguments else schema_of(params)
         return all(
-            any(holds(said, value) for value in received(arguments, path, schema))
+            any(holds(said, value, labels_in=labels_in) for value in received(arguments, path, schema))
             for path, said in self.arguments.items()
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any, Final, Self
@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from ...core import canonical_json
 from ...core.errors import PolicyInvalid
 from ...core.validation import describe_failure, storable_json
+from .labels import Label, can_be_from, is_from
 from .texts import command_pattern, email_pattern, host_pattern, is_at_host, is_command, is_email
 
 
@@ -45,6 +46,8 @@ _UP = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
 _OTHER_ROOT = re.compile(r"~|//|[A-Za-z]:")
 """The beginnings of paths whose place the text does not tell: a home directory, another machine, a drive."""
 
+
+LabelsIn = Callable[[Any], Iterable[Label]]
 
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
@@ -75,6 +78,9 @@ class Predicate(Data):
         command: It is one command without anything that a shell expands, given by its program and first arguments:
             `git status`. A last word `*` allows more arguments, as in `git log *`, but no options; name those.
         each: It is a list with at least one item, and this glob, value or predicate holds of every item.
+        origin: Each text and number in it comes from one of these origins, as globs: `person`, or `FUNCTION.FIELD` for
+            a declared field of an untrusted function. They are recognised by equality, which a stranger's text that
+            knows the rule can arrange.
     """
 
     equals: Any = None
@@ -89,6 +95,7 @@ class Predicate(Data):
     email: str | None = None
     command: str | None = None
     each: Condition = None
+    origin: str | tuple[str, ...] | None = Field(default=None, min_length=1)
 
     @field_validator("equals", "among")
     @classmethod
@@ -132,14 +139,32 @@ class Predicate(Data):
             raise PydanticCustomError("empty", "it has no condition, and would never hold")
         return self
 
-    def holds(self, value: Any, *, unsure: bool = False) -> bool:
+    def holds(self, value: Any, *, unsure: bool = False, labels_in: LabelsIn | None = None) -> bool:
         """Whether it holds of an argument.
 
         Args:
             value: The argument, as JSON.
             unsure: Whether a possible reading of the argument is enough.
+            labels_in: Returns the labels of what is in it; None if labels are not known.
         """
-        return all(_of(value, partial(self._one, name, unsure=unsure), unsure) for name in self._given())
+
+        def one(name: str) -> bool:
+            if name == "origin":
+                return self._comes_from(value, unsure, labels_in)
+            if name == "each":
+                return self._each(value, unsure, labels_in)
+            return _of(value, partial(self._one, name, unsure=unsure), unsure)
+
+        return all(map(one, self._given()))
+
+    def _comes_from(self, value: Any, unsure: bool, labels_in: LabelsIn | None) -> bool:
+        if labels_in is None:
+            return unsure
+        globs = (self.origin,) if isinstance(self.origin, str) else self.origin or ()
+        found = [*labels_in(value)]
+        if unsure:
+            return any(can_be_from(label, globs) for label in found)
+        return bool(found) and all(is_from(label, globs) for label in found)
 
     def _given(self) -> list[str]:
         return [name for name in self.model_fields_set if name in ("equals", "each") or getattr(self, name) is not None]
@@ -156,17 +181,19 @@ class Predicate(Data):
                 return isinstance(value, str) and _is_under(value, self.under or "", unsure)
             case "longest":
                 return isinstance(value, str | list) and len(value) <= (self.longest or 0)
-            case "each":
-                return self._each(value, unsure)
             case "host" | "email" | "command":
                 return isinstance(value, str) and _TESTS[name](value, getattr(self, name), unsure=unsure)
             case _:
                 return self._measures(name, value, unsure)
 
-    def _each(self, value: Any, unsure: bool) -> bool:
+    def _each(self, value: Any, unsure: bool, labels_in: LabelsIn | None) -> bool:
         if unsure:
-            return holds(self.each, value, unsure=True)
-        return isinstance(value, list) and bool(value) and all(holds(self.each, item) for item in value)
+            return _of(value, partial(holds, self.each, unsure=True, labels_in=labels_in), True)
+        return (
+            isinstance(value, list)
+            and bool(value)
+            and all(holds(self.each, each, labels_in=labels_in) for each in value)
+        )
 
     def _measures(self, name: str, value: Any, unsure: bool) -> bool:
         number = _number(value, unsure)
@@ -211,11 +238,11 @@ Condition = str | bool | int | float | Predicate | None
 """A condition of a policy on an argument: a glob for a text, a value, or a predicate."""
 
 
-def holds(said: Condition, value: Any, *, unsure: bool = False) -> bool:
+def holds(said: Condition, value: Any, *, unsure: bool = False, labels_in: LabelsIn | None = None) -> bool:
     """Whether a condition holds of the value of an argument; with `unsure`, whether it holds of a possible reading."""
     match said:
         case Predicate():
-            return said.holds(value, unsure=unsure)
+            return said.holds(value, unsure=unsure, labels_in=labels_in)
         case str():
             return _of(value, partial(_matches, glob=said, unsure=unsure), unsure)
         case _:

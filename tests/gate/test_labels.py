@@ -12,8 +12,9 @@ from support.agents import scripted_agent
 from support.homes import selected
 from worldagent import Approve, Policy, Role, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
-from worldagent.core.errors import FunctionInvalid, InvalidArgument
+from worldagent.core.errors import FunctionInvalid, InvalidArgument, PolicyInvalid
 from worldagent.harness import Function, ToolContext
+from worldagent.harness.gate import Predicate
 from worldagent.hosts.service.pauses import pause_lines
 from worldagent.mcp_client import StdioHost
 from worldagent.mcp_client.tools import McpServer
@@ -36,6 +37,10 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 SEARCH = call("search", query="hats")
+
+
+ANY = Rule(decision="approve", function="write", after="*", arguments={"to": "*"})
+FROM = ("person", "search.sender", "search.id")
 
 
 class Desk:
@@ -256,6 +261,82 @@ async def test_text_of_a_role_is_not_the_persons(tmp_path: Path, role: Role | No
     assert pause.labels["to"] == WORDS
 
 
+# --- in rules --------------------------------------------------------------------------------------------------------
+
+VALUES: dict[str, tuple[Any, bool]] = {
+    "of the person": ("ana@corp.com", True),
+    "a number of the person": (3, True),
+    "a URL of the person": ("https://corp.com/hats", True),
+    "declared field": ("bob@corp.com", True),
+    "declared number": (7042, True),
+    "list of both": (["ana@corp.com", "bob@corp.com"], True),
+    "words": ("evil@x.io", False),
+    "part of an address": ("corp.com", False),
+    "part of a URL": ("https://corp.com", False),
+    "part of a word": ("hat", False),
+    "one of several": (["ana@corp.com", "evil@x.io"], False),
+    "in a key": ({"evil@x.io": "ana@corp.com"}, False),
+    "empty": ([], False),
+    "empty text": ("", False),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+async def test_rule_about_origins_in_a_marked_turn(tmp_path: Path, name: str) -> None:
+    value, fits = VALUES[name]
+    rule = ANY.model_copy(update={"arguments": {"to": Predicate(origin=FROM)}})
+    desk = Desk(SEARCH, call("write", to=value))
+    async with desk.agent(tmp_path, Policy(rules=(rule,))) as agent:
+        turn = await worked(agent)
+    assert (turn.status, len(desk.done)) == (("done", 1) if fits else ("paused", 0))
+
+
+async def test_origins_of_each_item(tmp_path: Path) -> None:
+    rule = ANY.model_copy(update={"arguments": {"to": Predicate(each=Predicate(origin="person", email="*@corp.com"))}})
+    desk = Desk(SEARCH, call("write", to=["ana@corp.com"]), call("write", to=["bob@corp.com"]))
+    async with desk.agent(tmp_path, Policy(rules=(rule,))) as agent:
+        turn = await worked(agent)
+    assert (turn.status, desk.done) == ("paused", ["['ana@corp.com']"])
+
+
+@pytest.mark.parametrize(
+    ("origin", "to", "refused"),
+    [
+        ("search.*", ["ana@corp.com", "eve@x.io"], True),
+        ("search.body", ["ana@corp.com", "eve@x.io"], True),  # it can be of any field
+        ("*.body", ["eve@x.io"], True),
+        ("other.*", ["eve@x.io"], False),
+        ("search.sender", ["bob@corp.com"], True),
+        ("search.id", ["bob@corp.com"], False),
+        ("person", ["ana@corp.com", "eve@x.io"], True),
+        ("person", ["bob@corp.com", "eve@x.io"], False),
+    ],
+)
+async def test_rule_that_refuses_an_origin(tmp_path: Path, origin: str, to: list[str], refused: bool) -> None:
+    rules = (Rule(decision="refuse", function="write", arguments={"to": Predicate(origin=origin)}),)
+    desk = Desk(SEARCH, call("write", to=to))
+    async with desk.agent(tmp_path, Policy(rules=rules)) as agent:
+        turn = await worked(agent)
+    assert turn.status == ("done" if refused else "paused")
+
+
+async def test_rule_about_origins_does_not_refuse_what_a_person_writes(tmp_path: Path) -> None:
+    rules = (Rule(decision="refuse", function="write", arguments={"to": Predicate(origin="search.*")}),)
+    desk = Desk(SEARCH, call("write", to="ana@corp.com"))
+    async with desk.agent(tmp_path, Policy(rules=rules)) as agent:
+        [pause] = (await worked(agent)).pauses
+        turn = await agent.thread("t", account="ana").resume({pause.id: Approve(arguments={"to": "kim@corp.com"})})
+    assert (turn.status, desk.done) == ("done", ["kim@corp.com"])
+
+
+@pytest.mark.parametrize("origin", ["search.sender", "search.?", "search.[a-z]*"])
+async def test_field_that_is_not_known_fits_no_part_of_the_fields(tmp_path: Path, origin: str) -> None:
+    rule = ANY.model_copy(update={"arguments": {"to": Predicate(origin=origin)}})
+    desk = Desk(SEARCH, call("write", to="eve@x.io"))
+    async with desk.agent(tmp_path, Policy(rules=(rule,))) as agent:
+        assert (await worked(agent)).status == "paused"
+
+
 # --- declarations ----------------------------------------------------------------------------------------------------
 
 
@@ -277,3 +358,9 @@ def test_fields_of_an_mcp_server_are_declared_by_the_host() -> None:
     for wrong in (["id"], {"search": "id"}, {"search": []}, {"": ["id"]}):
         with pytest.raises(InvalidArgument, match="`fields` must map"):
             McpServer(StdioHost(["x"]), fields=wrong)
+
+
+def test_origin_that_is_empty() -> None:
+    for wrong in ("", ()):
+        with pytest.raises(PolicyInvalid, match="origin"):
+            Predicate(origin=wrong)
