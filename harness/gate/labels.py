@@ -50,7 +50,7 @@ class Label:
 
     def join(self, other: Label) -> Label:
         """The label of a value that is made of two."""
-        form = max(self.form, other.form, key=_ORDER.index)
+        form = _ORDER[max(_ORDER.index(self.form), _ORDER.index(other.form))]
         return Label(tuple(sorted({*self.origins, *other.origins})), form)
 
     def to_json(self) -> dict[str, Any]:
