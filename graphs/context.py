@@ -146,6 +146,7 @@ class TurnContext:
         task_roles: The roles of the tasks that it dispatched in this run.
         nodes: The configs of the nodes that make calls now, by the path ids of these calls.
         withheld: How many characters of a role were withheld of each output field in this run.
+        guard: Whether none of its models that call tools reads what a stranger can have written.
     """
 
     turn_id: str
@@ -170,6 +171,7 @@ class TurnContext:
     task_roles: list[ResolvedRole] = field(default_factory=list)
     nodes: dict[str, RunnableConfig] = field(default_factory=dict, repr=False)
     withheld: dict[str, int] = field(default_factory=dict)
+    guard: bool = False
 
     def node_above(self, path: str) -> RunnableConfig | None:
         """The config of the node that a task runs in: that of its own call, or of the nearest call above it.

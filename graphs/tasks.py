@@ -314,7 +314,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # Read again, because a handler can change its params.
         taken = shape.read_params(params_json if changed is None else changed)
-        gate = turn.gate.of_task(path, call.function)
+        gate = call.gate_below(path)
         below, inside = Frame(turn.drive, path, frame.depth + 1), replace(turn, budget=budget, gate=gate)
         calls = calls_of(inside, below, caller.calling(call.function.name))
         if call.function.capture:

@@ -39,19 +39,22 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
     drive, gate, caller = ctx.frame.drive, ctx.gate, ctx.current_caller
     record = drive.recorded(step.id)
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
-        step.by = record.by  # decided in an earlier run
-        return
+        step.by, step.labels = record.by, (record.recorded_decision or {}).get("labels", {})
+        return  # decided in an earlier run
     step.labels = _labels_shown(record) or _labels(step, callee, ctx)
     if record is not None and record.answered:  # a person's answer counts, even if approval is no longer required
-        verdict = gate.by_policy(callee, step.input, caller, shape)
+        verdict = gate.by_policy(callee, step.input, caller, shape, resolved=ctx.resolved)
         if verdict.decision != "refuse":
             verdict = Verdict("ask", "person", pause_of(record).reason, verdict.approvers)
     else:
-        verdict = gate.decide(callee, step.input, caller, shape)
+        verdict = gate.decide(callee, step.input, caller, shape, resolved=ctx.resolved)
     if ctx.scope.account is not None and ctx.on_behalf_of == ROOT and not verdict.approvers:
         verdict = replace(verdict, approvers=callee.approvers)
     if verdict.decision == "approve":
-        step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee, step)
+        step.by, step.gate = (
+            verdict.by,
+            _note("approve", verdict.by, caller, callee, step, held=ctx.resolved is not None),
+        )
         return
     if verdict.decision == "ask" and not drive.can_ask and caller.model_influenced:
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and no person can be asked here")
@@ -70,7 +73,7 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
 def _labels(step: Step, callee: Function, ctx: CallContext) -> Mapping[str, Any]:
     if step.kind == "offer":  # the options of a tool of the model's service are the host's
         return {}
-    return ctx.gate.labels(callee, step.input, ctx.current_caller)
+    return ctx.gate.labels(callee, step.input, ctx.current_caller, resolved=ctx.resolved)
 
 
 def _labels_shown(record: CallRecord | None) -> Mapping[str, Any]:
@@ -126,7 +129,7 @@ def _ask(step: Step, verdict: Verdict, callee: Function, ctx: CallContext, shape
 
     def check(arguments: Any) -> Any:
         taken = arguments if fits is None else fits(arguments)
-        now = ctx.gate.by_policy(callee, taken, ctx.caller, shape, before=step.input)
+        now = ctx.gate.by_policy(callee, taken, ctx.caller, shape, before=step.input, resolved=ctx.resolved)
         if now.decision == "refuse":
             if step.ask is not None:
                 before = step.ask.reason.partition(_REFUSED)[0]
@@ -183,17 +186,36 @@ def _record_decision(
         kept |= {"covers": grant.covers, "description": grant.description}
     emit_decision(ctx, step, decision, by, said.get("account"))
     if "arguments" in kept and step.labels:
-        step.labels = ctx.gate.labels(callee, kept["arguments"], ctx.caller, step.input)
-    return _note(decision, by, ctx.caller, callee, step, **kept)
+        step.labels = ctx.gate.labels(callee, kept["arguments"], ctx.caller, step.input, ctx.resolved)
+    return _note(decision, by, ctx.caller, callee, step, held=ctx.resolved is not None, **kept)
 
 
-def _note(decision: str, by: str, caller: Caller, callee: Function, step: Step, **more: Any) -> str:
-    """Return the text that the journal keeps of a decision."""
+def _note(
+    decision: str, by: str, caller: Caller, callee: Function, step: Step, *, held: bool = False, **more: Any
+) -> str:
+    """Return the text that the journal keeps of a decision.
+
+    Args:
+        decision: The decision.
+        by: Who decided.
+        caller: The caller.
+        callee: The function.
+        step: The step.
+        held: Whether the model that makes the call does not read what strangers can have written.
+        more: Further parts.
+    """
     if decision in ("approve", "modify"):
+        result: dict[str, Any] = {}
         if callee.bounds is not None:
-            more["result"] = {"form": BOUNDED}
+            result = {"form": BOUNDED}
         elif callee.untrusted:
-            more["result"] = {"form": "words", **({"fields": [*callee.fields]} if callee.fields else {})}
+            result = {"form": "words", **({"fields": [*callee.fields]} if callee.fields else {})}
+        if held and (callee.untrusted or callee.kind != "leaf"):
+            result["held"] = True
+        if callee.guard:
+            result["guard"] = True
+        if result:
+            more["result"] = result
     if step.labels:
         more["labels"] = step.labels
     if not more:

@@ -77,6 +77,12 @@ def bounds_of(result: TypeAdapter[Any]) -> Bounds | None:
     return None if None in tests else Bounds(tuple(test for test in tests if test is not None))
 
 
+def fits_bounds(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value is a bool, number or date of a schema without alternatives, so that it carries no text."""
+    test = None if schema.get("type") == "string" and "pattern" in schema else _test_of(schema)
+    return test is not None and test(value)
+
+
 def _tests(schema: Any, parts: Mapping[str, Any], deep: int) -> Iterator[Test | None]:
     """Yield a test for each way in which a value can fit the schema; None for a way that is not bounded."""
     match schema:

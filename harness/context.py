@@ -17,6 +17,7 @@ from .approval import emit_decision, plain_note
 from .function import Function
 from .gate import CODE, Caller, Gate
 from .guard import OnError
+from .handles import Resolved
 from .journal import UNATTENDED, Ask, Frame, Step
 from .limits import Budget
 from .registry import Registry
@@ -273,6 +274,7 @@ class CallContext(WorkerContext):
         dispatch: Prepares calls of workers and shapes; None if it cannot call any.
         modules: Runs modules of dspy; None if it cannot run any.
         tools: Globs over the names that it can call; None allows any.
+        resolved: The values of the next call's handles, if its model is guarded; see `handles`.
         on_error: Receives the original of an exception that is replaced by a `TaskFailed`.
         budget: What the call, and all calls below it, can still use.
     """
@@ -286,6 +288,7 @@ class CallContext(WorkerContext):
     dispatch: Dispatch | None = field(default=None, repr=False)
     modules: Modules | None = field(default=None, repr=False)
     tools: tuple[str, ...] | None = None
+    resolved: Resolved | None = field(default=None, repr=False)
     on_error: OnError | None = None
     budget: Budget = field(default_factory=Budget, repr=False)
 
@@ -370,6 +373,7 @@ class CallContext(WorkerContext):
             frame=Frame(self.frame.drive, path, self.frame.depth + 1),
             caller=caller if function is None else caller.calling(function.name),
             tools=self.tools if function is None else function.tools,
+            resolved=None,
             budget=self.budget if budget is None else budget,
         )
 

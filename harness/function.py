@@ -171,6 +171,7 @@ class Function:
             others; empty allows any.
         fields: Globs over dotted paths of fields of an untrusted result that its system makes, such as ids. Rules can
             name them as the origin of an argument.
+        guard: Whether it is a worker whose model reads no result that a stranger can have written.
         bounds: The bounds of a worker's result, if it carries no text. Then a call marks its own frame, not the caller.
         dry_run: Runs in place of the body, with the same arguments and no effect, where a ceiling allows dry runs only
             (A7). Without it such calls are refused, unless the function is `read_only`.
@@ -200,6 +201,7 @@ class Function:
     approvers: tuple[str, ...] = ()
     dry_run: Body | None = None
     fields: tuple[str, ...] = ()
+    guard: bool = False
     bounds: Bounds | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

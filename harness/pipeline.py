@@ -40,7 +40,7 @@ from ..core.validation import (
 from .approval import require_approval
 from .context import CallContext
 from .function import READ_ONLY, Function
-from .gate import is_like
+from .gate import Gate, is_like
 from .guard import guarded
 from .inside import Inside, without_exit
 from .journal import ABOUT_THE_TURN, SUSPENDED, Step
@@ -83,6 +83,7 @@ class Call:
         named: The function by whose name it is called.
         prepared: The call when it is ready to run, from `_validated`.
         budget: What the call, and all calls below it, can use; from `_limited`.
+        labels: Where its arguments come from, as JSON; from `_gated`.
         changed: The params that a person put in place of its own, from `_journaled`.
     """
 
@@ -97,6 +98,7 @@ class Call:
     named: Function = field(init=False)
     prepared: Prepared = field(init=False)
     budget: Budget = field(init=False)
+    labels: Mapping[str, Any] = field(default_factory=dict, init=False)
     changed: Mapping[str, Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +108,15 @@ class Call:
     def is_task(self) -> bool:
         """Whether it is a worker or a shape, which `dispatch` prepares."""
         return self.function.kind in ("worker", "shape")
+
+    def gate_below(self, path: str) -> Gate:
+        """The gate for the calls that it makes itself.
+
+        Args:
+            path: Its path id.
+        """
+        labels = None if self.ctx.resolved is None else self.labels.values()
+        return self.ctx.gate.of_call(path, self.function, labels)
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -198,6 +209,7 @@ def _gated(inner: Handler) -> Handler:
         callee = function if function.params is prepared.params else replace(function, params=prepared.params)
         shape = None if call.named is function else call.named
         await require_approval(step, callee, call.ctx, shape)
+        call.labels = step.labels
         result_read = False
         try:
             value = await inner(call)
@@ -208,7 +220,7 @@ def _gated(inner: Handler) -> Handler:
             raise
         finally:
             if result_read and function.untrusted:
-                call.ctx.gate.mark(function.name)
+                (call.ctx.gate.hold if call.ctx.resolved is not None else call.ctx.gate.mark)(function.name)
             if call.ctx.frame.drive.is_model_influenced(step.id):
                 call.ctx.frame.mark_model_influenced()
         return value
@@ -220,7 +232,7 @@ def _journaled(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         async def body(let: Any) -> Any:
             call.changed = None if let is None else let.get("arguments")
-            call.ctx.gate.take_note_of_change(call.function)
+            call.ctx.gate.take_note_of_change(call.prepared.step.id, call.function, call.labels.values())
             return await inner(call)
 
         slot = call.slot
@@ -320,7 +332,10 @@ async def _prepared(call: Call) -> Prepared:
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # An attempt may change its params; the next one gets a fresh copy of the validated ones.
         taken = _for_try(function, params, given) if changed is None else changed_params(changed)
-        return await _body(function, taken, call.ctx.fork(call_id, function, budget=budget))
+        ctx = call.ctx.fork(call_id, function, budget=budget)
+        if function.kind == "flow":
+            ctx = replace(ctx, gate=call.gate_below(call_id))
+        return await _body(function, taken, ctx)
 
     def read(value: Any) -> Any:
         return read_value(function.result, value, what=f"the result of function {function.name!r}", error=ResultInvalid)

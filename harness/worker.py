@@ -143,6 +143,8 @@ class Worker:
         capture: Whether traces may hold its params and results, if the agent's `Trace` captures them.
         memory: Whether it is shown memory entries that fit its request, if the agent has memory.
         offered: Whether the conversation can call it.
+        guard: Whether its model reads no result that a stranger can have written. It sees an outline, and passes values
+            on by handles (H11).
         variant: A text for what else its calls depend on. A turn in which it has begun resumes only if this is
             unchanged.
         params: Its params, as a model.
@@ -173,6 +175,7 @@ class Worker:
     capture: bool = False
     memory: bool = False
     offered: bool = True
+    guard: bool = False
     variant: str = ""
     params: type[BaseModel] = field(init=False, repr=False, compare=False)
     result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)
@@ -236,6 +239,7 @@ class Worker:
             limits=self.limits,
             capture=self.capture,
             offered=self.offered,
+            guard=self.guard,
             bounds=self.bounds,
         )
 

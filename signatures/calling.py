@@ -7,8 +7,8 @@ none is offered. `graphs` decides what can be called, and makes the calls.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, SupportsIndex
 
 import dspy
@@ -321,6 +321,20 @@ class OfferedTools:
             further = {offer.name: tool for offer, tool in zip(offers[always:], tools[always:], strict=True)}
             return cls(inputs={TOOLS: tools[:always]}, names=names, further=further)
         return cls(inputs={TOOLS: tools} if tools else {}, names=names)
+
+    def with_params(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> OfferedTools:
+        """The same tools with other params.
+
+        Args:
+            change: Makes them of their JSON Schema.
+        """
+
+        def changed(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+            function = tool["function"]
+            return {**tool, "function": {**function, "parameters": change(function["parameters"])}}
+
+        inputs = {name: tuple(map(changed, tools)) for name, tools in self.inputs.items()}
+        return replace(self, inputs=inputs, further={name: changed(tool) for name, tool in self.further.items()})
 
     def with_found(self, names: Iterable[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """The input fields with tools that were found, in the order in which they were."""

@@ -60,6 +60,7 @@ from ..history import result_text
 from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
+from .guarded import GUIDE, Guarded
 from .tools import Tools
 
 CONTEXT: Final = "context"
@@ -101,6 +102,7 @@ class Loop:
         turn: The turn, with the role of this loop's entry Signature.
         calls: The context of its calls: the conversation or the worker is the caller.
         tools: The tools that it can call.
+        guard: Whether its model reads no result that a stranger can have written, if there are tools.
     """
 
     ACT: ClassVar = "act"
@@ -109,7 +111,10 @@ class Loop:
     REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (ModelFacing, HostError)
     """Failures of calls that are reported to the model; any other ends the loop."""
 
-    def __init__(self, turn: TurnContext, calls: CallContext, tools: Tools) -> None:
+    def __init__(self, turn: TurnContext, calls: CallContext, tools: Tools, *, guard: bool = False) -> None:
+        self.guard = Guarded() if guard and tools.functions else None
+        if self.guard is not None:
+            tools = tools.guarded()
         self.turn, self.calls, self.tools = turn, calls, tools
         self.steps: list[CallingStep] = []
         self.round = 0
@@ -146,7 +151,7 @@ class Loop:
                 raise
             self._unused = ""
             return {"fault": error.fault or _UNREAD}
-        said = self.tools.checked(thought)
+        said = self.tools.checked(thought) if self.guard is None else self.guard.checked(self.tools, thought)
         self._unused = _shown(thought) if "fault" in said else ""
         if self._served:
             said["served"] = await self._record_served()
@@ -191,6 +196,8 @@ class Loop:
         listener = self.turn.listener(tools.signature.__name__, field, step=self.step, tools=tools.offered.names)
         if self._services:
             listener = replace(listener, served=self._served.extend)
+        if self.guard is not None:
+            listener = self.guard.listening(listener)
         # Not a closure: its frames are not cleared, and an error that is kept would keep the role.
         ask = partial(self._ask_one, inputs=inputs, final=final, notes=notes, listener=listener)
         return await self.turn.ask(ask, self.models)
@@ -218,7 +225,10 @@ class Loop:
 
     def predictor(self, inputs: Mapping[str, Any]) -> Predictor:
         """The predictor of its entry Signature for these inputs."""
-        return self.turn.services.predictors.get(self.tools.signature, self.turn.prompt, inputs)
+        prompt = self.turn.prompt
+        if self.guard is not None:
+            prompt = GUIDE if prompt is None else f"{prompt}\n\n{GUIDE}"
+        return self.turn.services.predictors.get(self.tools.signature, prompt, inputs)
 
     def keep_example(self) -> None:
         """Keep the last model call as an example, if those of the turn are kept, once its answer is accepted."""
@@ -381,25 +391,41 @@ class Loop:
         """The outcome of a call: its value, or the failure as the model reads it; `SUSPENDED` if it waits."""
         record = self.calls.frame.drive.recorded(call_id)
         if record is not None and record.kind == _NEVER_BEGUN and record.result is not None:
-            return _failure(json.loads(record.result))
-        name, given = call["tool"], call["arguments"]
+            failed = _failure(json.loads(record.result))
+            return failed if self.guard is None else self.guard.failed(failed, call, None, record)
+        name, made = call["tool"], None
         if record is not None and record.over and name not in self.tools.functions:
-            return _outcome(record) | self._changed(name, call_id)  # it is done, although it could not be called now
+            found = _outcome(record)  # it is done, although it could not be called now
+            if self.guard is not None:
+                found = self.guard.outcome_of(record, call, found)
+            return found | self._changed(name, call_id)
         try:
             # If its source is gone since the model requested the call, the registry reports that.
             function = self.tools.functions.get(name) or self.calls.registry.function(name)
+            given, resolved = call["arguments"], None
+            if self.guard is not None:
+                resolved = self.guard.resolved(given)
+                given = resolved.value
             params = read_model(function.params, given, what=f"arguments of {name!r}", error=ParamsInvalid)
             ctx = replace(self.calls, tools=None) if name == FIND_TOOLS else self.calls  # no glob names it
-            value = await run_call(Call(function=function, input=params, ctx=ctx, id=call_id, waits=False))
+            if resolved is not None:
+                ctx = replace(ctx, resolved=resolved.read(params))
+            made = Call(function=function, input=params, ctx=ctx, id=call_id, waits=False)
+            value = await run_call(made)
             if value is SUSPENDED:
                 return SUSPENDED
-            return {"value": _json(function, value), **self._changed(name, call_id)}
+            value = _json(function, value)
+            outcome = {"value": value} if self.guard is None else self.guard.outcome(made, value)
+            return {**outcome, **self._changed(name, call_id)}
         except ABOUT_THE_TURN:
             raise
         except self.REPORTED as error:
             failure: WorldAgentError = error
         await self._keep(call, call_id, failure)
-        return {"code": failure.code, "problem": failure.for_model, **self._changed(name, call_id)}
+        failed = {"code": failure.code, "problem": failure.for_model}
+        if self.guard is not None:
+            failed = self.guard.failed(failed, call, made, self.calls.frame.drive.recorded(call_id))
+        return failed | self._changed(name, call_id)
 
     def _changed(self, name: str, call_id: str) -> dict[str, Any]:
         """The arguments of a person that replaced the model's, if any. The model then reads what ran."""
@@ -407,6 +433,8 @@ class Loop:
         changed = None if record is None else (record.recorded_decision or {}).get("arguments")
         if changed is None:
             return {}
+        if self.guard is not None:  # what the person left unchanged can be a stranger's
+            return {"changed": True}
         if self.is_worker(name):  # a worker is called by its name, and approved as a task for it
             changed = {key: value for key, value in changed.items() if key != "worker"}
         return {"arguments": changed}

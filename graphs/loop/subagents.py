@@ -22,6 +22,7 @@ from ...core import canonical_json
 from ...core.errors import OutputInvalid, ParamsInvalid
 from ...core.validation import ClosedModel
 from ...harness import CallContext, Function, Registry, Worker
+from ...harness.gate.labels import OWN
 from ...harness.journal import SUSPENDED, Step
 from ...harness.worker import REQUEST, TEXT, gives_text, inputs_of, takes_text
 from ...signatures import ModelCaller, Predictor, PredictorPool, Signature, Thought
@@ -47,7 +48,7 @@ class WorkerLoop(Loop):
     def __init__(
         self, turn: TurnContext, calls: CallContext, tools: Tools, *, worker: Worker, inputs: Mapping[str, Any]
     ) -> None:
-        super().__init__(turn, calls, tools)
+        super().__init__(turn, calls, tools, guard=worker.guard or turn.guard)
         self.result: Any = None
         self._worker = worker
         self._inputs = inputs
@@ -128,6 +129,12 @@ class WorkerLoop(Loop):
             self.on_step(think_id, said)
             return ACT
         self.result = said["result"]
+        if self.guard is not None:
+            self.result, label = self.guard.answer(self.result)
+            if label != OWN:
+                self.turn.gate.take_note_of_answer()
+            if isinstance(self.result, str):
+                self.guard.finish(self.result)
         return END
 
     async def _think_once(self, _: Any) -> Any:
@@ -397,6 +404,7 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
             limits=found.limits,
             capture=found.capture,
             approval=found.approval,
+            guard=found.guard,
             bounds=found.bounds,
         )
 

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -17,6 +18,7 @@ from ...core.validation import json_of_value, read_model, read_value
 from ...harness import CONVERSATION, Function, Registry, ServiceTool, Worker
 from ...harness.function import READ_ONLY
 from ...harness.gate import Policy, is_like
+from ...harness.handles import with_handles
 from ...harness.registry import GLOB
 from ...harness.worker import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
 from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
@@ -147,6 +149,10 @@ class Tools:
             searched=frozenset(each.name for each in searched),
         )
 
+    def guarded(self) -> Tools:
+        """The same tools for a guarded model: arguments can be handles, and no tool of the service is offered."""
+        return _guarded(self)
+
     def inputs(self, made: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Mapping[str, Any]:
         """The input fields that offer them at the next step of a turn.
 
@@ -218,6 +224,12 @@ class Tools:
             return {"result": json_of_value(self.result, value, what=what, error=ResultInvalid)}
         except ResultInvalid as error:
             return {"fault": error.problem}
+
+
+@lru_cache(maxsize=256)
+def _guarded(tools: Tools) -> Tools:
+    offered = tools.offered.with_params(with_handles)
+    return replace(tools, offered=offered, services=())
 
 
 def _divided(functions: Iterable[Function]) -> tuple[list[Function], list[ServiceTool]]:

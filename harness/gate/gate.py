@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -21,12 +22,20 @@ from ..bounds import Bounds
 from ..function import HOST, READ_ONLY, Function
 from .arguments import declared_keys
 from .ceiling import Ceiling, has_effects
-from .labels import OWN, Label, Sources, Steps, as_json, leaves
+from .labels import OWN, Label, Sources, Steps, all_of, as_json, joined, leaves, read_label
 from .policy import Decision, Policy, Rule, several
 
 if TYPE_CHECKING:
     from ..journal import CallRecord
     from ..worker import Worker
+
+
+class Labelled(Protocol):
+    """Arguments of a guarded model's call; see `harness.handles.Resolved`."""
+
+    def label_of(self, argument: str, value: Any, /) -> Label:
+        """The label of a text, number or key in an argument."""
+        ...
 
 
 class Approver(Protocol):
@@ -123,23 +132,30 @@ class Grant:
     at: float
 
 
+_WORKER: Final = "worker"
+"""The argument of the shape that runs workers which has the name of the worker."""
+
 BOUNDED: Final = "bounded"
 """The form of a result that carries no text, as the journal keeps it with the decision about a call."""
 
 
 @dataclass(slots=True, eq=False)
 class _Frame:
-    """What a part of a turn has read: the turn itself, or the task of a worker with a bounded result.
+    """What a part of a turn has read: the turn itself, or a task or flow below it that has a frame of its own.
 
     Attributes:
         above: The frame of its caller; None for the turn.
         marks: The untrusted functions whose results it has read.
+        held: Those whose results are in it or below it, although it has not read them.
         passes_on: Whether the frame above it is marked by the same functions.
+        sealed: Whether its caller does not read its result, and is never marked by it.
     """
 
     above: _Frame | None = None
     marks: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
     passes_on: bool = False
+    sealed: bool = False
 
     @property
     def all_marks(self) -> set[str]:
@@ -147,12 +163,48 @@ class _Frame:
 
     def mark(self, sources: Iterable[str]) -> None:
         self.marks.update(sources)
-        if self.above is not None and self.passes_on:
-            self.above.mark(self.marks)
+        if self.above is not None:
+            (self.above.mark if self.passes_on else self.above.hold)(self.marks)
+
+    def hold(self, sources: Iterable[str]) -> None:
+        self.held.update(sources)
+        if self.above is not None and sources:
+            self.above.hold(sources)
 
     def pass_on(self) -> None:
-        self.passes_on = True
+        self.passes_on = not self.sealed
         self.mark(())
+
+    def show(self) -> None:
+        """Its result has parts of results that it has not read."""
+        if self.above is not None and not self.sealed:
+            self.above.mark(self.held)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Proposed:
+    """A call about which the gate decides; see `Gate.decide` and `Gate.labels`."""
+
+    callee: Function
+    arguments: Mapping[str, Any]
+    caller: Caller
+    before: Mapping[str, Any] | None
+    resolved: Labelled | None
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return declared_keys(self.callee.params)
+
+    @property
+    def kept(self) -> Collection[str] | None:
+        """The values that a person did not replace; None if the arguments are as they were."""
+        return None if self.before is None else {canonical_json(each) for _, each in leaves(self.before, self.keys)}
+
+    def label_of(self, argument: str, value: Any) -> Label:
+        """The label of a value that a guarded model had put in an argument. The name of a worker is its own."""
+        if self.resolved is None or (argument == _WORKER and value == self.callee.name):
+            return OWN
+        return self.resolved.label_of(argument, value)
 
 
 class Gate:
@@ -179,6 +231,7 @@ class Gate:
         "_trust",
         "_used",
         "_workers",
+        "_written",
         "approver",
         "policy",
     )
@@ -198,7 +251,8 @@ class Gate:
         self._trust = trust
         self.approver = approver
         self._frame = _Frame()
-        self._frames: dict[str, _Frame] = {}  # of tasks, by their path ids
+        self._frames: dict[str, _Frame] = {}  # of tasks and flows, by their path ids
+        self._written: set[str] = set()  # untrusted functions whose words a guarded model had written somewhere
         self._sources = cache(sources)
         self._records: Mapping[str, CallRecord] = {}
         self._clock = clock or SystemClock()
@@ -226,20 +280,10 @@ class Gate:
         """
         strangers = frozenset(untrusted)
         self._records = records
+        self._recall_frames()
         for record in records.values():
-            if record.kind == "task" and (record.recorded_decision or {}).get("result", {}).get("form") == BOUNDED:
-                self._frames[record.id] = _Frame()
-        for path, frame in self._frames.items():
-            frame.above = self._frame_at(path.rpartition("/")[0])
-            frame.passes_on = self._outcome_carries_text(records[path])
-        for record in records.values():
-            if record.kind == "service" or (
-                record.name in strangers and record.over and not record.refused and record.kind != "offer"
-            ):
-                self._frame_at(record.id).mark((record.name,))
-            if self._frames and record.kind in ("leaf", "flow") and record.state != "waiting" and not record.refused:
-                self._take_note(self._frame_at(record.id), writes(record.name))
             said: Mapping[str, Any] = record.recorded_decision or {}
+            self._recall_marks(record, said, strangers, writes)
             function, caller = said.get("function", record.name), said.get("caller", "")
             if said.get("decision") == "approve":
                 self._count(_use(said["by"], function, caller), record.at)
@@ -248,6 +292,57 @@ class Gate:
                 given = said.get("arguments") or record.arguments
                 covers = said["covers"] if "covers" in said else digest_of(given)
                 self._grant(function, caller, Grant(covers, said.get("description"), record.at))
+        for path in self._frames:  # once all frames know what they hold
+            shown = any(record.parent == path and _shows(record) for record in records.values())
+            if shown and self._outcome_carries_text(records[path]):
+                self._frames[path].show()
+
+    def _recall_frames(self) -> None:
+        for record in self._records.values():
+            result = (record.recorded_decision or {}).get("result", {})
+            own = result.get("held") or result.get("guard") or result.get("form") == BOUNDED
+            if own and record.kind in ("task", "flow"):
+                self._frames[record.id] = _Frame(sealed=bool(result.get("held")))
+        for path, frame in self._frames.items():
+            frame.above = self._frame_at(path.rpartition("/")[0])
+            frame.passes_on = not frame.sealed and self._outcome_carries_text(self._records[path])
+
+    def _recall_marks(
+        self,
+        record: CallRecord,
+        said: Mapping[str, Any],
+        strangers: Collection[str],
+        writes: Callable[[str], bool],
+    ) -> None:
+        frame = self._frame_at(record.id.rpartition("/")[0])
+        if record.kind == "service" or (
+            record.name in strangers and record.over and not record.refused and record.kind != "offer"
+        ):
+            (frame.hold if said.get("result", {}).get("held") else frame.mark)((record.name,))
+        if record.state == "waiting" or record.refused or not (self._frames or "labels" in said):
+            return
+        if record.kind in ("leaf", "flow"):
+            self._take_note(frame, writes(record.name))
+        if "labels" in said:
+            self._take_labels(record.id, said["labels"].values(), writes(record.name))
+
+    def _take_labels(self, path: str, labels: Iterable[Mapping[str, Any]], writes: bool) -> None:
+        """Take note of the labels of the arguments of a call that runs.
+
+        Args:
+            path: The path id of the call.
+            labels: Its labels as JSON.
+            writes: Whether it can change something, so that another function can read its words back.
+        """
+        read = [read_label(each) for each in labels]
+        if path in self._frames:
+            self._frames[path].mark(name for label in read for name in label.functions)
+        if writes:
+            words = {name for label in read if label.form in ("span", "words") for name in label.functions}
+            self._written.update(words)
+            above = self._frame_at(path.rpartition("/")[0])
+            if above.above is not None and not above.sealed:
+                above.above.mark(words)
 
     def _frame_at(self, path: str) -> _Frame:
         """The frame that a call belongs to, by its path id."""
@@ -261,7 +356,7 @@ class Gate:
         """Whether the outcome of a recorded task can carry a text: it failed, or is not what the worker declares."""
         if record.state != "done" or record.result is None:
             return record.state == "failed"
-        worker = self._workers.get(record.recorded_decision["function"])
+        worker = self._workers.get(record.recorded_decision["function"]) if record.kind == "task" else None
         return _carries_text(None if worker is None else worker.bounds, json.loads(record.result))
 
     @staticmethod
@@ -280,21 +375,57 @@ class Gate:
         """
         (self._frame_at(at) if at else self._frame).mark(sources)
 
-    def of_task(self, path: str, callee: Function) -> Gate:
-        """The gate for a task. If its result is bounded, what it reads marks the task, and not its caller.
+    def hold(self, *sources: str) -> None:
+        """Take note that there are results of these untrusted functions that a guarded model does not read."""
+        self._frame.hold(sources)
 
-        The caller is marked too from the moment on that the task changes something, which can be read back elsewhere,
-        and if it fails, because an error can contain a text.
+    def of_call(self, path: str, callee: Function, labels: Iterable[Mapping[str, Any]] | None) -> Gate:
+        """The gate for what a task or a flow does. In three cases, what it reads does not mark its caller.
+
+        - Its result is bounded. The caller is marked too from the moment on that the task changes something, which can
+          be read back elsewhere, and if it fails, because an error can contain a text.
+        - The caller's model is guarded, and does not read the result either.
+        - The task's own model is guarded. The caller is marked if the result has parts of what it has not read.
 
         Args:
-            path: The path id of the task.
-            callee: The worker or shape that runs it.
+            path: The path id of the task or flow.
+            callee: The worker, shape or flow.
+            labels: The labels of its arguments as JSON, if the caller's model is guarded; else None.
         """
-        if callee.bounds is None:
+        if labels is None and not callee.guard and callee.bounds is None:
             return self
         gate = copy.copy(self)  # all else is shared
-        gate._frame = self._frames.setdefault(path, _Frame(self._frame))
+        gate._frame = self._frames.setdefault(path, _Frame(self._frame, sealed=labels is not None))
+        self._take_labels(path, labels or (), writes=False)
         return gate
+
+    def result_of(self, path: str, callee: Function, text: str, labels: Iterable[Mapping[str, Any]]) -> Label:
+        """The label of a result that a guarded model must not read; the person's if it can read it.
+
+        Args:
+            path: The path id of the call.
+            callee: The function.
+            text: The result as text, or as canonical JSON.
+            labels: The labels of its arguments as JSON.
+        """
+        label = joined(read_label(each) for each in labels)
+        if callee.untrusted:
+            return label
+        if callee.bounds is not None and callee.bounds.hold(text):
+            return OWN
+        frame = self._frames.get(path)
+        touched = self._written if frame is None else self._written | frame.marks | frame.held
+        return label.join(Label(all_of(touched), "words")) if touched else label
+
+    def fields_of(self, path: str, callee: Function) -> tuple[str, ...]:
+        """The fields of a result that the function's system makes, as they were declared when it was called."""
+        record = self._records.get(path)
+        said: Mapping[str, Any] = {} if record is None else (record.recorded_decision or {}).get("result", {})
+        return tuple(said.get("fields", ())) if "form" in said else callee.fields
+
+    def take_note_of_answer(self) -> None:
+        """Take note that the result of this gate's task has parts of what its guarded model has not read."""
+        self._frame.show()
 
     def take_note_of_end(self, callee: Function, result: Mapping[str, Any] | None) -> None:
         """Take note that the task of this gate has ended. If its outcome can carry a text, its marks are passed on.
@@ -303,13 +434,22 @@ class Gate:
             callee: The worker or shape that ran it.
             result: Its result as JSON; None if it failed.
         """
-        if callee.bounds is not None and (result is None or _carries_text(callee.bounds, result)):
+        own = callee.bounds is not None or callee.guard
+        if own and (result is None or _carries_text(callee.bounds, result)):
             self._frame.pass_on()
 
-    def take_note_of_change(self, callee: Function) -> None:
-        """Take note that a call begins. If it can change something, the marks of its task are its caller's too."""
+    def take_note_of_change(self, path: str, callee: Function, labels: Iterable[Mapping[str, Any]]) -> None:
+        """Take note that a call begins. If it can change something, the marks of its task are its caller's too.
+
+        Args:
+            path: The path id of the call.
+            callee: The function.
+            labels: The labels of its arguments as JSON.
+        """
         if self._frame.above is not None:
             self._take_note(self._frame, changes_something(callee))
+        if labels:  # else nothing of them is a stranger's
+            self._take_labels(path, labels, changes_something(callee))
 
     @property
     def _is_labelling(self) -> bool:
@@ -321,6 +461,7 @@ class Gate:
         arguments: Mapping[str, Any],
         caller: Caller,
         before: Mapping[str, Any] | None = None,
+        resolved: Labelled | None = None,
     ) -> dict[str, dict[str, Any]]:
         """Return the labels of arguments as JSON, by dotted paths; those of the person's values are left out.
 
@@ -329,22 +470,33 @@ class Gate:
             arguments: Its params as JSON.
             caller: The caller.
             before: The arguments that a person replaced by these, if any; what was not among them is the person's.
+            resolved: The arguments as a guarded model said them; None if the model is not guarded.
         """
-        if not caller.model_influenced or not self._is_labelling:
+        if not caller.model_influenced or (resolved is None and not self._is_labelling):
             return {}
-        return as_json(self._labels_in(arguments, callee, caller, before))
+        return as_json(self._labels_in(_Proposed(callee, arguments, caller, before, resolved)))
 
     def _labels_in(
-        self, value: Any, callee: Function, caller: Caller, before: Mapping[str, Any] | None
+        self, call: _Proposed, value: Any = None, argument: str | None = None
     ) -> Iterator[tuple[Steps, Label]]:
-        """Yield the labels of the values in arguments, and of keys in them that the function does not declare."""
-        keys, own = declared_keys(callee.params), not caller.model_influenced or not self._is_labelling
-        kept = None if before is None else {canonical_json(each) for _, each in leaves(before, keys)}
+        """Yield the labels of the values in arguments, and of keys in them that the function does not declare.
+
+        Args:
+            call: The call.
+            value: A value in the arguments.
+            argument: The argument that it is in; None takes all arguments.
+        """
+        own = not call.caller.model_influenced or not self._is_labelling
         if not own:
             self._sources().learn([*self._records.values()], self._marks_of_bounded)
-        for steps, each in leaves(value, keys):
-            is_own = own or (kept is not None and canonical_json(each) not in kept)
-            yield steps, OWN if is_own else self._sources().label_of(each, self.marks)
+        kept = call.kept
+        for steps, each in leaves(call.arguments if argument is None else value, call.keys):
+            label = OWN
+            if kept is None or canonical_json(each) in kept:
+                label = call.label_of(str(steps[0]) if argument is None else argument, each)
+                if label == OWN and not own:
+                    label = self._sources().label_of(each, self.marks)
+            yield steps, label
 
     def _marks_of_bounded(self, path: str) -> Collection[str]:
         frame = self._frames.get(path)
@@ -370,7 +522,13 @@ class Gate:
             given[grant.covers] = grant
 
     def decide(
-        self, callee: Function, arguments: Mapping[str, Any], caller: Caller, shape: Function | None = None
+        self,
+        callee: Function,
+        arguments: Mapping[str, Any],
+        caller: Caller,
+        shape: Function | None = None,
+        *,
+        resolved: Labelled | None = None,
     ) -> Verdict:
         """Decide about a new call.
 
@@ -379,14 +537,16 @@ class Gate:
             arguments: Its params as JSON.
             caller: The caller.
             shape: The shape that is called by name to run a worker, the `callee`; None if the callee is called itself.
+            resolved: The arguments as a guarded model said them; None if the model is not guarded. A rule approves them
+                only if it names an origin for all that is not the person's.
         """
-        verdict = self.by_policy(callee, arguments, caller, shape)
+        verdict = self.by_policy(callee, arguments, caller, shape, resolved=resolved)
         if verdict.decision == "approve" and callee.approval:
             verdict = Verdict("ask", "function", "the function always requires approval")
         if verdict.decision == "ask" and self.is_dry(callee, caller):
             verdict = _BY_DRY_RUN
         if verdict.decision == "ask":
-            verdict = self._by_grant(verdict, callee, arguments, caller)
+            verdict = self._by_grant(verdict, _Proposed(callee, arguments, caller, None, resolved))
         if verdict.decision == "approve":
             self._count(_use(verdict.by, callee.name, caller.name), self._now())
         if verdict.decision == "ask" and verdict.expires is None:
@@ -401,6 +561,7 @@ class Gate:
         shape: Function | None = None,
         *,
         before: Mapping[str, Any] | None = None,
+        resolved: Labelled | None = None,
     ) -> Verdict:
         """Return the verdict of the policies and ceilings. A call that they refuse must never run.
 
@@ -412,24 +573,20 @@ class Gate:
             caller: The caller.
             shape: See `decide`.
             before: The arguments that a person replaced by these, if any; see `labels`.
+            resolved: See `decide`.
         """
-        verdict = self._by_agent(callee, arguments, caller, before)
+        call = _Proposed(callee, arguments, caller, before, resolved)
+        verdict = self._by_agent(call)
         if shape is not None:
-            verdict = _stricter(verdict, self.by_policy(shape, arguments, caller, before=before))
+            above = self.by_policy(shape, arguments, caller, before=before, resolved=resolved)
+            verdict = _stricter(verdict, above)
         if not caller.workers:
             return verdict
-        verdicts = [verdict, *(self._by_worker(name, callee, arguments, caller, before) for name in caller.workers)]
+        verdicts = [verdict, *(self._by_worker(name, call) for name in caller.workers)]
         verdicts += [_by_ceiling(ceiling, callee, caller) for ceiling in self._ceilings(caller)]
         return _stricter(*verdicts)
 
-    def _by_worker(
-        self,
-        name: str,
-        callee: Function,
-        arguments: Mapping[str, Any],
-        caller: Caller,
-        before: Mapping[str, Any] | None,
-    ) -> Verdict:
+    def _by_worker(self, name: str, call: _Proposed) -> Verdict:
         """Return the verdict of a worker's policy. It approves calls that no rule matches, unless it sets `default`."""
         worker = self._workers.get(name)
         if worker is None:  # its policy and its ceiling are unknown
@@ -437,8 +594,8 @@ class Gate:
         policy = worker.policy
         if policy is None:
             return _BY_DEFAULT
-        rule = self._rule(policy, callee, arguments, caller, before)
-        if rule is None and "default" in policy.model_fields_set and not _is_harmless(callee):
+        rule = self._rule(policy, call)
+        if rule is None and "default" in policy.model_fields_set and not _is_harmless(call.callee):
             return Verdict(policy.default, f"worker:{name}", f"nothing in the policy of {name!r} allows it")
         if rule is None or rule.decision == "approve":
             return _BY_DEFAULT
@@ -462,40 +619,44 @@ class Gate:
         given = [each.authority_over(callee)[0] for each in self._ceilings(caller) if each.authority is not None]
         return bool(given) and set(given) == {"autonomous"} and self._trust(caller, callee) > MIN_TRUST
 
-    def _by_agent(
-        self, callee: Function, arguments: Mapping[str, Any], caller: Caller, before: Mapping[str, Any] | None
-    ) -> Verdict:
+    def _by_agent(self, call: _Proposed) -> Verdict:
+        callee, caller = call.callee, call.caller
         harmless = _is_harmless(callee)
-        rule = self._rule(self.policy, callee, arguments, caller, before)
+        rule = self._rule(self.policy, call)
         if rule is not None:
             return self._by_rule(rule, callee, caller, harmless=harmless)
         if not caller.model_influenced:
             return _BY_CODE
         if harmless:
             return _BY_DEFAULT
-        if self.policy.default == "ask" and self._is_trusted(callee, caller):
+        why, strange = "nothing in the policy allows it", () if call.resolved is None else self._strange(call)
+        if strange:
+            names = dict.fromkeys(str(steps[0]) for steps in strange)
+            why = f"nothing in the policy allows where its arguments come from: {', '.join(names)}"
+        elif self.policy.default == "ask" and self._is_trusted(callee, caller):
             return _BY_TRUST
-        return Verdict(self.policy.default, "default", self._why(callee, "nothing in the policy allows it"))
+        return Verdict(self.policy.default, "default", self._why(callee, why))
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
-    def _rule(
-        self,
-        policy: Policy,
-        callee: Function,
-        arguments: Mapping[str, Any],
-        caller: Caller,
-        before: Mapping[str, Any] | None,
-    ) -> Rule | None:
-        def labels_in(value: Any) -> Iterator[Label]:
-            return (label for _, label in self._labels_in(value, callee, caller, before))
+    def _rule(self, policy: Policy, call: _Proposed) -> Rule | None:
+        def labels_in(argument: str, value: Any) -> Iterator[Label]:
+            return (label for _, label in self._labels_in(call, value, argument))
 
+        strange = () if call.resolved is None else self._strange(call)
+        callee = call.callee
         for rule in policy.rules:
             if rule.after and not rule.matches_marks(self.marks):
                 continue
-            if rule.matches(callee.name, callee.risk, caller.name, arguments, callee.params, labels_in):
+            if strange and rule.decision == "approve" and not rule.covers(strange):
+                continue
+            if rule.matches(callee.name, callee.risk, call.caller.name, call.arguments, callee.params, labels_in):
                 return rule
         return None
+
+    def _strange(self, call: _Proposed) -> Sequence[Steps]:
+        """The values in the arguments of a guarded model's call that are not the person's."""
+        return [steps for steps, label in self._labels_in(call) if label != OWN]
 
     def _by_rule(self, rule: Rule, callee: Function, caller: Caller, *, harmless: bool) -> Verdict:
         by = f"rule:{rule.name}"
@@ -522,12 +683,14 @@ class Gate:
             return f"the turn has read untrusted results of: {', '.join(sorted(self.marks))}"
         return otherwise
 
-    def _by_grant(self, verdict: Verdict, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def _by_grant(self, verdict: Verdict, call: _Proposed) -> Verdict:
         """Approve a call that requires approval if a person's "always" covers it; otherwise return the verdict."""
+        callee, caller = call.callee, call.caller
         given = self._granted.get((callee.name, caller.name))
         if not given or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
             return verdict
-        found = [grant for grant in (given.get(""), given.get(digest_of(arguments))) if grant is not None]
+        for_any = None if call.resolved is not None and self._strange(call) else given.get("")
+        found = [grant for grant in (for_any, given.get(digest_of(call.arguments))) if grant is not None]
         same = [grant for grant in found if grant.description in (None, digest_of(callee.description))]
         if found and not same:
             return replace(verdict, reason=f"{verdict.reason}; its description has changed since it was approved")
@@ -576,6 +739,15 @@ def _carries_text(bounds: Bounds | None, result: Mapping[str, Any]) -> bool:
 def changes_something(callee: Function) -> bool:
     """Whether a call of a function can itself change something that other functions read."""
     return has_effects(callee) and not {"write", "destructive"}.isdisjoint(callee.risk)
+
+
+_HANDLE: Final = re.compile(r'\{\s*\\*"\$')
+
+
+def _shows(record: CallRecord) -> bool:
+    """Whether a recorded step of a model is an answer with handles."""
+    said = record.result or ""
+    return record.kind == "model" and '"result":' in said and _HANDLE.search(said) is not None
 
 
 def _is_harmless(callee: Function) -> bool:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 PERSON: Final = "person"
 """The origin of what the person wrote, and of what a model wrote that has read nothing untrusted."""
 
-Form = Literal["value", "bounded", "words"]
-"""What a value can carry: a value that code made; one that a text can only choose; any words."""
+Form = Literal["value", "bounded", "span", "words"]
+"""What a value can carry: one that code made; one that a text can only choose; a part of one text; any words."""
 
 Steps = tuple[str | int, ...]
 
@@ -43,22 +43,59 @@ class Label:
         origins: `person`, or `FUNCTION.FIELD`. The field is a glob as it was declared, or `*` if it is not known; it is
             never a key of a result, which can be a stranger's text.
         form: The most that it can carry.
+        chosen: What chose it among others, as origins.
     """
 
     origins: tuple[str, ...] = (PERSON,)
     form: Form = "value"
+    chosen: tuple[str, ...] = ()
 
     def join(self, other: Label) -> Label:
         """The label of a value that is made of two."""
         form = _ORDER[max(_ORDER.index(self.form), _ORDER.index(other.form))]
-        return Label(tuple(sorted({*self.origins, *other.origins})), form)
+        return Label(_both(self.origins, other.origins), form, _both(self.chosen, other.chosen))
+
+    def chosen_by(self, other: Label) -> Label:
+        """The label of a value that another one chose, such as the result of a call with arguments of this label."""
+        return Label(self.origins, self.form, _both(self.chosen, other.chosen, _strange(other.origins)))
+
+    def carries_at_most(self, form: Form) -> bool:
+        """Whether it can carry no more than a form can."""
+        return _ORDER.index(self.form) <= _ORDER.index(form)
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The functions that it comes from, and that chose it."""
+        return frozenset(each.rpartition(".")[0] for each in (*_strange(self.origins), *self.chosen))
 
     def to_json(self) -> dict[str, Any]:
         """The label as JSON."""
-        return {"origins": [*self.origins], "form": self.form}
+        chosen = {"chosen": [*self.chosen]} if self.chosen else {}
+        return {"origins": [*self.origins], "form": self.form, **chosen}
 
 
 OWN: Final = Label()
+
+
+def _both(*origins: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({each for some in origins for each in some}))
+
+
+def _strange(origins: Iterable[str]) -> tuple[str, ...]:
+    return tuple(each for each in origins if each != PERSON)
+
+
+def joined(labels: Iterable[Label]) -> Label:
+    """The label of a value that is made of several; the person's if there are none."""
+    first, *others = [*labels] or [OWN]
+    for label in others:
+        first = first.join(label)
+    return first
+
+
+def read_label(said: Mapping[str, Any]) -> Label:
+    """Read a label that was kept as JSON."""
+    return Label(tuple(said["origins"]), said["form"], tuple(said.get("chosen", ())))
 
 
 def leaves(value: Any, declared: Collection[str] | None = None, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
@@ -154,11 +191,12 @@ class Sources:
         decision, value = record.recorded_decision or {}, json.loads(record.result or "null")
         label = decision.get("result", {})
         if record.kind == "task" and label.get("form") == "bounded" and marks:
-            self._add(_as_value(str(value["text"])), Label(_all_of(marks), "bounded"))
+            self._add(_as_value(str(value["text"])), Label(all_of(marks), "bounded"))
         elif record.kind in ("leaf", "flow") and label.get("form") == "words":
-            for steps, each in leaves(value) if label.get("fields") else ():
+            read = not label.get("held")  # a model that did not read it does not copy it either
+            for steps, each in leaves(value) if read and label.get("fields") else ():
                 for glob in label["fields"]:
-                    if _is_at(steps, glob):
+                    if is_at(steps, glob):
                         self._add(each, Label((f"{record.name}.{glob}",)))
         elif record.kind == "leaf" and record.at < self._changed and "labels" not in decision:
             for _, each in leaves(value) if self._is_trusted(record.name) else ():
@@ -187,7 +225,7 @@ class Sources:
             known = self._known.get(canonical_json(value))
             if known is not None:
                 return known
-        return Label(_all_of(marks), "words" if isinstance(value, str) else "bounded") if marks else OWN
+        return Label(all_of(marks), "words" if isinstance(value, str) else "bounded") if marks else OWN
 
     def _is_said(self, text: str) -> bool:
         """Whether the person's words have a text as a whole: not a part of a longer word, address, number or path."""
@@ -197,17 +235,16 @@ class Sources:
         return re.search(whole, self._said) is not None
 
 
-def is_from(label: Label, globs: Iterable[str]) -> bool:
+def is_from(origins: Iterable[str], globs: Iterable[str]) -> bool:
     """Whether all origins of a value match one of these globs, whichever field an unknown one is."""
     return all(
-        any(origin == glob or fnmatchcase(origin.replace("*", _ANY), glob) for glob in globs)
-        for origin in label.origins
+        any(origin == glob or fnmatchcase(origin.replace("*", _ANY), glob) for glob in globs) for origin in origins
     )
 
 
-def can_be_from(label: Label, globs: Iterable[str]) -> bool:
+def can_be_from(origins: Iterable[str], globs: Iterable[str]) -> bool:
     """Whether an origin of a value can match one of these globs."""
-    return any(_overlap(origin, glob) for origin in label.origins for glob in globs)
+    return any(_overlap(origin, glob) for origin in origins for glob in globs)
 
 
 @lru_cache(maxsize=4096)
@@ -223,7 +260,7 @@ def _overlap(one: str, other: str) -> bool:
     return (one[0] == other[0] or "?" in (one[0], other[0])) and _overlap(one[1:], other[1:])
 
 
-def _is_at(steps: Steps, glob: str) -> bool:
+def is_at(steps: Steps, glob: str) -> bool:
     """Whether a part of a result is at a declared field. Places of items are left out; a key with a dot has none."""
     keys = [step for step in steps if isinstance(step, str)]
     return not any("." in key for key in keys) and fnmatchcase(".".join(keys), glob)
@@ -235,7 +272,8 @@ def _is_compared(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _all_of(marks: Collection[str]) -> tuple[str, ...]:
+def all_of(marks: Collection[str]) -> tuple[str, ...]:
+    """The origins of what can be of any part of the results of these functions."""
     return tuple(f"{mark}.*" for mark in sorted(marks))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar, cast
@@ -18,7 +18,8 @@ from ...core.pauses import MAX_WAIT_SECONDS
 from ..function import CALLERS, Function
 from ..yaml import LONGEST, YamlDocument, read_yaml
 from .arguments import may_have, received, schema_of
-from .predicates import Condition, Data, LabelsIn, find, holds, read_condition
+from .labels import Label, Steps
+from .predicates import Condition, Data, asks_for_origin, find, holds, read_condition
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
@@ -138,7 +139,7 @@ class Rule(Data):
         caller: str,
         arguments: Mapping[str, Any],
         params: type[BaseModel] | None = None,
-        labels_in: LabelsIn | None = None,
+        labels_in: Callable[[str, Any], Iterable[Label]] | None = None,
     ) -> bool:
         """Whether it matches a call, apart from `after`.
 
@@ -148,20 +149,34 @@ class Rule(Data):
             caller: The name of the caller.
             arguments: Its params as JSON.
             params: The model of its params; None allows any keys.
-            labels_in: Returns the labels of a value in them; None if labels are not known.
+            labels_in: Returns the labels of a value in the argument of this name; None if labels are not known.
         """
         if not self.about(function, risk, caller):
             return False
+
+        def held(path: str, said: Condition, value: Any, *, unsure: bool = False) -> bool:
+            within = None if labels_in is None else partial(labels_in, path.partition(".")[0])
+            return holds(said, value, unsure=unsure, labels_in=within)
+
         if self.decision != "approve":  # a possible match is enough to ask or refuse, but not to approve
             return all(
-                any(holds(said, value, unsure=True, labels_in=labels_in) for value in find(arguments, path))
+                any(held(path, said, value, unsure=True) for value in find(arguments, path))
                 for path, said in self.arguments.items()
             )
         schema = {} if params is None or not self.arguments else schema_of(params)
         return all(
-            any(holds(said, value, labels_in=labels_in) for value in received(arguments, path, schema))
+            any(held(path, said, value) for value in received(arguments, path, schema))
             for path, said in self.arguments.items()
         )
+
+    def covers(self, strange: Iterable[Steps]) -> bool:
+        """Whether it names an origin for all values that are not the person's.
+
+        Args:
+            strange: The keys and places that lead to them in the arguments.
+        """
+        paths = [tuple(path.split(".")) for path, said in self.arguments.items() if asks_for_origin(said)]
+        return all(any(tuple(map(str, steps[: len(path)])) == path for path in paths) for steps in strange)
 
 
 class Policy(Data):

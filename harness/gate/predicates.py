@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import posixpath
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -19,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from ...core import canonical_json
 from ...core.errors import PolicyInvalid
 from ...core.validation import describe_failure, storable_json
-from .labels import Label, can_be_from, is_from
+from .labels import Form, Label, can_be_from, is_from
 from .texts import command_pattern, email_pattern, host_pattern, is_at_host, is_command, is_email
 
 
@@ -48,6 +49,8 @@ _OTHER_ROOT = re.compile(r"~|//|[A-Za-z]:")
 
 
 LabelsIn = Callable[[Any], Iterable[Label]]
+
+ANY_ORIGIN: Final = "any"
 
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
@@ -79,8 +82,12 @@ class Predicate(Data):
             `git status`. A last word `*` allows more arguments, as in `git log *`, but no options; name those.
         each: It is a list with at least one item, and this glob, value or predicate holds of every item.
         origin: Each text and number in it comes from one of these origins, as globs: `person`, or `FUNCTION.FIELD` for
-            a declared field of an untrusted function. They are recognised by equality, which a stranger's text that
-            knows the rule can arrange.
+            a declared field of an untrusted function; `any` is every origin. Where the model is not guarded they are
+            recognised by equality, which a stranger's text that knows the rule can arrange.
+        form: What it can carry at most, with `origin`: `value` (the person's or a declared field, the default),
+            `bounded`, `span` or `words` (the default for the origin `any`).
+        chosen: What can have chosen it among others, with `origin`, as globs over origins; by default anything.
+        plain: It is text without anything to click on or to write to: no address of a page or of mail, no markup.
     """
 
     equals: Any = None
@@ -96,6 +103,9 @@ class Predicate(Data):
     command: str | None = None
     each: Condition = None
     origin: str | tuple[str, ...] | None = Field(default=None, min_length=1)
+    form: Form | None = None
+    chosen: str | tuple[str, ...] | None = None
+    plain: Literal[True] | None = None
 
     @field_validator("equals", "among")
     @classmethod
@@ -137,6 +147,8 @@ class Predicate(Data):
     def _something(self) -> Self:
         if not self._given():
             raise PydanticCustomError("empty", "it has no condition, and would never hold")
+        if self.origin is None and (self.form is not None or self.chosen is not None):
+            raise PydanticCustomError("origin", "form and chosen are about an origin, which it does not name")
         return self
 
     def holds(self, value: Any, *, unsure: bool = False, labels_in: LabelsIn | None = None) -> bool:
@@ -149,6 +161,8 @@ class Predicate(Data):
         """
 
         def one(name: str) -> bool:
+            if name in ("form", "chosen"):
+                return True
             if name == "origin":
                 return self._comes_from(value, unsure, labels_in)
             if name == "each":
@@ -160,11 +174,18 @@ class Predicate(Data):
     def _comes_from(self, value: Any, unsure: bool, labels_in: LabelsIn | None) -> bool:
         if labels_in is None:
             return unsure
-        globs = (self.origin,) if isinstance(self.origin, str) else self.origin or ()
-        found = [*labels_in(value)]
-        if unsure:
-            return any(can_be_from(label, globs) for label in found)
-        return bool(found) and all(is_from(label, globs) for label in found)
+        found = [self._allows(label, unsure) for label in labels_in(value)]
+        return any(found) if unsure else bool(found) and all(found)
+
+    def _allows(self, label: Label, unsure: bool) -> bool:
+        globs = _several(self.origin)
+        is_any = ANY_ORIGIN in globs
+        form = self.form or ("words" if is_any or unsure else "value")
+        if not label.carries_at_most(form):
+            return False
+        if not is_any and not (can_be_from if unsure else is_from)(label.origins, globs):
+            return False
+        return unsure or self.chosen is None or is_from(label.chosen, _several(self.chosen))
 
     def _given(self) -> list[str]:
         return [name for name in self.model_fields_set if name in ("equals", "each") or getattr(self, name) is not None]
@@ -181,6 +202,8 @@ class Predicate(Data):
                 return isinstance(value, str) and _is_under(value, self.under or "", unsure)
             case "longest":
                 return isinstance(value, str | list) and len(value) <= (self.longest or 0)
+            case "plain":
+                return unsure or (isinstance(value, str) and is_plain(value))
             case "host" | "email" | "command":
                 return isinstance(value, str) and _TESTS[name](value, getattr(self, name), unsure=unsure)
             case _:
@@ -211,6 +234,25 @@ _PATTERNS: Final[Mapping[str, Callable[[str], object]]] = {
     "command": command_pattern,
 }
 _TESTS: Final = {"host": is_at_host, "email": is_email, "command": is_command}
+
+
+_ACTIVE: Final = re.compile(r"(?i)[a-z][a-z0-9+.-]*:(?=[^\s\d])|//|\w@\w|\b[\w-]+\.(?=[^\W\d_]{2,})|[<>`\[\]]")
+"""Addresses of pages and of mail, names of hosts, and what begins HTML or Markdown."""
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has nothing to click on or to write to."""
+    shown = "".join(each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf")
+    return _ACTIVE.search(shown) is None
+
+
+def asks_for_origin(said: Condition) -> bool:
+    """Whether a condition names where a value can come from."""
+    return isinstance(said, Predicate) and (said.origin is not None or asks_for_origin(said.each))
+
+
+def _several(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given or ()
 
 
 def read_condition(path: str, said: Any) -> Any:

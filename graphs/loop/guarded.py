@@ -1,0 +1,173 @@
+"""What a guarded loop does otherwise: results are held, and handles in arguments and answers become values (H11).
+
+The journal has the values, and path ids make the names of results, so a replay gives the same ones. Nothing is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core import canonical_json
+from ...harness.gate.labels import OWN, Label
+from ...harness.handles import GUIDE, HandleInvalid, Handles, Held, Resolved, has_handles, opens_handle
+from ...harness.journal import CallRecord
+from ...harness.pipeline import Call
+from ...signatures import Listener, Thought
+
+if TYPE_CHECKING:
+    from .tools import Tools
+
+__all__ = ["GUIDE", "Guarded"]
+
+_PLACE: Final = re.compile(r"\.(\d+)\.(\d+):[^/]*$")
+_UNFIT: Final = "the values of its handles do not fit what is declared"
+
+
+class Guarded:
+    """The results that one guarded loop does not read."""
+
+    def __init__(self) -> None:
+        self._handles = Handles()
+        self._streamed: _Streamed | None = None
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def resolved(self, given: Any) -> Resolved:
+        """JSON of the model with values in the place of handles.
+
+        Raises:
+            HandleInvalid: A handle cannot be resolved.
+        """
+        return self._handles.resolved(given)
+
+    def outcome(self, call: Call, value: Any) -> dict[str, Any]:
+        """The outcome of a call, with an outline if a stranger can have written its value.
+
+        Args:
+            call: The call that was made.
+            value: Its result as JSON.
+        """
+        gate, function = call.ctx.gate, call.named
+        text = value if isinstance(value, str) else canonical_json(value)
+        label = gate.result_of(call.id, function, text, call.labels.values())
+        if label == OWN and not function.untrusted:
+            return {"value": value}
+        fields = gate.fields_of(call.id, function)
+        name = function.name if function.untrusted else ""
+        return self._held(Held(name_of(call.id), value, function.output_schema, label, name, fields))
+
+    def outcome_of(self, record: CallRecord, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, Any]:
+        """The outcome of a recorded call whose function is gone. A stranger can have written it."""
+        if "value" not in outcome:
+            return self.failed(outcome, call, None, record)
+        label = Label((f"{record.name}.*",), "words")
+        return self._held(Held(name_of(record.id), outcome["value"], label=label))
+
+    def _held(self, held: Held) -> dict[str, Any]:
+        return {"value": held.value, "outline": self._handles.hold(held).outline}
+
+    @staticmethod
+    def failed(
+        failed: Mapping[str, Any], said: Mapping[str, Any], call: Call | None, record: CallRecord | None
+    ) -> dict[str, Any]:
+        """A failure as the model reads it. What a function says that read a stranger's text is held back.
+
+        Args:
+            failed: Its `code` and `problem`.
+            said: The call as the model said it.
+            call: The call; None if its function is gone, or it failed before it was made.
+            record: Its record; None without a journal.
+        """
+        strange = has_handles(said["arguments"])
+        if record is None or record.kind != "model":  # it was made
+            strange = strange or call is None or call.named.untrusted or call.named.kind != "leaf"
+        if not strange or (record is not None and record.refused):
+            return dict(failed)
+        return {**failed, "problem": "what it said is held back"}
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def checked(self, tools: Tools, thought: Thought) -> dict[str, Any]:
+        """The answer of a model as it said it, checked with values in the place of handles, or a fault.
+
+        Args:
+            tools: Checks it.
+            thought: The answer.
+        """
+        try:
+            checked = tools.checked(self._with_values(thought))
+        except HandleInvalid as error:
+            return {"fault": str(error)}
+        if "fault" in checked:  # it can have the values
+            handles = any(has_handles(each) for each in (*(given for _, given in thought.calls), thought.answer))
+            return {"fault": _UNFIT} if handles or has_handles(thought.outputs) else checked
+        if "calls" in checked:
+            given = [arguments for _, arguments in thought.calls]
+            calls = zip(checked["calls"], given, strict=True)
+            return {**checked, "calls": [{**call, "arguments": each} for call, each in calls]}
+        said = {**checked, "result": thought.answer} if has_handles(thought.answer) else checked
+        return {**said, "outputs": dict(thought.outputs)} if has_handles(thought.outputs) else said
+
+    def _with_values(self, thought: Thought) -> Thought:
+        calls = tuple((name, self._handles.resolved(given).value) for name, given in thought.calls)
+        answer, outputs = thought.answer, self._handles.resolved(dict(thought.outputs)).value
+        if isinstance(answer, str):
+            self._handles.check(answer)
+        else:
+            answer = self._handles.resolved(answer).value
+        return replace(thought, calls=calls, answer=answer, outputs=outputs)
+
+    def answer(self, said: Any) -> tuple[Any, Label]:
+        """The answer of the model with values in the place of handles, and its label. Texts are rendered for people."""
+        if isinstance(said, str):
+            return self._handles.rendered(said)
+        resolved = self._handles.resolved(said)
+        return resolved.value, resolved.label
+
+    def listening(self, listener: Listener) -> Listener:
+        """The same listener, whose text stops before the first handle."""
+        self._streamed = _Streamed(listener)
+        return replace(listener, emit=self._streamed, withdraw=self._streamed.withdraw)
+
+    def finish(self, text: str) -> None:
+        """Send what clients of a stream lack of a rendered answer."""
+        if self._streamed is not None:
+            self._streamed.finish(text)
+
+
+class _Streamed:
+    """Passes the text of an answer on until a handle begins.
+
+    Args:
+        listener: Receives it.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener, self._text, self._sent = listener, "", ""
+
+    def __call__(self, text: str) -> None:
+        self._text += text
+        ready = self._text[len(self._sent) : opens_handle(self._text, len(self._sent))]
+        if ready:
+            self._sent += ready
+            self._listener.emit(ready)
+
+    def withdraw(self) -> None:
+        self._text = self._sent = ""
+        self._listener.withdraw()
+
+    def finish(self, text: str) -> None:
+        if not text.startswith(self._sent):
+            self.withdraw()
+        if rest := text.removeprefix(self._sent):
+            self._listener.emit(rest)
+
+
+def name_of(call_id: str) -> str:
+    """By which the model names the result of a call: `r2` for the only or first call of a step, `r2_1` for the next."""
+    found = _PLACE.search(call_id)
+    assert found is not None, "a loop makes the path ids of its calls"
+    return f"r{found[1]}" if found[2] == "0" else f"r{found[1]}_{found[2]}"

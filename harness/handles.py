@@ -1,0 +1,465 @@
+"""Handles: what a guarded model sees of results that it must not read, and writes in place of their values (H11).
+
+A result of an untrusted function is held: the model sees its *outline*, which has names and types that the function
+declares, and counts, and nothing that a stranger wrote. In arguments and answers it writes objects with one key that
+begins with `$`, so that no text can be taken for one:
+
+    {"$": "r1[0].sender"}                                     a part of the result r1
+    {"$text": "Re: {0}", "of": ["r1[0].subject"]}             a text with parts
+
+Code puts the values in their place, and gives each a label. This module calls no model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from ..core import canonical_json
+from .bounds import fits_bounds
+from .gate.labels import OWN, Label, Steps, is_at, joined
+
+PART: Final = "$"
+TEXT: Final = "$text"
+OF: Final = "of"
+
+_STEP: Final = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\[(-?\d{1,9}|\*)\]|\[("(?:[^"\\]|\\.)*")\]')
+_HEAD: Final = re.compile(r"[a-z][a-z0-9_]*")
+_PLACE: Final = re.compile(r"\{(\d{1,4})\}")
+_OBJECT: Final = re.compile(r'\{\s*"\$')
+_MAY_OPEN: Final = re.compile(r'\{\s*(?:"(?:\$|\Z)|\Z)')
+_MOST_PARTS: Final = 10_000  # of one handle with `[*]`
+_DEEPEST: Final = 20  # references of a schema that are followed in a chain
+
+_HANDLE: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "description": "a handle",
+    "properties": {
+        "$": {"type": "string"},
+        "$text": {"type": "string"},
+        "of": {"type": "array", "items": {"type": "string"}},
+    },
+}
+
+GUIDE: Final = """\
+Results of some tools are held back, because strangers can have written them. You see their outline instead, such as
+r1: list of 3 [{id: int, sender: text}]
+You cannot read them, and you do not need to. To pass a value on, write an object in its place, in an argument or in
+your answer:
+{"$": "r1[0].sender"} for a part; r1[*].id is that part of each item
+{"$text": "Re: {0}", "of": ["r1[0].subject"]} for a text with parts"""
+"""What a guarded model is told."""
+
+
+class HandleInvalid(ValueError):
+    """A handle cannot be resolved. The text names it, and has nothing of the results."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """A result that a guarded model does not read.
+
+    Attributes:
+        name: By which the model names it, such as `r1`.
+        value: The result as JSON.
+        schema: The JSON Schema that its function declares; empty if there is none.
+        label: The label of what it was made of; of all of it, if `function` is empty.
+        function: The untrusted function that returned it, whose fields are origins.
+        fields: Globs over the fields that the function's system makes.
+    """
+
+    name: str
+    value: Any = field(repr=False)
+    schema: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    label: Label = OWN
+    function: str = ""
+    fields: tuple[str, ...] = ()
+
+    @property
+    def outline(self) -> str:
+        """What the model sees of it."""
+        return f"{self.name}: {_outline(self.value, self.schema, self, ())}"
+
+    def label_at(self, steps: Steps) -> Label:
+        """The label of a part: of a declared field, else of all that strangers can have written.
+
+        Args:
+            steps: The keys and places that lead to it.
+        """
+        if not self.function:
+            return self.label
+        glob = next((glob for glob in self.fields if is_at(steps, glob)), None)
+        own = Label((f"{self.function}.{glob or self._field(steps)}",), "words" if glob is None else "value")
+        return own.chosen_by(self.label)
+
+    def _field(self, steps: Steps) -> str:
+        """The name of a field that the function declares; `*` for any other, since keys can be a stranger's text."""
+        schema: Any = self.schema
+        for step in steps:
+            ways = _ways(schema, self.schema)
+            if isinstance(step, int):
+                schema = next((way["items"] for way in ways if "items" in way), {})
+                continue
+            declared = next((way["properties"] for way in ways if step in way.get("properties", {})), None)
+            if declared is None:
+                return "*"
+            schema = declared[step]
+        return ".".join(step for step in steps if isinstance(step, str)) or "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """JSON of a model with values in the place of handles.
+
+    Attributes:
+        value: The JSON.
+        strange: The texts, numbers and keys in it that are not the person's, with their steps and labels.
+        unset: The names of params that were not given, and have their default.
+    """
+
+    value: Any
+    strange: tuple[tuple[Steps, Any, Label], ...] = ()
+    unset: frozenset[str] = frozenset()
+
+    @property
+    def label(self) -> Label:
+        """The label of all of it."""
+        return joined(label for _, _, label in self.strange)
+
+    def below(self, step: str | int) -> Resolved:
+        """The same as a part of something."""
+        return replace(self, strange=tuple(((step, *steps), value, label) for steps, value, label in self.strange))
+
+    def read(self, params: BaseModel) -> Resolved:
+        """The same, once it was read as the params of a function."""
+        fields = type(params).model_fields
+        unset = (name for name in fields if name not in params.model_fields_set)
+        return replace(self, unset=frozenset(fields[name].serialization_alias or name for name in unset))
+
+    def label_of(self, argument: str, value: Any) -> Label:
+        """The label of a text, number or key in an argument of the call. What validation made of others has all labels.
+
+        Args:
+            argument: The name of the argument.
+            value: The text, number or key.
+        """
+        if not self.strange:
+            return OWN
+        found = [label for steps, each, label in self.strange if steps[0] == argument and _is_same(each, value)]
+        if found:
+            return joined(found)
+        given = self.value.get(argument) if isinstance(self.value, Mapping) else None
+        is_own = any(_is_same(each, value) for _, each in _values(given))
+        if argument in self.unset:
+            is_own = not any(_is_same(each, value) for _, each, _ in self.strange)
+        return OWN if is_own else self.label
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+# --- what the model sees ----------------------------------------------------------------------------------------------
+
+
+def _outline(value: Any, schema: Any, held: Held, steps: Steps) -> str:
+    way = next((each for each in _ways(schema, held.schema) if _is_type(value, each.get("type"))), {})
+    match value:
+        case Mapping():
+            declared = way.get("properties", {})
+            names = [name for name in declared if name in value]
+            if not names:
+                return f"mapping of {len(value)}"
+            inner = (f"{name}: {_outline(value[name], declared[name], held, (*steps, name))}" for name in names)
+            return f"{{{', '.join(inner)}}}"
+        case list():
+            items = f" [{_kind(way['items'], held.schema)}]" if value and "items" in way else ""
+            return f"list of {len(value)}{items}"
+        case None:
+            return "none"
+    kind = _kind(way, held.schema) if way else _TYPES.get(type(value), "text")
+    if held.label_at(steps).form == "value" and held.function and fits_bounds(value, way):
+        return f"{kind} {value if isinstance(value, str) else canonical_json(value)}"
+    return f"text of {len(value)}" if kind == "text" else kind
+
+
+_TYPES: Final[Mapping[type, str]] = {bool: "bool", int: "int", float: "number"}
+
+
+def _kind(schema: Any, root: Any, deep: int = _DEEPEST) -> str:
+    """The kind of the values that a schema declares."""
+    kinds = dict.fromkeys(_kind_of(way, root, deep) for way in _ways(schema, root, deep))
+    return " or ".join(kinds) or "any"
+
+
+def _kind_of(schema: Mapping[str, Any], root: Any, deep: int) -> str:
+    match schema.get("type"):
+        case "object" if schema.get("properties") and deep:
+            inner = (f"{name}: {_kind(each, root, deep - 1)}" for name, each in schema["properties"].items())
+            return f"{{{', '.join(inner)}}}"
+        case "array":
+            return f"list of {_kind(schema.get('items', {}), root, deep - 1)}" if deep else "list"
+        case "string":
+            return {"date": "date", "date-time": "time"}.get(str(schema.get("format")), "text")
+        case str() as kind:
+            return {"integer": "int", "boolean": "bool", "null": "none", "object": "mapping"}.get(kind, kind)
+        case _:
+            return "any"
+
+
+def _ways(schema: Any, root: Any, deep: int = _DEEPEST) -> list[Mapping[str, Any]]:
+    """The alternatives of a schema, without references."""
+    while isinstance(schema, Mapping) and "$ref" in schema and deep:
+        schema, deep = root.get("$defs", {}).get(str(schema["$ref"]).rpartition("/")[2], {}), deep - 1
+    if not isinstance(schema, Mapping) or not deep:
+        return []
+    ways = schema.get("anyOf") or schema.get("oneOf")
+    return [each for way in ways for each in _ways(way, root, deep - 1)] if ways else [schema]
+
+
+def _is_type(value: Any, kind: Any) -> bool:
+    match value:
+        case Mapping():
+            return bool(kind == "object")
+        case list():
+            return bool(kind == "array")
+        case str():
+            return bool(kind == "string")
+        case bool():
+            return bool(kind == "boolean")
+        case _:
+            return kind in ("integer", "number")
+
+
+def with_handles(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of params for a guarded model, which can write a handle in place of a param or an item."""
+    properties = params.get("properties", {})
+    return {**params, "properties": {name: _or_handle(each) for name, each in properties.items()}}
+
+
+def _or_handle(schema: Any) -> dict[str, Any]:
+    if isinstance(schema, Mapping) and isinstance(schema.get("items"), Mapping):
+        schema = {**schema, "items": _or_handle(schema["items"])}
+    return {"anyOf": [schema, _HANDLE]}
+
+
+# --- what the model writes --------------------------------------------------------------------------------------------
+
+
+def is_handle(value: Any) -> bool:
+    """Whether a value stands for another one: an object with a key that begins with `$`."""
+    return isinstance(value, Mapping) and any(isinstance(key, str) and key.startswith(PART) for key in value)
+
+
+def has_handles(value: Any) -> bool:
+    """Whether there is a handle in a value."""
+    if is_handle(value):
+        return True
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return any(map(has_handles, inside))
+
+
+class Handles:
+    """The results that a guarded model can name."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+
+    def hold(self, held: Held) -> Held:
+        """Add a result."""
+        self._held[held.name] = held
+        return held
+
+    def resolved(self, given: Any) -> Resolved:
+        """Put values in the place of handles.
+
+        Args:
+            given: JSON of a model, such as arguments.
+
+        Raises:
+            HandleInvalid: There is a handle that cannot be resolved.
+        """
+        if is_handle(given):
+            return self._value_of(given)
+        match given:
+            case Mapping():
+                found = {key: self.resolved(each).below(key) for key, each in given.items()}
+                return Resolved({key: each.value for key, each in found.items()}, _all(found.values()))
+            case list():
+                items = [self.resolved(each).below(place) for place, each in enumerate(given)]
+                return Resolved([each.value for each in items], _all(items))
+            case _:
+                return Resolved(given)
+
+    def part(self, path: str) -> Resolved:
+        """The part of a result at a path.
+
+        Raises:
+            HandleInvalid: There is no such part.
+        """
+        head = _HEAD.match(path)
+        held = None if head is None else self._held.get(head[0])
+        if head is None or held is None:
+            raise HandleInvalid(f"no result is called {path[:80]!r}; {self._names}")
+        steps, at = list[tuple[str, str, str]](), head.end()
+        while at < len(path):
+            step = _STEP.match(path, at)
+            if step is None:
+                raise HandleInvalid(f"{path[:80]!r} is not a path such as r1[0].name")
+            steps.append((step[1] or "", step[2] or "", step[3] or ""))
+            at = step.end()
+        return _walked(held, steps, path)
+
+    @property
+    def _names(self) -> str:
+        return f"the results are: {', '.join(self._held)}" if self._held else "there are no results"
+
+    def _value_of(self, given: Mapping[str, Any]) -> Resolved:
+        match given:
+            case {"$": str() as path} if len(given) == 1:
+                return self.part(path)
+            case {"$text": str() as text, "of": [*paths]} if len(given) == 2 and all(isinstance(p, str) for p in paths):
+                return self._text_of(text, paths)
+            case _:
+                raise HandleInvalid(
+                    f"{canonical_json(given)[:200]} is neither "
+                    '{"$": "r1.name"} nor {"$text": "... {0}", "of": ["r1.name"]}'
+                )
+
+    def _text_of(self, text: str, paths: Sequence[str]) -> Resolved:
+        parts = [self.part(path) for path in paths]
+        missing = [place for place in _PLACE.findall(text) if int(place) >= len(parts)]
+        if missing:
+            raise HandleInvalid(f"the text has {{{missing[0]}}}, and `of` has {len(parts)} parts")
+        # Each place is replaced once, and what is put there is not read again; `str.format` reaches attributes.
+        made = _PLACE.sub(lambda place: as_text(parts[int(place[1])].value), text)
+        label = joined(each.label for each in parts)
+        return Resolved(made, () if label == OWN else (((), made, label),))
+
+    # --- texts --------------------------------------------------------------------------------------------------------
+
+    def check(self, text: str) -> None:
+        """Check the handles in an answer.
+
+        Raises:
+            HandleInvalid: There is one that cannot be resolved.
+        """
+        for _, _, given in _objects(text):
+            self.resolved(given)
+
+    def rendered(self, text: str) -> tuple[str, Label]:
+        """An answer with values in the place of the handles in it, and its label.
+
+        What strangers can have written is quoted as code of Markdown, so that nothing in it is a link or an image.
+
+        Raises:
+            HandleInvalid: There is a handle that cannot be resolved.
+        """
+        found, labels, at = list[str](), list[Label](), 0
+        for begin, end, given in _objects(text):
+            part = self.resolved(given)
+            value = as_text(part.value)
+            if part.strange:
+                labels.append(part.label)
+                value = quoted(value)
+            found += [text[at:begin], value]
+            at = end
+        return "".join([*found, text[at:]]), joined(labels)
+
+
+def _all(found: Iterable[Resolved]) -> tuple[tuple[Steps, Any, Label], ...]:
+    return tuple(strange for each in found for strange in each.strange)
+
+
+def _walked(held: Held, steps: Sequence[tuple[str, str, str]], path: str) -> Resolved:
+    """The part of a result that steps lead to; with `[*]` a list."""
+    found: list[tuple[Any, Steps]] = [(held.value, ())]
+    many = False
+    for name, place, quoted_name in steps:
+        key = name or (json.loads(quoted_name) if quoted_name else "")
+        found = [below for value, at in found for below in _below_step(value, at, key, place, path)]
+        many = many or place == "*"
+        if len(found) > _MOST_PARTS:
+            raise HandleInvalid(f"{path[:80]!r} has more than {_MOST_PARTS} parts")
+    parts = [_labelled(held, value, at) for value, at in found]
+    if not many:
+        return parts[0]
+    parts = [each.below(place) for place, each in enumerate(parts)]
+    return Resolved([each.value for each in parts], _all(parts))
+
+
+def _labelled(held: Held, value: Any, at: Steps) -> Resolved:
+    """A part of a result with the labels of the values and keys in it."""
+    strange = list[tuple[Steps, Any, Label]]()
+    for steps, each in _values(value):
+        label = held.label_at((*at, *steps))
+        if label != OWN:
+            strange.append((steps, each, label))
+    return Resolved(value, tuple(strange))
+
+
+def _values(value: Any, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """The texts, numbers and truth values in JSON, and its keys."""
+    match value:
+        case Mapping():
+            for key, each in value.items():
+                yield (*at, key), key
+                yield from _values(each, (*at, key))
+        case list():
+            for place, each in enumerate(value):
+                yield from _values(each, (*at, place))
+        case None:
+            pass
+        case _:
+            yield at, value
+
+
+def _below_step(value: Any, at: Steps, key: str, place: str, path: str) -> Iterator[tuple[Any, Steps]]:
+    if place == "*" and isinstance(value, list):
+        yield from ((each, (*at, number)) for number, each in enumerate(value))
+    elif place and place != "*" and isinstance(value, list) and -len(value) <= int(place) < len(value):
+        yield value[int(place)], (*at, int(place))
+    elif not place and isinstance(value, Mapping) and key in value:
+        yield value[key], (*at, key)
+    else:
+        raise HandleInvalid(f"there is no part {path[:80]!r}; see the outline of the result")
+
+
+def _objects(text: str) -> Iterator[tuple[int, int, Any]]:
+    """The handles in a text, each with its begin and end."""
+    at = 0
+    while (begun := _OBJECT.search(text, at)) is not None:
+        try:
+            given, end = json.JSONDecoder(strict=False).raw_decode(text, begun.start())
+        except (ValueError, RecursionError):
+            at = begun.end()
+            continue
+        if is_handle(given):
+            yield begun.start(), end, given
+        at = end
+
+
+def opens_handle(text: str, begin: int) -> int:
+    """The first place from `begin` on where a handle begins, or can begin when more text follows."""
+    found = _MAY_OPEN.search(text, begin)
+    return len(text) if found is None else found.start()
+
+
+def as_text(value: Any) -> str:
+    """A value as a text: a text itself, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def quoted(text: str) -> str:
+    """A text as code of Markdown."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    if "\n" in text or "\r" in text:
+        fence = max(fence, "```", key=len)
+        return f"\n{fence}\n{text}\n{fence}\n"
+    pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
