@@ -763,7 +763,9 @@ class TurnEngine:
         own = {name for name, function in services.registry.unlisted.items() if not function.untrusted}
         gone = {each.name for each in records.values() if each.kind in ("leaf", "flow")}
         gone -= services.registry.functions.keys() | own
-        gate.recall(records, (*services.registry.untrusted, *gone), partial(_writes, services))
+        gate.recall(
+            records, (*services.registry.untrusted, *gone), partial(_writes, services), services.registry.restricted
+        )
         for record in records.values():  # what the entries that it recalled and the replies that it got were made of
             if services.recall is not None and record.name == RECALL and record.result:
                 gate.mark(*recalled_marks(record.result), at=record.id)

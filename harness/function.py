@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapte
 from ..core import digest
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
-from ..core.validation import declaration, describe_failure
+from ..core.validation import declaration, describe_failure, is_text
 from .bounds import Bounds
 from .limits import Limits, Retry
 
@@ -136,6 +136,29 @@ CALLERS: Final = (HOST, CONVERSATION)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
+Readers = tuple[str, ...] | Callable[[Any], Iterable[str] | None]
+"""Who may see a result: globs over recipients, or what returns them for an item of the result."""
+
+
+def readers_of(readers: Readers | None, item: Any) -> frozenset[tuple[str, ...]]:
+    """Who may see an item, as in labels. If that cannot be told, nobody may.
+
+    Args:
+        readers: What the function declares.
+        item: The item, as JSON.
+    """
+    try:
+        given = readers(item) if callable(readers) else readers
+        return frozenset() if given is None else frozenset({tuple(map(str, given))})
+    except Exception:
+        return frozenset({()})
+
+
+def readers_of_any(readers: Readers | None) -> frozenset[tuple[str, ...]]:
+    """Who may see whatever code made of a result; nobody if that depends on the item."""
+    return frozenset({()}) if callable(readers) else readers_of(readers, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """Something that can be called by name: `call(name, input, ctx)` (H1, H2).
@@ -171,6 +194,8 @@ class Function:
             others; empty allows any.
         fields: Globs over dotted paths of fields of an untrusted result that its system makes, such as ids. Rules can
             name them as the origin of an argument.
+        readers: Who may see its result, or an item of it if it is a list: globs over recipients such as addresses, or
+            what returns them for an item (None is everybody). A guarded model does not read such a result (H11).
         guard: Whether it is a worker whose model reads no result that a stranger can have written.
         bounds: The bounds of a worker's result, if it carries no text. Then a call marks its own frame, not the caller.
         dry_run: Runs in place of the body, with the same arguments and no effect, where a ceiling allows dry runs only
@@ -201,6 +226,7 @@ class Function:
     approvers: tuple[str, ...] = ()
     dry_run: Body | None = None
     fields: tuple[str, ...] = ()
+    readers: Readers | None = None
     guard: bool = False
     bounds: Bounds | None = field(default=None, repr=False, compare=False)
 
@@ -218,6 +244,11 @@ class Function:
             raise FunctionInvalid(
                 f"the function {self.name!r} has fields=, but is not untrusted, or one of them is not a glob",
                 remedy="set untrusted=True, and pass globs over fields of its result, such as fields=('id', 'sender')",
+            )
+        if self.readers is not None and not callable(self.readers) and not all(map(is_text, self.readers)):
+            raise FunctionInvalid(
+                f"the readers of the function {self.name!r} are not globs",
+                remedy="pass a list of recipients such as ['*@corp.com'], or a function of an item",
             )
         # The journal would return the results of its earlier calls, so a retry would fail in the same way.
         if self.kind != "leaf" and self.retry.attempts > 1:

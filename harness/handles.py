@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from ..core import canonical_json
 from .bounds import fits_bounds
+from .function import Readers, readers_of
 from .gate.labels import OWN, Label, Steps, is_at, joined
 
 PART: Final = "$"
@@ -71,6 +72,7 @@ class Held:
         label: The label of what it was made of; of all of it, if `function` is empty.
         function: The untrusted function that returned it, whose fields are origins.
         fields: Globs over the fields that the function's system makes.
+        readers: Who may see it, or an item of it.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Held:
     label: Label = OWN
     function: str = ""
     fields: tuple[str, ...] = ()
+    readers: Readers | None = None
 
     @property
     def outline(self) -> str:
@@ -91,6 +94,13 @@ class Held:
         Args:
             steps: The keys and places that lead to it.
         """
+        label = self._made_at(steps)
+        if self.readers is None:
+            return label
+        is_item = isinstance(self.value, list) and steps
+        return label.seen_by(readers_of(self.readers, self.value[steps[0]] if is_item else self.value))
+
+    def _made_at(self, steps: Steps) -> Label:
         if not self.function:
             return self.label
         glob = next((glob for glob in self.fields if is_at(steps, glob)), None)

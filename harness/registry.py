@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from copy import copy
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -123,6 +123,11 @@ class Registry:
     def untrusted(self) -> tuple[str, ...]:
         """The names of functions whose results may contain text by strangers."""
         return tuple(function.name for function in self._functions.values() if function.untrusted)
+
+    @property
+    def restricted(self) -> Iterator[Function]:
+        """The functions whose results not everybody may see."""
+        return (function for function in self._functions.values() if function.readers is not None)
 
     def function(self, name: str) -> Function:
         """Return the function called `name`, or the worker or shape of this name as a function.

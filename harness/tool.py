@@ -137,6 +137,8 @@ class _Options(typing.TypedDict, total=False):
         untrusted: Whether its result may contain text by strangers.
         fields: Globs over dotted paths of fields of an untrusted result that the system makes, and no stranger. Rules
             can name them as the origin of an argument.
+        readers: Who may see its result, or an item of it if it is a list: globs over recipients, or a function that
+            returns them for an item. Guarded models pass it on only to these (H11).
         capabilities: Words by which `agent.find` finds it.
         timeout: The most seconds for one attempt; by default the time that its caller has left.
         limits: What one call of it, and all calls below it, can use.
@@ -153,6 +155,7 @@ class _Options(typing.TypedDict, total=False):
     approval: bool
     untrusted: bool
     fields: Iterable[str]
+    readers: Iterable[str] | Callable[[Any], Iterable[str] | None]
     capabilities: Iterable[str]
     timeout: float | None
     limits: Limits
@@ -326,6 +329,8 @@ def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[
         raise FunctionInvalid(f"the function {name!r} has the option {option!r}, {problem}", remedy=remedy)
     given = {key: value for key, value in options.items() if key not in ("name", "description")}
     given |= {key: tuple(given[key]) for key in ("capabilities", "fields", "tools") if given.get(key) is not None}
+    if given.get("readers") is not None and not callable(given["readers"]):
+        given["readers"] = tuple(given["readers"])
     return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
 
 

@@ -53,11 +53,11 @@ class Guarded:
         gate, function = call.ctx.gate, call.named
         text = value if isinstance(value, str) else canonical_json(value)
         label = gate.result_of(call.id, function, text, call.labels.values())
-        if label == OWN and not function.untrusted:
+        if label == OWN and not function.untrusted and function.readers is None:
             return {"value": value}
         fields = gate.fields_of(call.id, function)
         name = function.name if function.untrusted else ""
-        return self._held(Held(name_of(call.id), value, function.output_schema, label, name, fields))
+        return self._held(Held(name_of(call.id), value, function.output_schema, label, name, fields, function.readers))
 
     def outcome_of(self, record: CallRecord, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, Any]:
         """The outcome of a recorded call whose function is gone. A stranger can have written it."""

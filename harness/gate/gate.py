@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ...core import Clock, SystemClock, canonical_json, digest
 from ...core.pauses import Approve, Pause, Reject
 from ..bounds import Bounds
-from ..function import HOST, READ_ONLY, Function
+from ..function import HOST, READ_ONLY, Function, readers_of_any
 from .arguments import declared_keys
 from .ceiling import Ceiling, has_effects
 from .labels import OWN, Label, Sources, Steps, all_of, as_json, joined, leaves, read_label
@@ -147,6 +147,7 @@ class _Frame:
         above: The frame of its caller; None for the turn.
         marks: The untrusted functions whose results it has read.
         held: Those whose results are in it or below it, although it has not read them.
+        readers: Who may see what it and what is below it have read; see `Label`.
         passes_on: Whether the frame above it is marked by the same functions.
         sealed: Whether its caller does not read its result, and is never marked by it.
     """
@@ -154,6 +155,7 @@ class _Frame:
     above: _Frame | None = None
     marks: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
+    readers: set[tuple[str, ...]] = field(default_factory=set)
     passes_on: bool = False
     sealed: bool = False
 
@@ -170,6 +172,11 @@ class _Frame:
         self.held.update(sources)
         if self.above is not None and sources:
             self.above.hold(sources)
+
+    def restrict(self, readers: Iterable[tuple[str, ...]]) -> None:
+        self.readers.update(readers)
+        if self.above is not None:
+            self.above.restrict(readers)
 
     def pass_on(self) -> None:
         self.passes_on = not self.sealed
@@ -270,6 +277,7 @@ class Gate:
         records: Mapping[str, CallRecord],
         untrusted: Iterable[str],
         writes: Callable[[str], bool] = lambda name: True,
+        restricted: Iterable[Function] = (),
     ) -> None:
         """Restore the decisions, the marks and the "always" approvals of earlier runs of the turn.
 
@@ -277,13 +285,20 @@ class Gate:
             records: The turn's recorded calls by their path ids, where calls of this run are added later.
             untrusted: The names of untrusted functions.
             writes: Whether calls of the function of this name change something; see `changes_something`.
+            restricted: The functions whose results not everybody may see.
         """
-        strangers = frozenset(untrusted)
         self._records = records
+        if not records:
+            return
+        restricting = {function.name: function for function in restricted}
+        strangers = frozenset(untrusted)
         self._recall_frames()
         for record in records.values():
             said: Mapping[str, Any] = record.recorded_decision or {}
             self._recall_marks(record, said, strangers, writes)
+            if record.over and record.name in restricting:
+                frame = self._frame_at(record.id.rpartition("/")[0])
+                frame.restrict(readers_of_any(restricting[record.name].readers))
             function, caller = said.get("function", record.name), said.get("caller", "")
             if said.get("decision") == "approve":
                 self._count(_use(said["by"], function, caller), record.at)
@@ -379,6 +394,10 @@ class Gate:
         """Take note that there are results of these untrusted functions that a guarded model does not read."""
         self._frame.hold(sources)
 
+    def restrict(self, callee: Function) -> None:
+        """Take note that a result of a function was read that not everybody may see."""
+        self._frame.restrict(readers_of_any(callee.readers))
+
     def of_call(self, path: str, callee: Function, labels: Iterable[Mapping[str, Any]] | None) -> Gate:
         """The gate for what a task or a flow does. In three cases, what it reads does not mark its caller.
 
@@ -415,7 +434,8 @@ class Gate:
             return OWN
         frame = self._frames.get(path)
         touched = self._written if frame is None else self._written | frame.marks | frame.held
-        return label.join(Label(all_of(touched), "words")) if touched else label
+        label = label.join(Label(all_of(touched), "words")) if touched else label
+        return label if frame is None else label.seen_by(frame.readers)
 
     def fields_of(self, path: str, callee: Function) -> tuple[str, ...]:
         """The fields of a result that the function's system makes, as they were declared when it was called."""
@@ -631,7 +651,7 @@ class Gate:
             return _BY_DEFAULT
         why, strange = "nothing in the policy allows it", () if call.resolved is None else self._strange(call)
         if strange:
-            names = dict.fromkeys(str(steps[0]) for steps in strange)
+            names = dict.fromkeys(str(steps[0]) for steps, _ in strange)
             why = f"nothing in the policy allows where its arguments come from: {', '.join(names)}"
         elif self.policy.default == "ask" and self._is_trusted(callee, caller):
             return _BY_TRUST
@@ -654,9 +674,9 @@ class Gate:
                 return rule
         return None
 
-    def _strange(self, call: _Proposed) -> Sequence[Steps]:
+    def _strange(self, call: _Proposed) -> Sequence[tuple[Steps, Label]]:
         """The values in the arguments of a guarded model's call that are not the person's."""
-        return [steps for steps, label in self._labels_in(call) if label != OWN]
+        return [(steps, label) for steps, label in self._labels_in(call) if label != OWN]
 
     def _by_rule(self, rule: Rule, callee: Function, caller: Caller, *, harmless: bool) -> Verdict:
         by = f"rule:{rule.name}"

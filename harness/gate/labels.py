@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -44,20 +44,36 @@ class Label:
             never a key of a result, which can be a stranger's text.
         form: The most that it can carry.
         chosen: What chose it among others, as origins.
+        readers: Who may see it: each member of the set is a list of globs over recipients, of which one must fit. Empty
+            is everybody.
     """
 
     origins: tuple[str, ...] = (PERSON,)
     form: Form = "value"
     chosen: tuple[str, ...] = ()
+    readers: frozenset[tuple[str, ...]] = frozenset()
 
     def join(self, other: Label) -> Label:
         """The label of a value that is made of two."""
         form = _ORDER[max(_ORDER.index(self.form), _ORDER.index(other.form))]
-        return Label(_both(self.origins, other.origins), form, _both(self.chosen, other.chosen))
+        chosen = _both(self.chosen, other.chosen)
+        return Label(_both(self.origins, other.origins), form, chosen, self.readers | other.readers)
 
     def chosen_by(self, other: Label) -> Label:
         """The label of a value that another one chose, such as the result of a call with arguments of this label."""
-        return Label(self.origins, self.form, _both(self.chosen, other.chosen, _strange(other.origins)))
+        chosen = _both(self.chosen, other.chosen, _strange(other.origins))
+        return Label(self.origins, self.form, chosen, self.readers | other.readers)
+
+    def seen_by(self, readers: Iterable[tuple[str, ...]]) -> Label:
+        """The label of the same value, if not everybody may see it."""
+        return replace(self, readers=self.readers | frozenset(readers))
+
+    def may_reach(self, recipients: Collection[str]) -> bool:
+        """Whether all of these may see it, and there is one."""
+        names = [each.casefold() for each in recipients]
+        return bool(names) and all(
+            any(fnmatchcase(name, glob.casefold()) for glob in globs) for globs in self.readers for name in names
+        )
 
     def carries_at_most(self, form: Form) -> bool:
         """Whether it can carry no more than a form can."""
@@ -71,7 +87,8 @@ class Label:
     def to_json(self) -> dict[str, Any]:
         """The label as JSON."""
         chosen = {"chosen": [*self.chosen]} if self.chosen else {}
-        return {"origins": [*self.origins], "form": self.form, **chosen}
+        readers = {"readers": sorted(map(list, self.readers))} if self.readers else {}
+        return {"origins": [*self.origins], "form": self.form, **chosen, **readers}
 
 
 OWN: Final = Label()
@@ -95,7 +112,8 @@ def joined(labels: Iterable[Label]) -> Label:
 
 def read_label(said: Mapping[str, Any]) -> Label:
     """Read a label that was kept as JSON."""
-    return Label(tuple(said["origins"]), said["form"], tuple(said.get("chosen", ())))
+    readers = frozenset(map(tuple, said.get("readers", ())))
+    return Label(tuple(said["origins"]), said["form"], tuple(said.get("chosen", ())), readers)
 
 
 def leaves(value: Any, declared: Collection[str] | None = None, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar, cast
@@ -18,8 +19,17 @@ from ...core.pauses import MAX_WAIT_SECONDS
 from ..function import CALLERS, Function
 from ..yaml import LONGEST, YamlDocument, read_yaml
 from .arguments import may_have, received, schema_of
-from .labels import Label, Steps
-from .predicates import Condition, Data, asks_for_origin, find, holds, read_condition
+from .labels import OWN, Label, Steps, leaves
+from .predicates import (
+    ANY_READER,
+    Condition,
+    Data,
+    asks_for_origin,
+    find,
+    holds,
+    named_readers,
+    read_condition,
+)
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
@@ -164,19 +174,44 @@ class Rule(Data):
                 for path, said in self.arguments.items()
             )
         schema = {} if params is None or not self.arguments else schema_of(params)
-        return all(
+        fits = all(
             any(held(path, said, value) for value in received(arguments, path, schema))
             for path, said in self.arguments.items()
         )
+        return fits and (labels_in is None or self._reaches_readers(arguments, labels_in, schema))
 
-    def covers(self, strange: Iterable[Steps]) -> bool:
-        """Whether it names an origin for all values that are not the person's.
+    def covers(self, strange: Iterable[tuple[Steps, Label]]) -> bool:
+        """Whether it names an origin for all values that are not the person's, and who may see those that not all may.
 
         Args:
-            strange: The keys and places that lead to them in the arguments.
+            strange: The keys and places that lead to them in the arguments, and their labels.
         """
-        paths = [tuple(path.split(".")) for path, said in self.arguments.items() if asks_for_origin(said)]
-        return all(any(tuple(map(str, steps[: len(path)])) == path for path in paths) for steps in strange)
+        origins = [tuple(path.split(".")) for path, said in self.arguments.items() if asks_for_origin(said)]
+        readers = [tuple(path.split(".")) for path, said in self.arguments.items() if named_readers(said)]
+        return all(
+            (replace(label, readers=frozenset()) == OWN or _leads_to(steps, origins))
+            and (not label.readers or _leads_to(steps, readers))
+            for steps, label in strange
+        )
+
+    def _reaches_readers(
+        self, arguments: Mapping[str, Any], labels_in: Callable[[str, Any], Iterable[Label]], schema: Any
+    ) -> bool:
+        """Whether those who get the arguments for which it names `readers` may see all that they were made of."""
+        for path, said in self.arguments.items():
+            name = named_readers(said)
+            if name in (None, ANY_READER):
+                continue
+            recipients = [str(each) for value in received(arguments, str(name), schema) for _, each in leaves(value)]
+            for value in received(arguments, path, schema):
+                labels = (label for label in labels_in(path.partition(".")[0], value) if label.readers)
+                if not all(label.may_reach(recipients) for label in labels):
+                    return False
+        return True
+
+
+def _leads_to(steps: Steps, paths: Iterable[tuple[str, ...]]) -> bool:
+    return any(tuple(map(str, steps[: len(path)])) == path for path in paths)
 
 
 class Policy(Data):
@@ -255,7 +290,8 @@ def _check(rule: Rule, known: Mapping[str, Function]) -> None:
             f"the rule {rule.name!r} {problem}",
             remedy=f"the known names are: {', '.join(sorted(known)) or 'none'}; or set optional on the rule",
         )
-    for path in rule.arguments:
+    readers = [name for said in rule.arguments.values() if (name := named_readers(said)) not in (None, ANY_READER)]
+    for path in (*rule.arguments, *map(str, readers)):
         if not any(may_have(callee.params, path) for callee in matched):
             raise PolicyInvalid(
                 f"the rule {rule.name!r} names the argument {path!r}, which none of its functions has",

@@ -51,6 +51,7 @@ _OTHER_ROOT = re.compile(r"~|//|[A-Za-z]:")
 LabelsIn = Callable[[Any], Iterable[Label]]
 
 ANY_ORIGIN: Final = "any"
+ANY_READER: Final = "any"
 
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
@@ -87,6 +88,8 @@ class Predicate(Data):
         form: What it can carry at most, with `origin`: `value` (the person's or a declared field, the default),
             `bounded`, `span` or `words` (the default for the origin `any`).
         chosen: What can have chosen it among others, with `origin`, as globs over origins; by default anything.
+        readers: The argument of the call that names who gets it, such as `to`: all of them must be among the `readers`
+            of the functions that it was made of. `any` releases it to everybody.
         plain: It is text without anything to click on or to write to: no address of a page or of mail, no markup.
     """
 
@@ -105,6 +108,7 @@ class Predicate(Data):
     origin: str | tuple[str, ...] | None = Field(default=None, min_length=1)
     form: Form | None = None
     chosen: str | tuple[str, ...] | None = None
+    readers: str | None = Field(default=None, min_length=1)
     plain: Literal[True] | None = None
 
     @field_validator("equals", "among")
@@ -161,7 +165,11 @@ class Predicate(Data):
         """
 
         def one(name: str) -> bool:
-            if name in ("form", "chosen"):
+            if name in (
+                "form",
+                "chosen",
+                "readers",
+            ):  # the first two belong to the origin, and the rule knows who gets it
                 return True
             if name == "origin":
                 return self._comes_from(value, unsure, labels_in)
@@ -249,6 +257,13 @@ def is_plain(text: str) -> bool:
 def asks_for_origin(said: Condition) -> bool:
     """Whether a condition names where a value can come from."""
     return isinstance(said, Predicate) and (said.origin is not None or asks_for_origin(said.each))
+
+
+def named_readers(said: Condition) -> str | None:
+    """The argument that a condition names for those who get a value."""
+    if not isinstance(said, Predicate):
+        return None
+    return said.readers or named_readers(said.each)
 
 
 def _several(given: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -241,6 +241,7 @@ def function_of(
         risk=_risk(spec, server),
         untrusted=True,
         fields=server.fields_of(spec.name),
+        readers=server.readers_of(spec.name),
         approval=server.approval,
         offered=server.offered,
         context=kind == "leaf",

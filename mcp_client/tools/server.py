@@ -42,6 +42,8 @@ class McpServer:
         fields: Fields of results that the server's system makes, such as ids, by globs for the names that it gives its
             tools; the first match counts. Each field is a glob over a dotted path in the structured result. Rules can
             name them as the origin of an argument. The server cannot declare them.
+        readers: Who may see results, as globs over recipients, by globs for the names that it gives its tools; the first
+            match counts. Guarded models pass them on only to these (H11).
         trust_annotations: Whether the server's hints about a tool's risk count, if `risk` does not match.
         elicitation: Whether it can ask a person during a call.
         approval: Whether each call requires approval, whatever the policy allows.
@@ -62,6 +64,7 @@ class McpServer:
     deny: Sequence[str] = field(default=(), kw_only=True)
     risk: Mapping[str, Risk | Iterable[Risk]] = field(default_factory=dict, kw_only=True)
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
+    readers: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
     trust_annotations: bool = field(default=False, kw_only=True)
     elicitation: bool = field(default=False, kw_only=True)
     approval: bool = field(default=False, kw_only=True)
@@ -88,7 +91,8 @@ class McpServer:
             if isinstance(given, str) or not all(isinstance(glob, str) and glob for glob in globs):
                 raise InvalidArgument(f"`{key}` must be a list of globs", remedy="pass one such as ['read_*']")
             object.__setattr__(self, key, globs)
-        self._check_fields()
+        self._check_globs("fields", "search", "id")
+        self._check_globs("readers", "read_file", "*@corp.com")
         self._check_login()
         check_seconds("timeout", self.timeout)
         if isinstance(self.result_limit, bool) or self.result_limit < 1:
@@ -98,23 +102,35 @@ class McpServer:
             )
         object.__setattr__(self, "risk", {glob: _risks(glob, given) for glob, given in dict(self.risk).items()})
 
-    def _check_fields(self) -> None:
-        given: object = self.fields
+    def _check_globs(self, name: str, tool: str, glob: str) -> None:
+        """Check a mapping of tools to globs.
+
+        Args:
+            name: The name of the mapping.
+            tool: A tool, for the remedy.
+            glob: A glob, for the remedy.
+        """
+        given: object = getattr(self, name)
         pairs = dict(given) if isinstance(given, Mapping) else {"": ""}
-        for glob, globs in pairs.items():
+        for each, globs in pairs.items():
             if (
                 isinstance(globs, str)
                 or not globs
-                or not all(isinstance(each, str) and each for each in (glob, *globs))
+                or not all(isinstance(part, str) and part for part in (each, *globs))
             ):
                 raise InvalidArgument(
-                    "`fields` must map names of tools to lists of fields", remedy="pass one such as {'search': ['id']}"
+                    f"`{name}` must map names of tools to lists of globs",
+                    remedy=f"pass one such as {{{tool!r}: [{glob!r}]}}",
                 )
-        object.__setattr__(self, "fields", {glob: tuple(globs) for glob, globs in pairs.items()})
+        object.__setattr__(self, name, {each: tuple(globs) for each, globs in pairs.items()})
 
     def fields_of(self, tool: str) -> tuple[str, ...]:
         """The declared fields of a tool's results, by the name that the server gives it."""
         return next((tuple(each) for glob, each in self.fields.items() if fnmatchcase(tool, glob)), ())
+
+    def readers_of(self, tool: str) -> tuple[str, ...] | None:
+        """Who may see a tool's results, by the name that the server gives it; None is everybody."""
+        return next((tuple(each) for glob, each in self.readers.items() if fnmatchcase(tool, glob)), None)
 
     def _check_login(self) -> None:
         host, given = self.host, self.login

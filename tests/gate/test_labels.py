@@ -350,10 +350,11 @@ def test_fields_belong_to_untrusted_functions() -> None:
 
 
 def test_fields_of_an_mcp_server_are_declared_by_the_host() -> None:
-    server = McpServer(StdioHost(["x"]), fields={"search_*": ["id"]})
+    server = McpServer(StdioHost(["x"]), fields={"search_*": ["id"]}, readers={"search_*": ["*@corp.com"]})
     specs = [ToolSpec(name=name, params={"type": "object"}) for name in ("search_mail", "send")]
     made = [function_of(spec, server, prefix="t_", body=None) for spec in specs]
     assert [function.fields for function in made] == [("id",), ()]
+    assert [function.readers for function in made] == [("*@corp.com",), None]
     wrong: Any
     for wrong in (["id"], {"search": "id"}, {"search": []}, {"": ["id"]}):
         with pytest.raises(InvalidArgument, match="`fields` must map"):

@@ -1,0 +1,155 @@
+"""Who may see a value: a guarded model passes results on only to those who may see all that they were made of (H11)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from worldagent import Policy, Rule, Worker, WorldAgent, tool
+from worldagent.agent import Turn
+from worldagent.core.errors import FunctionInvalid, PolicyInvalid
+from worldagent.harness import WorkerContext
+from worldagent.harness.gate import Predicate
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("H11")
+
+SECRET = "The code is 4711."
+FILES = [
+    {"text": SECRET, "shared": ["ana@corp.com", "*@board.com"]},
+    {"text": "Hats are fine.", "shared": None},
+    {"text": "Broken.", "shared": 7},
+]
+
+
+@tool(risk="read_only", readers=["*@corp.com"])
+async def plan() -> str:
+    """Read the plan."""
+    return SECRET
+
+
+@tool(risk="read_only", untrusted=True, readers=lambda item: item["shared"])
+async def files() -> list[dict[str, Any]]:
+    """List the files."""
+    return FILES
+
+
+@tool(risk="read_only")
+async def through(ctx: WorkerContext, name: str) -> str:
+    """Read by code."""
+    return str(await ctx.call(name, {}))
+
+
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
+    """A step of a model that makes one call."""
+    return {"calls": [{"tool": name, "arguments": arguments}]}
+
+
+def rule(**body: Any) -> Rule:
+    """A rule about mail, with a condition on its body."""
+    return Rule(
+        decision="approve", function="send", arguments={"to": {"each": {"like": "*"}}, "body": Predicate(**body)}
+    )
+
+
+READERS = rule(origin="any", readers="to")
+
+
+class Desk:
+    """A guarded clerk that reads and sends."""
+
+    def __init__(self, *steps: Mapping[str, Any]) -> None:
+        self.steps, self.sent = steps, list[str]()
+        self.read = ""
+
+    def agent(self, home: Path, *rules: Rule) -> WorldAgent:
+        async def send(to: list[str], body: str) -> str:
+            self.sent.append(body)
+            return "sent"
+
+        worker = Worker("clerk", "You are the clerk.", tools=("plan", "files", "through", "send", "reader"), guard=True)
+        tools = [plan, files, through, tool(risk=("write", "network"))(send)]
+        workers = [worker, Worker("reader", "You are the reader.", tools=("plan",))]
+        policy = Policy(rules=rules, default="refuse")
+        return scripted_agent(home, ScriptedLM(self._reply), tools=tools, workers=workers, policy=policy)
+
+    def _reply(self, called: ScriptedCall) -> Mapping[str, Any]:
+        if "You are the reader." in called.system:
+            return call("plan") if not called.steps else {"result": SECRET}
+        self.read += "\n".join(called.steps)
+        place = len(called.steps)
+        return self.steps[place] if place < len(self.steps) else {"result": "Done."}
+
+
+async def worked(agent: WorldAgent) -> Turn:
+    params = {"worker": "clerk", "request": "Send it."}
+    return await agent.thread("t", account="ana").task("subagent", params, unattended="refuse")
+
+
+PLAN, FILE = {"$": "r0"}, {"$": "r0[0].text"}
+CASES: dict[str, tuple[Mapping[str, Any], Sequence[str], Any, Rule, bool]] = {
+    "one who may": (call("plan"), ["ana@corp.com"], PLAN, READERS, True),
+    "one who may, in other case": (call("plan"), ["Ana@Corp.com"], PLAN, READERS, True),
+    "one who may not": (call("plan"), ["eve@x.io"], PLAN, READERS, False),
+    "one of several who may not": (call("plan"), ["ana@corp.com", "eve@x.io"], PLAN, READERS, False),
+    "nobody": (call("plan"), [], PLAN, READERS, False),
+    "rule that names no readers": (call("plan"), ["ana@corp.com"], PLAN, rule(origin="any"), False),
+    "rule that releases it": (call("plan"), ["eve@x.io"], PLAN, rule(origin="any", readers="any"), True),
+    "reader of an item": (call("files"), ["ana@corp.com", "bob@board.com"], FILE, READERS, True),
+    "no reader of an item": (call("files"), ["bob@corp.com"], FILE, READERS, False),
+    "item for everybody": (call("files"), ["eve@x.io"], {"$": "r0[1].text"}, READERS, True),
+    "item whose readers cannot be told": (call("files"), ["ana@corp.com"], {"$": "r0[2].text"}, READERS, False),
+    "text of two": (
+        call("files"),
+        ["eve@x.io"],
+        {"$text": "{0} {1}", "of": ["r0[1].text", "r0[0].text"]},
+        READERS,
+        False,
+    ),
+    "through code": (call("through", name="plan"), ["eve@x.io"], PLAN, READERS, False),
+    "through code, to one who may": (call("through", name="plan"), ["ana@corp.com"], PLAN, READERS, True),
+    "items through code": (call("through", name="files"), ["ana@corp.com"], PLAN, READERS, False),
+    "through a worker": (call("reader", request="Read."), ["eve@x.io"], PLAN, READERS, False),
+    "through a worker, to one who may": (call("reader", request="Read."), ["ana@corp.com"], PLAN, READERS, True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_values_flow_to_those_who_may_see_them(tmp_path: Path, name: str) -> None:
+    first, to, body, approving, sent = CASES[name]
+    desk = Desk(first, call("send", to=to, body=body))
+    async with desk.agent(tmp_path, approving) as agent:
+        assert (await worked(agent)).status == "done"
+    assert len(desk.sent) == int(sent)
+    assert SECRET not in desk.read
+
+
+async def test_words_of_the_planner_reach_everybody(tmp_path: Path) -> None:
+    desk = Desk(call("plan"), call("send", to=["eve@x.io"], body="Hello."))
+    async with desk.agent(tmp_path, READERS) as agent:
+        await worked(agent)
+    assert desk.sent == ["Hello."]
+
+
+async def test_person_reads_who_may_see_an_argument(tmp_path: Path) -> None:
+    desk = Desk(call("plan"), call("send", to=["eve@x.io"], body=PLAN))
+    async with desk.agent(tmp_path, Rule(decision="ask", function="send")) as agent:
+        params = {"worker": "clerk", "request": "Send it."}
+        [pause] = (await agent.thread("t", account="ana").task("subagent", params)).pauses
+    assert pause.labels == {"body": {"origins": ["person"], "form": "value", "readers": [["*@corp.com"]]}}
+
+
+def test_readers_that_are_no_globs() -> None:
+    async def plain() -> str:
+        return ""
+
+    with pytest.raises(FunctionInvalid, match="readers"):
+        tool(readers=[7])(plain)  # type: ignore[list-item]  # it is wrong
+
+
+async def test_rule_names_an_argument_for_its_readers(tmp_path: Path) -> None:
+    with pytest.raises(PolicyInvalid, match="'cc'"):
+        async with Desk().agent(tmp_path, rule(origin="any", readers="cc")):
+            pass
