@@ -84,6 +84,12 @@ def _entry_point(name: str) -> EntryPoint:
     )
 
 
+@cache  # looking through what is installed takes six milliseconds, and each capability of each agent is checked
+def _own() -> Mapping[str, str]:
+    """The classes of the capabilities of this package by name."""
+    return {each.name: each.value for each in entry_points(group=_GROUP) if _is_ours(each)}
+
+
 def _is_ours(point: EntryPoint) -> bool:
     return point.value.startswith("worldagent.")
 
@@ -111,11 +117,11 @@ def checked_capability(made: object) -> Capability[Any]:
             remedy="give it up to 63 letters a-z, digits and _, and begin with a letter",
         )
     classes = {f"{each.__module__}:{each.__qualname__}" for each in type(made).__mro__}
-    ours = {each.value for each in entry_points(group=_GROUP) if each.name == name and _is_ours(each)}
-    if ours and not ours & classes:
+    ours = _own().get(name)
+    if ours is not None and ours not in classes:
         raise InvalidArgument(
             f"the capability {kind!r} has the name {name!r}, which is one of worldagent",
-            remedy=f"rename it, or make it a subclass of {ours.pop().partition(':')[2]}",
+            remedy=f"rename it, or make it a subclass of {ours.partition(':')[2]}",
         )
     after: object = made.after
     if not isinstance(after, tuple) or not all(isinstance(each, str) for each in after):

@@ -477,7 +477,10 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = TomlConfigSettingsSource(settings_cls, toml_file=settings_file())
-        return init_settings, env_settings, file
+        # Looking for a variable of each field takes longer than all else, so it is done where there is one.
+        if any(name.upper().startswith(_PREFIX) for name in os.environ):
+            return init_settings, env_settings, file
+        return init_settings, file
 
 
 _STORED: Final = ("bytes", "threads", "schedules", "entries")

@@ -35,6 +35,7 @@ from pydantic import AnyUrl, BaseModel
 from ..core import Clock
 from .hosts import NOT_RENEWED, Failure, Failures, HttpHost
 from .logins import KeptLogin, Login, LoginRecord, is_protected
+from .tls import trusted
 from .transports import FIRST_TRY, bound_body, quiet_context, replace_answer
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ def _client(url: str, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
 
     return httpx2.AsyncClient(
         auth=auth,
+        verify=trusted(),
         timeout=_SECONDS,
         headers={"Accept-Encoding": "identity"},
         event_hooks={"request": [asked], "response": [answered]},

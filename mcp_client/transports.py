@@ -31,6 +31,7 @@ from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, JSONRPCError, JSONRPCNotif
 
 from .hosts import LONGEST_ANSWER, Failure, Failures, Host, HttpHost, StdioHost
 from .readable import readable
+from .tls import trusted
 
 Item = SessionMessage | Exception
 
@@ -359,6 +360,7 @@ async def _over_http(
     async with (
         _Client(
             auth=auth,
+            verify=trusted(),
             # Compressed content can be a thousand times as long when it is decompressed.
             headers=headers | {"Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(host.timeout, read=READ_TIMEOUT_SECONDS),

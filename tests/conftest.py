@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, settings
 
 from support.databases import ENGINES, Engine
 from support.session import (
+    check_schemas_once,
     keep_files_in_memory,
     nothing_is_left,
     pytest_collection_finish,
     pytest_runtest_makereport,
     pytest_terminal_summary,
+    read_certificates_once,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ __all__ = ["nothing_is_left", "pytest_collection_finish", "pytest_runtest_makere
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 keep_files_in_memory()
+read_certificates_once()
+check_schemas_once()
 
 # A shell that runs this in the background has Ctrl-C ignored, and so would have each process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -7,6 +7,7 @@ the subgraph of the node. The nodes of one step run at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -44,13 +45,24 @@ def conversation_graph(saver: Any, tasks: Subgraphs) -> LoopGraph:
         saver: The checkpointer; None stores nothing.
         tasks: The nodes for tasks.
     """
+    # Compiling takes three milliseconds, so what all agents of a process have is compiled once.
+    shared = all(each is None or each is worker_graph() or each is composer_graph() for each in tasks.values())
+    compiled = copy((_compiled_once if shared else _compiled)(tuple(tasks.items())))
+    compiled.checkpointer = saver
+    return compiled
+
+
+def _compiled(tasks: tuple[tuple[str, Any], ...]) -> LoopGraph:
     graph = _builder()
     # Nodes name the next nodes; a separate router would be one more runnable per step.
-    graph.add_node(THINK, think, destinations=(THINK, ACT, *tasks, END))
-    for node, subgraph in {ACT: None, **tasks}.items():
+    graph.add_node(THINK, think, destinations=(THINK, ACT, *(node for node, _ in tasks), END))
+    for node, subgraph in ((ACT, None), *tasks):
         graph.add_node(node, _task_node(node, subgraph), destinations=(THINK,))
     graph.add_edge(START, THINK)
-    return graph.compile(checkpointer=saver, name="turn")
+    return graph.compile(name="turn")
+
+
+_compiled_once: Final = lru_cache(_compiled)
 
 
 def task_graph(saver: Any, node: str, subgraph: Any) -> LoopGraph:

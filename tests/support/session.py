@@ -3,14 +3,18 @@
 import gc
 import os
 import resource
+import ssl
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpcore2
+import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 from _pytest.terminal import TerminalReporter
 
@@ -30,6 +34,34 @@ def keep_files_in_memory() -> None:
     there = os.statvfs(_MEMORY)
     if not there.f_flag & os.ST_NOEXEC and there.f_bavail * there.f_frsize >= _ROOM:
         os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
+
+
+def read_certificates_once() -> None:
+    """Have the clients of tests share a TLS context: each of them takes 30 ms to read what the system trusts."""
+    read = httpcore2.default_ssl_context
+
+    @cache
+    def once(trust_env: bool, *_of_environment: str | None) -> ssl.SSLContext:
+        return read(_trust_env=trust_env)
+
+    def shared(*, _trust_env: bool = True) -> ssl.SSLContext:
+        return once(_trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    httpcore2.default_ssl_context = shared
+
+
+def check_schemas_once() -> None:
+    """Have a JSON Schema that is valid checked once: each client of MCP checks those of all its tools, for 50 ms."""
+    check = jsonschema.Draft202012Validator.check_schema
+    valid: set[str] = set()
+
+    def once(schema: Any, **more: Any) -> None:
+        text = repr(schema)
+        if text not in valid or more:
+            check(schema, **more)
+            valid.add(text)
+
+    jsonschema.Draft202012Validator.check_schema = once
 
 
 def _spent() -> float:

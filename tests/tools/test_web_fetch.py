@@ -17,10 +17,11 @@ from support.processes import children, eventually, held
 from support.tools import Dial, Names, Request, certificates, saying, site
 from worldagent.core.errors import AddressRefused, ToolFailed
 from worldagent.harness import Function
+from worldagent.mcp_client.tls import trusted
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import WebPage, web_fetch_function
 from worldagent.tools.web import page as html
-from worldagent.tools.web.fetch import CheckedNetwork, Fetched, Fetcher, reach, trusted
+from worldagent.tools.web.fetch import CheckedNetwork, Fetched, Fetcher, reach
 from worldagent.tools.web.page import fetch_function
 
 pytestmark = pytest.mark.timeout(60)

@@ -20,6 +20,7 @@ import httpcore2
 import httpx2
 
 from ...core.errors import AddressRefused, ToolFailed
+from ...mcp_client.tls import trusted
 
 # --- connections ------------------------------------------------------------------------------------------------------
 
@@ -221,11 +222,6 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
 def dialling() -> httpcore2.AsyncNetworkBackend:
     """Return the backend that connects to addresses."""
     return cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())  # pyright sees a substitute type
-
-
-def trusted() -> ssl.SSLContext:
-    """Return a TLS context with the certificates that this system trusts."""
-    return httpx2.create_ssl_context()
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
