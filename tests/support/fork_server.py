@@ -6,6 +6,7 @@ gets the pid of the fork and its exit code. Where the connection ends first, the
 when the server ends.
 """
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -21,6 +22,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -241,8 +243,29 @@ def _run(argv: list[str]) -> None:
         exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
 
 
+def _leave(code: int) -> None:
+    """End as Python does, but for taking apart all modules: that copies the memory of the server, for 0.2 s of CPU.
+
+    What this process has made is let go of, so that what it left open is reported. Returns where Python has to end it.
+    """
+    with contextlib.suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]  # it waits for threads
+        atexit._run_exitfuncs()
+        vars(sys.modules["__main__"]).clear()
+        gc.collect()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
 if __name__ == "__main__":
     base = sys.path[len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
     asked, streams = _serve()
     _become(asked, streams, base)
-    _run(asked["argv"])
+    try:
+        _run(asked["argv"])
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            _leave((ended.code or 0) & 0xFF)
+        raise
+    _leave(0)
