@@ -17,6 +17,7 @@ from support.session import (
     keep_files_in_memory,
     nothing_is_left,
     pytest_collection_finish,
+    pytest_runtest_logstart,
     pytest_runtest_makereport,
     pytest_terminal_summary,
     read_certificates_once,
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 
     from support.browser import Browser
 
-__all__ = ["nothing_is_left", "pytest_collection_finish", "pytest_runtest_makereport", "pytest_terminal_summary"]
+__all__ = [
+    "nothing_is_left",
+    "pytest_collection_finish",
+    "pytest_runtest_logstart",
+    "pytest_runtest_makereport",
+    "pytest_terminal_summary",
+]
 
 # dspy may import litellm, which asks the network for a price list at import unless this is set.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")

@@ -71,12 +71,28 @@ def _spent() -> float:
 
 
 _before = [_spent()]
+_thawed: list[str] = []  # the tests that have called gc.unfreeze() since it was frozen
 
 
 def pytest_collection_finish() -> None:
     """Leave what collecting has made out of each later search for garbage: half a second every time."""
     gc.collect()
     gc.freeze()
+    unfreeze = gc.unfreeze
+
+    def noted() -> None:
+        unfreeze()
+        _thawed.append(os.environ.get("PYTEST_CURRENT_TEST", "nothing"))
+
+    gc.unfreeze = noted
+
+
+def pytest_runtest_logstart() -> None:
+    """Leave it out again after a test that has taken it in: each search of all later tests would go through it."""
+    if _thawed:
+        gc.collect()
+        gc.freeze()
+        _thawed.clear()
 
 
 @pytest.hookimpl(wrapper=True)
