@@ -42,8 +42,8 @@ class McpServer:
         fields: Fields of results that the server's system makes, such as ids, by globs for the names that it gives its
             tools; the first match counts. Each field is a glob over a dotted path in the structured result. Rules can
             name them as the origin of an argument. The server cannot declare them.
-        readers: Who may see results, as globs over recipients, by globs for the names that it gives its tools; the first
-            match counts. Guarded models pass them on only to these (H11).
+        readers: Who may see results, as globs over recipients, by globs for the names that it gives its tools; the
+            first match counts. Guarded models pass them on only to these (H11).
         trust_annotations: Whether the server's hints about a tool's risk count, if `risk` does not match.
         elicitation: Whether it can ask a person during a call.
         approval: Whether each call requires approval, whatever the policy allows.

@@ -17,7 +17,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 pytestmark = pytest.mark.requirement("H11")
 
 SECRET = "The code is 4711."
-FILES = [
+FILES: list[dict[str, Any]] = [
     {"text": SECRET, "shared": ["ana@corp.com", "*@board.com"]},
     {"text": "Hats are fine.", "shared": None},
     {"text": "Broken.", "shared": 7},
@@ -49,9 +49,7 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
 
 def rule(**body: Any) -> Rule:
     """A rule about mail, with a condition on its body."""
-    return Rule(
-        decision="approve", function="send", arguments={"to": {"each": {"like": "*"}}, "body": Predicate(**body)}
-    )
+    return Rule(decision="approve", function="send", arguments={"to": Predicate(each="*"), "body": Predicate(**body)})
 
 
 READERS = rule(origin="any", readers="to")
