@@ -10,7 +10,7 @@ from .gate import BOUNDED, CODE, Approver, Caller, Gate, Trust, Verdict, changes
 from .labels import Sources, leaves
 from .policy import Decision, Policy, Rule, is_like, load_policy, policy_in
 from .predicates import Predicate
-from .surprises import Surprise, surprises
+from .surprises import Surprise, openings, surprises
 
 __all__ = [
     "BOUNDED",
@@ -32,6 +32,7 @@ __all__ = [
     "is_like",
     "leaves",
     "load_policy",
+    "openings",
     "policy_in",
     "surprises",
 ]

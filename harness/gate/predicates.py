@@ -185,13 +185,16 @@ class Predicate(Data):
         found = [self._allows(label, unsure) for label in labels_in(value)]
         return any(found) if unsure else bool(found) and all(found)
 
+    @property
+    def widest(self) -> Form:
+        """The widest form of a value that a rule with it approves."""
+        return self.form or ("words" if ANY_ORIGIN in _several(self.origin) else "value")
+
     def _allows(self, label: Label, unsure: bool) -> bool:
         globs = _several(self.origin)
-        is_any = ANY_ORIGIN in globs
-        form = self.form or ("words" if is_any or unsure else "value")
-        if not label.carries_at_most(form):
+        if not label.carries_at_most(self.form or "words" if unsure else self.widest):
             return False
-        if not is_any and not (can_be_from if unsure else is_from)(label.origins, globs):
+        if ANY_ORIGIN not in globs and not (can_be_from if unsure else is_from)(label.origins, globs):
             return False
         return unsure or self.chosen is None or is_from(label.chosen, _several(self.chosen))
 

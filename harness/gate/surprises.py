@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ...core.events import Risk
 from ..function import UNKNOWN
+from .labels import PERSON
 from .policy import Rule, several
 from .predicates import Condition, Predicate
 
@@ -63,6 +64,56 @@ def surprises(rule: Rule, callees: Mapping[str, tuple[Risk, ...]] | None = None)
         return [call] if _takes(rule, call, risk) else []
     found = (_of_argument(rule, path, acting) for path in rule.arguments)
     return [each for each in found if each is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """An argument that a stranger's text can decide, within the other conditions of a rule.
+
+    Attributes:
+        path: The argument; `*` is all of them.
+        what: What the text decides about it.
+        origins: Globs over where it can come from.
+    """
+
+    path: str
+    what: str
+    origins: tuple[str, ...]
+
+
+_DECIDED: Final[Mapping[str, str]] = {
+    "value": "which value of",
+    "bounded": "a number, a date or a choice after reading",
+    "span": "a part of",
+    "words": "any words of",
+}
+
+
+def openings(rule: Rule) -> list[Opening]:
+    """Find the arguments of the calls that a rule approves which a stranger's text can decide.
+
+    Args:
+        rule: The rule; a rule that does not approve opens nothing.
+    """
+    if rule.decision != "approve":
+        return []
+    found = [Opening(path="*", what="within its conditions, after reading", origins=several(rule.after))]
+    found = found if rule.after else []
+    for path, said in rule.arguments.items():
+        origin = _origin_in(said)
+        others = () if origin is None else tuple(each for each in several(origin.origin or ()) if each != PERSON)
+        if origin is not None and others:
+            what = _DECIDED[origin.widest]
+            what = what.replace("any words", "any words without links") if origin.plain else what
+            found.append(Opening(path=path, what=what, origins=others))
+    return found
+
+
+def _origin_in(said: Condition) -> Predicate | None:
+    """The predicate about the origin of an argument, or of its items."""
+    if not isinstance(said, Predicate):
+        return None
+    return said if said.origin is not None else _origin_in(said.each)
 
 
 def _of_argument(rule: Rule, path: str, acting: Mapping[str, tuple[Risk, ...]]) -> Surprise | None:

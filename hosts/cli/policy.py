@@ -27,6 +27,8 @@ _FUNCTIONS: Final = {
     "WHAT IT DOES": lambda each: each.title or each.description.partition("\n")[0],
 }
 
+_SOME: Final = 3  # names in a note
+
 app = typer.Typer(name="policy", no_args_is_help=True)
 
 
@@ -53,7 +55,8 @@ def check(
     """Check that a policy can be read and, with --app, that each rule matches something that can be called.
 
     For each rule that approves calls, it also names calls that the rule approves unexpectedly, with the predicate to
-    use instead. The exit code stays 0, since you may want this.
+    use instead, and which arguments a stranger's text can decide. With --app, it names workers that strangers can
+    steer in unattended turns. The exit code stays 0, since you may want this.
 
     If something is wrong, it prints the problem and its line, and the exit code is 2.
 
@@ -95,19 +98,34 @@ async def _check(output: Output, read: Policy, file: Path, app: str | None) -> N
     for rule, shown in zip(read.rules, rules, strict=True):
         if shown["matches"] == [] and not rule.optional:
             output.note(f"the rule {rule.name!r} matches nothing that can be called")
-    found = {"file": str(file), "default": read.default, "rules": rules}
+    unguarded = _unguarded(functions or ())
+    for each in unguarded:
+        some = [", ".join(each[key][:_SOME]) + (", ..." if len(each[key]) > _SOME else "") for key in ("reads", "acts")]
+        output.note(
+            f"in unattended turns, strangers can steer {each['worker']!r}, which reads {some[0]} and calls {some[1]}; "
+            "Worker(guard=True) or the setting guard = unattended prevents that"
+        )
+    found = {"file": str(file), "default": read.default, "rules": rules, "unguarded": unguarded}
     lines = [f"{file}: {counted(len(rules), 'rule')}; if none matches: {read.default}", *map(_line, rules)]
     output.result({"policy": found}, "\n".join(lines))
 
 
 def _rule_object(rule: Rule, functions: Sequence[Function] | None) -> dict[str, Any]:
-    from ...harness.gate import surprises
+    from ...harness.gate import openings, surprises
 
     globs = [rule.function] if isinstance(rule.function, str) else list(rule.function)
     matches = None if functions is None else _matched(rule, functions)
     risks = None if functions is None else {each.name: each.risk for each in functions if each.name in (matches or ())}
     risky = [asdict(each) for each in surprises(rule, risks)]
-    return {"name": rule.name, "decision": rule.decision, "function": globs, "matches": matches, "risky": risky}
+    opened = [asdict(each) for each in openings(rule)]
+    return {
+        "name": rule.name,
+        "decision": rule.decision,
+        "function": globs,
+        "matches": matches,
+        "risky": risky,
+        "opened": opened,
+    }
 
 
 def _line(rule: dict[str, Any]) -> str:
@@ -116,7 +134,30 @@ def _line(rule: dict[str, Any]) -> str:
     for each in rule["risky"]:
         arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in each["arguments"].items())
         lines.append(f"    also approves {each['function']}({arguments if each['path'] else '...'}); {each['advice']}")
+    if rule["opened"]:
+        said = ", ".join(f"{each['path']} ({each['what']} {_sources(each['origins'])})" for each in rule["opened"])
+        lines.append(f"    a stranger's text decides: {said}")
     return "\n".join(lines)
+
+
+def _sources(origins: Sequence[str]) -> str:
+    return "any source" if "any" in origins else ", ".join(origins)
+
+
+def _unguarded(functions: Sequence[Function]) -> list[dict[str, Any]]:
+    """The workers whose unattended work a stranger's text can steer: they read such texts, and act."""
+    from ...harness.gate import is_like
+
+    found: list[dict[str, Any]] = []
+    for worker in functions:
+        if worker.kind != "worker" or worker.guard or not worker.tools:
+            continue
+        called = [each for each in functions if is_like(each.name, worker.tools)]
+        reads = sorted(each.name for each in called if each.untrusted)
+        acts = sorted(each.name for each in called if each.risk != ("read_only",))
+        if reads and acts:
+            found.append({"worker": worker.name, "reads": reads, "acts": acts})
+    return found
 
 
 def _matched(rule: Rule, functions: Sequence[Function]) -> list[str]:

@@ -145,10 +145,34 @@ def _source(pause: Pause, steps: Collection[str]) -> str:
     labels = [label for path, label in pause.labels.items() if path.partition(".")[0] in steps]
     if not labels:
         return ""
-    origins = sorted({str(origin).removesuffix(".*") for label in labels for origin in label["origins"]})
-    form = next(form for form in ("words", "bounded", "value") if any(label["form"] == form for label in labels))
-    how = {"words": "can be words of", "bounded": "chosen after reading", "value": "from"}[form]
-    return f"  ({how} {one_line(shortened(', '.join(origins), _VALUE))})"
+    said = [_list(_HOW[form], found) for form in _HOW if (found := _origins(labels, form))]
+    chosen = {str(each) for label in labels for each in label.get("chosen", ())}
+    said += [_list("chosen by", chosen)] if chosen else []
+    readers = {" or ".join(globs) or "nobody" for label in labels for globs in label.get("readers", ())}
+    said += [_list("only for", readers)] if readers else []
+    return f"  ({one_line('; '.join(said))})" if said else ""
+
+
+_HOW: Final[Mapping[str, str]] = {
+    "words": "can be words of",
+    "span": "a part of",
+    "bounded": "chosen after reading",
+    "value": "from",
+}
+
+
+def _origins(labels: Iterable[Mapping[str, Any]], form: str) -> set[str]:
+    return {
+        str(origin).removesuffix(".*")
+        for label in labels
+        if label["form"] == form
+        for origin in label["origins"]
+        if form != "value" or origin != "person"
+    }
+
+
+def _list(how: str, names: Iterable[str]) -> str:
+    return f"{how} {shortened(', '.join(sorted(names)), _VALUE)}"
 
 
 def _facts(pause: Pause) -> Iterator[tuple[str, str]]:

@@ -254,6 +254,31 @@ async def test_check_names_a_call_that_a_rule_also_approves(home: Path, run: Run
     assert second["risky"] == []
 
 
+async def test_check_names_what_a_stranger_can_decide(home: Path, run: Run) -> None:
+    reply = {
+        "to": {"each": {"origin": ["person", "search.sender"]}},
+        "body": {"origin": "any", "plain": True},
+        "amount": {"origin": "search.*", "form": "bounded", "between": [0, 9]},
+    }
+    after = {"decision": "approve", "function": "send", "after": "search", "arguments": {"to": "ana"}}
+    file = written(home, "policy.json", {**SENDS, "arguments": reply}, after)
+    lines = (await run("policy", "check", file)).stdout.splitlines()
+    assert [line.partition(" decides: ")[2] for line in lines if "stranger" in line] == [
+        "to (which value of search.sender), body (any words without links of any source), "
+        "amount (a number, a date or a choice after reading search.*)",
+        "* (within its conditions, after reading search)",
+    ]
+
+
+async def test_with_an_app_a_check_names_workers_that_strangers_can_steer(home: Path, run: Run) -> None:
+    file = written(home, "policy.json", {**SENDS, "optional": True})
+    result = await run("policy", "check", file, "--app", "support.hat_shop:steered_desk", "--json")
+    assert json.loads(result.stdout)["policy"]["unguarded"] == [
+        {"worker": "open", "reads": ["search"], "acts": ["send"]}
+    ]
+    assert "strangers can steer 'open', which reads search and calls send; Worker(guard=True)" in result.stderr
+
+
 async def test_with_an_app_a_check_lists_what_each_rule_matches(home: Path, run: Run) -> None:
     rules: list[dict[str, Any]] = [
         {**SENDS, "name": "sends", "arguments": {"to": "ana"}},
