@@ -414,7 +414,7 @@ def _labelled(held: Held, value: Any, at: Steps) -> Resolved:
 
 
 def _values(value: Any, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """The texts, numbers and truth values in JSON, and its keys."""
+    """The texts, numbers, truth values and nulls in JSON, and its keys."""
     match value:
         case Mapping():
             for key, each in value.items():
@@ -423,8 +423,6 @@ def _values(value: Any, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
         case list():
             for place, each in enumerate(value):
                 yield from _values(each, (*at, place))
-        case None:
-            pass
         case _:
             yield at, value
 

@@ -510,7 +510,9 @@ class Gate:
         if not own:
             self._sources().learn([*self._records.values()], self._marks_of_bounded)
         kept = call.kept
-        for steps, each in leaves(call.arguments if argument is None else value, call.keys):
+        # A null of a model that has read nothing is its own; of a handle, it can be a stranger's.
+        nulls = call.resolved is not None
+        for steps, each in leaves(call.arguments if argument is None else value, call.keys, nulls=nulls):
             label = OWN
             if kept is None or canonical_json(each) in kept:
                 label = call.label_of(str(steps[0]) if argument is None else argument, each)

@@ -116,7 +116,9 @@ def read_label(said: Mapping[str, Any]) -> Label:
     return Label(tuple(said["origins"]), said["form"], tuple(said.get("chosen", ())), readers)
 
 
-def leaves(value: Any, declared: Collection[str] | None = None, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+def leaves(
+    value: Any, declared: Collection[str] | None = None, at: Steps = (), *, nulls: bool = False
+) -> Iterator[tuple[Steps, Any]]:
     """Yield the texts, numbers and truth values of JSON, each with the keys and places that lead to it.
 
     Args:
@@ -124,6 +126,7 @@ def leaves(value: Any, declared: Collection[str] | None = None, at: Steps = ()) 
         declared: The keys that a function declares for its arguments. A model can have made any other key, so it is
             yielded as a text, and its place in the sorted object stands for it. None takes all keys as they are.
         at: The steps to the value itself.
+        nulls: Whether it yields nulls as well.
     """
     match value:
         case Mapping():
@@ -132,11 +135,11 @@ def leaves(value: Any, declared: Collection[str] | None = None, at: Steps = ()) 
                 if declared is not None and key not in declared:
                     step = place
                     yield (*at, place), key
-                yield from leaves(each, declared, (*at, step))
+                yield from leaves(each, declared, (*at, step), nulls=nulls)
         case list():
             for place, each in enumerate(value):
-                yield from leaves(each, declared, (*at, place))
-        case None:
+                yield from leaves(each, declared, (*at, place), nulls=nulls)
+        case None if not nulls:
             pass
         case _:
             yield at, value

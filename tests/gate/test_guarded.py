@@ -27,6 +27,7 @@ class Mail(BaseModel):
     sender: str
     subject: str
     tags: dict[str, str]
+    reply_to: str | None = None
 
 
 MAILS = [
@@ -105,7 +106,7 @@ class Desk:
             Worker("flag", "You are the flag.", output=bool),
         ]
 
-        async def write(to: Any, body: str = "", count: int = 0) -> str:
+        async def write(to: Any, body: str = "", count: int = 0, copy: str | None = None) -> str:
             self.written.append({"to": to, "body": body, "count": count})
             return "written"
 
@@ -137,7 +138,10 @@ async def gates(agent: WorldAgent, name: str) -> list[Any]:
 # --- what the model sees ---------------------------------------------------------------------------------------------
 
 OUTLINES: dict[str, tuple[Sequence[Mapping[str, Any]], str]] = {
-    "list of objects": ([SEARCH], "r0: list of 2 [{id: int, sender: text, subject: text, tags: mapping}]"),
+    "list of objects": (
+        [SEARCH],
+        "r0: list of 2 [{id: int, sender: text, subject: text, tags: mapping, reply_to: text or none}]",
+    ),
     "text": ([call("page", address="a")], "r0: text of "),
     "declared number": ([call("total")], "r0: mapping of 2"),
     "echo of a part": ([SEARCH, call("echo", text={"$": "r0[0].subject"})], "r1: text of 29"),
@@ -244,6 +248,17 @@ CALLS: dict[str, tuple[Mapping[str, Any], Sequence[Rule], dict[str, Any] | None]
         {"to": SENDER},
         [Rule(decision="refuse", function="write", arguments={"to": Predicate(origin="search.*")}), WRITE],
         None,
+    ),
+    "argument that is not given, and has an origin": (
+        {"to": SENDER, "copy": None},
+        [WRITE.model_copy(update={"arguments": {**WRITE.arguments, "copy": Predicate(origin="person")}})],
+        {"to": "bob@corp.com"},
+    ),
+    "nothing, by a stranger": ({"to": SENDER, "copy": {"$": "r0[0].reply_to"}}, [WRITE], None),
+    "nothing, by a stranger whom the rule names": (
+        {"to": SENDER, "copy": {"$": "r0[0].reply_to"}},
+        [WRITE.model_copy(update={"arguments": {**WRITE.arguments, "copy": BODY}})],
+        {"to": "bob@corp.com"},
     ),
     "key of a stranger": ({"to": {"$": "r0[0].tags"}}, [WRITE], None),
 }
