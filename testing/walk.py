@@ -24,7 +24,7 @@ import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -199,10 +199,17 @@ def walk(
     # The objects are kept, not only their ids: the id of a temporary object would be used again.
     seen: dict[int, object] = {}
     left_out = _PLAIN + _LEFT_OUT + skip
+    # Most of what objects hold is of these types, for which no more has to be asked.
+    plain = {kind: parts for kind, parts in _PLAIN_PARTS.items() if not issubclass(kind, skip)}
     waiting: list[tuple[str, object]] = [(place, root)]
     while waiting:
         path, item = waiting.pop()
-        if isinstance(item, str | bytes):
+        kind = type(item)
+        if kind in plain:
+            if id(item) not in seen:
+                seen[id(item)] = item
+                waiting += [child for child in plain[kind](path, item) if type(child[1]) not in _NUMBERS]
+        elif isinstance(item, str | bytes):
             yield path, item
         elif isinstance(item, _BUFFERS):
             yield path, bytes(item)
@@ -219,8 +226,7 @@ def _children(path: str, item: object, frame_locals: bool) -> Named:
     if isinstance(item, (Mapping, contextvars.Context)):
         yield from _entries(path, item)
     if isinstance(item, _SEQUENCES):
-        for number, part in enumerate(tuple(item)):
-            yield f"{path}[{number}]", part
+        yield from _elements(path, item)
     for kind, names in _PARTS:
         if isinstance(item, kind):
             yield from ((f"{path}.{name}", getattr(item, name, None)) for name in names)
@@ -235,6 +241,11 @@ def _children(path: str, item: object, frame_locals: bool) -> Named:
         return
     yield from _attributes(path, item)
     yield from _shown(path, item)
+
+
+def _elements(path: str, item: Iterable[Any]) -> Named:
+    for number, part in enumerate(tuple(item)):
+        yield f"{path}[{number}]", part
 
 
 def _entries(path: str, item: Mapping[Any, Any] | contextvars.Context) -> Named:
@@ -265,6 +276,10 @@ def _buffer(path: str, item: io.StringIO | io.BytesIO) -> Named:
         yield f"{path}.getvalue()", item.getvalue()
 
 
+_PLAIN_PARTS: Mapping[type, Callable[[str, Any], Named]] = {
+    dict: _entries,
+    **dict.fromkeys((list, tuple, set, frozenset), _elements),
+}
 _EMPTY_CELL = types.CellType()
 _PARTS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (BaseException, ("args", "__notes__", "__cause__", "__context__", "exceptions")),
@@ -298,15 +313,24 @@ def _locals(path: str, item: object) -> Named:
 def _attributes(path: str, item: object) -> Named:
     for name, value in tuple(getattr(item, "__dict__", {}).items()):
         yield f"{path}.{name}", value
-    for kind in type(item).__mro__:
+    kind: Any = type(item)
+    for name, member in _slots(kind):
+        try:
+            yield f"{path}.{name}", member.__get__(item)
+        except AttributeError:  # the slot is empty
+            continue
+
+
+@functools.lru_cache(4096)
+def _slots(of: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
+    found: list[tuple[str, types.MemberDescriptorType]] = []
+    for kind in of.__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             member = kind.__dict__.get(_mangled(kind, name))
             if isinstance(member, types.MemberDescriptorType):
-                try:
-                    yield f"{path}.{name}", member.__get__(item)
-                except AttributeError:  # the slot is empty
-                    continue
+                found.append((name, member))
+    return tuple(found)
 
 
 def _mangled(kind: type, name: str) -> str:
