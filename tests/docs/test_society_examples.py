@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.forks import folders_of_user, forking
 from support.house import ROOT
 from support.pages import DOCS, blocks, links
 from support.services import FORMATS, Said, service
@@ -16,9 +17,9 @@ from support.services import FORMATS, Said, service
 def printed(name: str, home: Path, **env: str) -> str:
     """What an example prints."""
     done = subprocess.run(
-        [sys.executable, "-P", str(ROOT / "examples" / name)],
+        forking([sys.executable, "-P", str(ROOT / "examples" / name)]),
         cwd=home,
-        env={"PYTHONPATH": str(ROOT / ".dev"), "TMPDIR": str(home), "HOME": str(home), **env},
+        env={"PYTHONPATH": str(ROOT / ".dev"), "TMPDIR": str(home), **folders_of_user(home), **env},
         capture_output=True,
         text=True,
         timeout=60,

@@ -13,6 +13,7 @@ import pytest
 
 from support.example_clients import TYPESCRIPT_CHAT
 from support.example_hosts import NODE
+from support.forks import forking
 from support.house import ROOT
 from support.pages import DOCS, blocks, files_of
 from support.processes import clean_environment, listening
@@ -115,7 +116,7 @@ def sidecar(folder: Path, stub: Service) -> Generator[dict[str, str]]:
     )
     command = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "serve", "--app", "counter:agent"]
     errors = folder / "errors"
-    with listening([*command, "--http", f"127.0.0.1:{port}"], cwd=folder, env=env, errors=errors) as (line, _):
+    with listening(forking([*command, "--http", f"127.0.0.1:{port}"]), cwd=folder, env=env, errors=errors) as (line, _):
         assert line.startswith("http://"), errors.read_text()
         yield env
 
@@ -162,7 +163,7 @@ def test_program_does_the_same_as_that_of_another_framework(page: str, tmp_path:
     (tmp_path / name).write_text(code, encoding="utf-8")
     with service(*said) as stub:
         env = clean_environment(OPENAI_API_KEY="k", WORLDAGENT_API_BASE=stub.url("chat"))
-        command = [sys.executable, "-P", name]
+        command = forking([sys.executable, "-P", name])
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
         assert done.stdout == printed, done.stderr
         assert not stub.answers

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.databases import rows_of
+from support.forks import folders_of_user, forking
 from support.house import ROOT
 
 BOUND = 90
@@ -33,9 +34,9 @@ class Team:
         """The exit code of a command, and what it printed."""
         paths = os.pathsep.join((str(ROOT / ".dev"), str(ROOT / "tests")))
         done = subprocess.run(
-            [sys.executable, "-P", *program, *words],
+            forking([sys.executable, "-P", *program, *words]),
             cwd=self.place,
-            env={"PYTHONPATH": paths, "HOME": str(self.home), "TEAM_HOME": str(self.home), "COLUMNS": "300"},
+            env={"PYTHONPATH": paths, **folders_of_user(self.home), "TEAM_HOME": str(self.home), "COLUMNS": "300"},
             capture_output=True,
             text=True,
             timeout=BOUND,

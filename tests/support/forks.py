@@ -164,6 +164,11 @@ def forking(argv: Sequence[str | Path]) -> list[str]:
     return [sys.executable, "-I", "-S", fork_client.__file__, _server(), *words]
 
 
+def folders_of_user(home: Path) -> dict[str, str]:
+    """The part of an environment that puts a user's folders below `home`; of another `HOME` no fork can be told."""
+    return {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "CONFIG", "DATA", "STATE")}
+
+
 def _fork(address: str, asked: bytes, streams: Sequence[int]) -> _Started:
     """Ask the server for a fork, and give it the other ends of its pipes."""
     ours: list[Any] = [None] * 3

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.forks import folders_of_user, forking
 from support.house import ROOT
 from support.services import FORMATS, Said, service
 
@@ -24,7 +25,7 @@ def ran(home: Path, *answers: Said) -> str:
             "WORLDAGENT_API_BASE": stub.url("chat"),
             "WORLDAGENT_HOME": str(home),
         }
-        argv = [sys.executable, "-P", str(QUICKSTART)]
+        argv = forking([sys.executable, "-P", str(QUICKSTART)])
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
     return done.stdout
@@ -43,11 +44,9 @@ def test_quickstart_prints_what_waits_as_often_as_it_waits(tmp_path: Path) -> No
 @pytest.mark.requirement("H7", "H8")
 async def test_the_example_hardens_a_worker_step_by_step_and_no_caller_changes(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        str(ROOT / "examples" / "hardening.py"),
+        *forking([sys.executable, "-P", str(ROOT / "examples" / "hardening.py")]),
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / ".dev"), "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        env={"PYTHONPATH": str(ROOT / ".dev"), "TMPDIR": str(tmp_path), **folders_of_user(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
