@@ -52,7 +52,8 @@ def read_certificates_once() -> None:
 
 def check_schemas_once() -> None:
     """Have a JSON Schema that is valid checked once: each client of MCP checks those of all its tools, for 50 ms."""
-    check = jsonschema.Draft202012Validator.check_schema
+    schemas: Any = jsonschema.Draft202012Validator
+    check = schemas.check_schema
     valid: set[str] = set()
 
     def once(schema: Any, **more: Any) -> None:
@@ -61,7 +62,7 @@ def check_schemas_once() -> None:
             check(schema, **more)
             valid.add(text)
 
-    jsonschema.Draft202012Validator.check_schema = once
+    schemas.check_schema = once
 
 
 def _spent() -> float:
