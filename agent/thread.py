@@ -36,7 +36,7 @@ from .threads import ThreadState
 from .turns import Trigger, Turn
 
 if TYPE_CHECKING:
-    from ..graphs.outer import NodeView
+    from ..graphs.nesting import NodeView
 
 M = TypeVar("M", bound=Callable[..., Any])
 P = ParamSpec("P")

@@ -758,18 +758,10 @@ class TurnEngine:
             workers=services.registry.workers,
             trust=services.registry.trust,
             sources=partial(Sources, _said(request), partial(_is_trusted, services), partial(_writes, services)),
+            records=records,
         )
-        # A function that is missing, such as one of a server that is down, counts as untrusted.
-        own = {name for name, function in services.registry.unlisted.items() if not function.untrusted}
-        gone = {each.name for each in records.values() if each.kind in ("leaf", "flow")}
-        gone -= services.registry.functions.keys() | own
-        gate.recall(
-            records, (*services.registry.untrusted, *gone), partial(_writes, services), services.registry.restricted
-        )
-        for record in records.values():  # what the entries that it recalled and the replies that it got were made of
-            if services.recall is not None and record.name == RECALL and record.result:
-                gate.mark(*recalled_marks(record.result), at=record.id)
-            gate.mark(*record.reply_marks, at=record.id)
+        if records:
+            _recall(gate, records, services)
         if request.origin is not None:
             gate.mark(*request.origin.marks)
         if "untrusted" in request.body:
@@ -896,6 +888,20 @@ def _is_trusted(services: Services, name: str) -> bool:
     """
     function = services.registry.functions.get(name)
     return function is not None and function.kind == "leaf" and not function.untrusted and not function.context
+
+
+def _recall(gate: Gate, records: Mapping[str, CallRecord], services: Services) -> None:
+    """Let a gate learn of the calls of earlier runs."""
+    registry = services.registry
+    # A function that is missing, such as one of a server that is down, counts as untrusted.
+    own = {name for name, function in registry.unlisted.items() if not function.untrusted}
+    gone = {each.name for each in records.values() if each.kind in ("leaf", "flow")}
+    gone -= registry.functions.keys() | own
+    gate.recall((*registry.untrusted, *gone), partial(_writes, services), registry.restricted)
+    for record in records.values():  # what the entries that it recalled and the replies that it got were made of
+        if services.recall is not None and record.name == RECALL and record.result:
+            gate.mark(*recalled_marks(record.result), at=record.id)
+        gate.mark(*record.reply_marks, at=record.id)
 
 
 def _writes(services: Services, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
@@ -24,6 +24,9 @@ INTERRUPT: Final = "__interrupt__"
 
 LEASE: Final = "__worldagent_lease"
 """The key in `configurable` of the lease that writes verify. LangGraph does not store keys with this prefix."""
+
+NodeView: TypeAlias = RunnableConfig
+"""What a turn gets of a node of another graph that shows it as a subgraph."""
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerF
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.config import get_config
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -22,12 +21,11 @@ from ..core import ModelUsage, digest
 from ..core.errors import FunctionInvalid, InvalidArgument, ThreadPaused
 from ..core.events import StepEnded, TextDelta, TextReplaced, TurnEvent
 from .loop.graph import LoopGraph
-from .nesting import STREAM, view_of
+from .nesting import STREAM, NodeView, view_of
 from .nesting import apart as apart
 from .nesting import has_checkpointer as has_checkpointer
 
 OuterRuntime: TypeAlias = Runtime[Any]
-NodeView: TypeAlias = RunnableConfig
 LangChainTool: TypeAlias = StructuredTool
 MessagesGraph: TypeAlias = CompiledStateGraph[MessagesState, Any, Any, Any]  # the input is what turns into messages
 

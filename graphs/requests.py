@@ -22,7 +22,7 @@ from ..storage import Lease, Transaction
 from .shape import SUBAGENT, Work
 
 if TYPE_CHECKING:
-    from .outer import NodeView
+    from .nesting import NodeView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

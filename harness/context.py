@@ -18,6 +18,7 @@ from .function import Function
 from .gate import CODE, Caller, Gate
 from .guard import OnError
 from .handles import Resolved
+from .inside import Origin
 from .journal import UNATTENDED, Ask, Frame, Step
 from .limits import Budget
 from .registry import Registry
@@ -305,6 +306,17 @@ class CallContext(WorkerContext):
         begins: neither arguments, a model, a worker nor a request over the wire can set it.
         """
         return self.frame.drive.on_behalf_of
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of a turn that the body of this call begins now."""
+        return Origin(
+            caller=self.caller.name,
+            model_influenced=self.current_caller.model_influenced,
+            depth=self.frame.depth,
+            marks=tuple(sorted(self.gate.marks)),
+            workers=self.caller.workers,
+        )
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -10,14 +10,11 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 from ..core.errors import FunctionInvalid, ThreadUnavailable
-
-if TYPE_CHECKING:
-    from .context import CallContext
 
 T = TypeVar("T")
 
@@ -105,6 +102,20 @@ class Origin:
         )
 
 
+class Begins(Protocol):
+    """The context of a body that can begin turns; see `CallContext`."""
+
+    @property
+    def on_behalf_of(self) -> str:
+        """The member that its turn runs for."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of a turn that it begins now."""
+        ...
+
+
 class Inside:
     """Marks the running body of a call: `with Inside(name, ctx): ...`, in the body's own task.
 
@@ -121,11 +132,11 @@ class Inside:
 
     __slots__ = ("_ctx", "_ended", "_running", "leaf", "name", "on_behalf_of")
 
-    def __init__(self, name: str, ctx: CallContext, *, leaf: bool) -> None:
+    def __init__(self, name: str, ctx: Begins, *, leaf: bool) -> None:
         self.name = name
         self.leaf = leaf
-        self.on_behalf_of = ctx.frame.drive.on_behalf_of
-        self._ctx: CallContext | None = ctx
+        self.on_behalf_of = ctx.on_behalf_of
+        self._ctx: Begins | None = ctx
         self._ended: Origin | None = None
         self._running: set[object] = set()  # the body's task, and threads that outlive it
 
@@ -201,17 +212,10 @@ class Inside:
     @property
     def origin(self) -> Origin:
         """The origin of a turn that this body begins now."""
-        ctx = self._ctx
-        if ctx is None:
-            assert self._ended is not None, "see `_end`"
-            return self._ended
-        return Origin(
-            caller=ctx.caller.name,
-            model_influenced=ctx.current_caller.model_influenced,
-            depth=ctx.frame.depth,
-            marks=tuple(sorted(ctx.gate.marks)),
-            workers=ctx.caller.workers,
-        )
+        if self._ctx is not None:
+            return self._ctx.origin
+        assert self._ended is not None, "see `_end`"
+        return self._ended
 
 
 async def run_on_thread(work: Callable[[], T], limiter: CapacityLimiter) -> T:

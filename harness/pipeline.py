@@ -335,7 +335,7 @@ async def _prepared(call: Call) -> Prepared:
         # An attempt may change its params; the next one gets a fresh copy of the validated ones.
         taken = _for_try(function, params, given) if changed is None else changed_params(changed)
         ctx = call.ctx.fork(call_id, function, budget=budget)
-        if function.kind == "flow":
+        if function.kind == "flow" or call.labels:  # also a leaf can begin a turn with what a stranger wrote
             ctx = replace(ctx, gate=call.gate_below(call_id))
         return await _body(function, taken, ctx)
 

@@ -36,7 +36,7 @@ from ..upkeep import Retention
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
-    from ...graphs.outer import NodeView
+    from ...graphs.nesting import NodeView
     from ..queues import Connecting
     from .branches import Again, Edited
 

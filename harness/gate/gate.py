@@ -225,6 +225,7 @@ class Gate:
         trust: Approves calls that `write` or use the `network` where the agent's policy has no rule for them, if every
             ceiling that sets authorities has them as `autonomous`, and it returns more than `MIN_TRUST` (A8).
         sources: Makes what the values of calls are compared with for their labels, when a call first needs them.
+        records: The turn's recorded calls by their path ids, where calls of this run are added later.
     """
 
     __slots__ = (
@@ -252,6 +253,7 @@ class Gate:
         workers: Mapping[str, Worker] | None = None,
         trust: Trust | None = None,
         sources: Callable[[], Sources] = Sources,
+        records: Mapping[str, CallRecord] | None = None,
     ) -> None:
         self.policy = policy if policy is not None else Policy()
         self._workers = {} if workers is None else workers  # the agent's own mapping, which sees workers added later
@@ -261,7 +263,7 @@ class Gate:
         self._frames: dict[str, _Frame] = {}  # of tasks and flows, by their path ids
         self._written: set[str] = set()  # untrusted functions whose words a guarded model had written somewhere
         self._sources = cache(sources)
-        self._records: Mapping[str, CallRecord] = {}
+        self._records = {} if records is None else records
         self._clock = clock or SystemClock()
         self._used: Counter[str] = Counter()
         self._first: dict[str, float] = {}
@@ -274,7 +276,6 @@ class Gate:
 
     def recall(
         self,
-        records: Mapping[str, CallRecord],
         untrusted: Iterable[str],
         writes: Callable[[str], bool] = lambda name: True,
         restricted: Iterable[Function] = (),
@@ -282,14 +283,11 @@ class Gate:
         """Restore the decisions, the marks and the "always" approvals of earlier runs of the turn.
 
         Args:
-            records: The turn's recorded calls by their path ids, where calls of this run are added later.
             untrusted: The names of untrusted functions.
             writes: Whether calls of the function of this name change something; see `changes_something`.
             restricted: The functions whose results not everybody may see.
         """
-        self._records = records
-        if not records:
-            return
+        records = self._records
         restricting = {function.name: function for function in restricted}
         strangers = frozenset(untrusted)
         self._recall_frames()
@@ -432,7 +430,7 @@ class Gate:
             return label
         if callee.bounds is not None and callee.bounds.hold(text):
             return OWN
-        frame = self._frames.get(path)
+        frame = None if callee.kind == "leaf" else self._frames.get(path)
         touched = self._written if frame is None else self._written | frame.marks | frame.held
         label = label.join(Label(all_of(touched), "words")) if touched else label
         return label if frame is None else label.seen_by(frame.readers)

@@ -98,7 +98,8 @@ class Desk:
         self.read: list[str] = []  # what the model of the clerk read
 
     def agent(self, home: Path, *rules: Rule, **more: Any) -> WorldAgent:
-        names = ("search", "page", "total", "book", "echo", "twice", "write", "reader", "flag")
+        also = [more.pop("also")] if "also" in more else []
+        names = ("search", "page", "total", "book", "echo", "twice", "write", "reader", "flag", "post")
         clerk = {"output": more.pop("output")} if "output" in more else {}
         workers = [
             Worker("clerk", "You are the clerk.", tools=names, guard=True, **clerk),
@@ -110,7 +111,7 @@ class Desk:
             self.written.append({"to": to, "body": body, "count": count})
             return "written"
 
-        tools = [search, page, total, book, echo, twice, tool(risk="write")(write)]
+        tools = [search, page, total, book, echo, twice, tool(risk="write")(write), *also]
         policy = Policy(rules=rules, default="refuse")
         return scripted_agent(home, ScriptedLM(self._reply), tools=tools, workers=workers, policy=policy, **more)
 
@@ -119,6 +120,8 @@ class Desk:
             return {"result": EVIL}
         if "You are the flag." in called.system:
             return {"result": True}
+        if "You are the clerk." not in called.system:
+            return {"reply": "Well."}
         self.read.append("\n".join(called.steps))
         place = len(called.steps)
         return self.steps[place] if place < len(self.steps) else {"result": self.result}
@@ -328,6 +331,21 @@ async def test_unguarded_caller_is_marked_by_what_it_reads(tmp_path: Path, resul
         await worked(agent)
         messages = await agent.thread("t", account="ana").history()
     assert ("search" in messages[-1].body.get("untrusted", ())) is marked
+
+
+async def test_turn_that_a_tool_begins_with_a_part_is_marked(tmp_path: Path) -> None:
+    desk, begun = Desk(SEARCH, call("post", text={"$": "r0[0].subject"})), list[Any]()
+
+    @tool(risk="read_only")
+    async def post(text: str) -> str:
+        await agents[0].thread("other", account="ana").converse(text)
+        begun.extend(await agents[0].thread("other", account="ana").history())
+        return "posted"
+
+    async with desk.agent(tmp_path, also=post) as agent:
+        agents = [agent]
+        await worked(agent)
+    assert begun[-1].body["untrusted"] == ["search"]
 
 
 # --- pauses ----------------------------------------------------------------------------------------------------------
