@@ -524,7 +524,7 @@ class WorldAgent:
 
         Args:
             start: What starts: a `Say`, `Task` or `Skill` with options that can be stored, which are its `key`,
-                `unattended`, `inputs` and params; or a `StartMessage`, `StartTask` or `StartSkill`.
+                `unattended`, `guard`, `inputs` and params; or a `StartMessage`, `StartTask` or `StartSkill`.
             thread: The thread, with the account that speaks. Turns of one thread run one after another.
             key: Makes a repeated submission the same turn; see `Say`. None makes a new key.
             role: Must be left out, since a call role is never stored. If this process has set a role for the thread,

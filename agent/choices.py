@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction, isroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
@@ -563,6 +563,8 @@ def check_example(given: object, setting: str) -> bool:
     return given
 
 
+GuardSetting = Literal["off", "unattended"]
+
 Unattended = UnattendedMode | bool | None
 """`"refuse"` or `"pause"`; True is the setting `unattended`, False a turn that a person watches, None the default."""
 
@@ -587,4 +589,25 @@ def check_unattended(given: object, setting: UnattendedMode, *, scheduled: bool 
     raise InvalidArgument(
         f"`unattended` must be 'refuse', 'pause', True, False or None, got {str(given)[:40]!r}",
         remedy="use 'refuse' where questions must be refused, or 'pause' where the turn must wait for a person",
+    )
+
+
+def check_guard(given: object, profile: bool | None, setting: GuardSetting, *, unattended: bool) -> bool:
+    """Whether a turn that begins is guarded.
+
+    Args:
+        given: The argument `guard` of the surface.
+        profile: The key `guard` of the profile.
+        setting: The setting `guard`.
+        unattended: Whether no person watches the turn.
+
+    Raises:
+        InvalidArgument: It is not one of the accepted values.
+    """
+    if given is None or isinstance(given, bool):
+        chosen = profile if given is None else given
+        return unattended and setting == "unattended" if chosen is None else chosen
+    raise InvalidArgument(
+        f"`guard` must be True, False or None, got {str(given)[:40]!r}",
+        remedy="use True where no model may read what a stranger can have written, or None for the setting `guard`",
     )

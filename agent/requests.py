@@ -66,11 +66,14 @@ class StartOptions(TurnOptions):
         unattended: What the turn does if a person would be asked: None asks them, `"refuse"` refuses the call,
             `"pause"` pauses and notifies, True uses the setting `unattended`, False is a turn that a person watches.
             None is the setting for a scheduled turn. A resumed turn keeps this.
+        guard: Whether no model of the turn that calls tools reads what a stranger can have written, as with
+            `Worker(guard=True)`. None is the profile's `guard`, else the setting `guard`. A resumed turn keeps this.
         detach: Whether the turn continues after its caller has left; `agent.events` can then follow it.
     """
 
     key: str | None = None
     unattended: Unattended = None
+    guard: bool | None = None
     detach: bool = False
 
 

@@ -237,6 +237,11 @@ class Settings(BaseSettings):
         default="refuse",
         description="what a scheduled run does if a person would be asked: refuse the call, or pause and notify",
     )
+    guard: Literal["off", "unattended"] = Field(
+        default="off",
+        description="which turns are guarded unless they or the profile say so: none, or those that no person watches; "
+        "no model of a guarded turn reads what a stranger can have written",
+    )
     graph_changed_grace: float = Field(
         default=86_400.0,
         ge=0,

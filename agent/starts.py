@@ -127,7 +127,7 @@ class StartSkill:
 Start = StartMessage | StartTask | StartSkill
 """What starts a turn."""
 
-_STORED: Final = frozenset({"text", "inputs", "shape", "params", "skill", "key", "unattended"})
+_STORED: Final = frozenset({"text", "inputs", "shape", "params", "skill", "key", "unattended", "guard"})
 
 
 def request_of(start: Start, **options: Any) -> Say | Task | Skill:
@@ -135,7 +135,7 @@ def request_of(start: Start, **options: Any) -> Say | Task | Skill:
 
     Args:
         start: The start.
-        options: Its `key`, `unattended` and `detach`.
+        options: Its `key`, `unattended`, `guard` and `detach`.
     """
     match start:
         case StartMessage(message=text, inputs=inputs):
@@ -147,7 +147,7 @@ def request_of(start: Start, **options: Any) -> Say | Task | Skill:
 
 
 def start_of(request: Start | Say | Task | Skill) -> Start:
-    """Return the start that a request is stored as, without its `key` and `unattended`.
+    """Return the start that a request is stored as, without its `key`, `unattended` and `guard`.
 
     Raises:
         InvalidArgument: It is something else, or has an option that is not stored; the text has its name and no value.

@@ -60,7 +60,9 @@ async def submit(
     parts = runner.parts
     if not isinstance(thread, Thread) or thread._runner is not runner:
         raise InvalidArgument("`thread` must be a thread of this agent", remedy="pass agent.thread(ID)")
+    guard = None
     if isinstance(given, Say | Task | Skill):
+        guard = given.guard
         role, key, unattended = given.role or role, given.key if key is None else key, unattended or given.unattended
     inside = Inside.now()
     if inside is not None and thread._on_behalf_of == ROOT:
@@ -69,7 +71,8 @@ async def submit(
         check_integer("priority", priority, MAX_PRIORITY, remedy="1 is the most urgent, and None is before all numbers")
     _refuse_role(parts, thread, role)
     start = start_of(given)
-    asked = request_digest(thread._request_of(_request(thread, start, unattended)))
+    request = thread._request_of(_request(thread, start, unattended, guard=guard))
+    asked = request_digest(request)
     submission = Submission(runner, thread, new_id("submission") if key is None else check_id("key", key))
     if key is not None:
         found = await parts.recorder.log.find(thread_key(thread.scope), key)
@@ -78,6 +81,8 @@ async def submit(
     client, id = await _connected(parts), submission.queue_id
     stored = _to_json(start, thread, submission.key, unattended, asked)
     stored["origin"] = None if inside is None else inside.origin.to_json()
+    if request.guard or guard is not None:  # the worker's own setting cannot take it away
+        stored["guard"] = request.guard
     if not await client.put(id, stored, priority=priority):
         queued = await client.find(id)
         if queued is not None and queued.request != asked:
@@ -102,7 +107,8 @@ def submitted(open_thread: Callable[..., Thread], stored: Mapping[str, Any]) -> 
     start = next(kind for name, kind in _KINDS.items() if name in given)(**given)
     member = {f"_{name}": stored[name] for name in ("on_behalf_of", "sender")}
     thread = replace(thread, **member, _marks=tuple(stored["marks"]), _origin=Origin.read(stored["origin"]))
-    return thread.stream(_request(thread, start, stored["unattended"], key=stored["key"], detach=True))
+    how = {"key": stored["key"], "guard": stored.get("guard"), "detach": True}
+    return thread.stream(_request(thread, start, stored["unattended"], **how))
 
 
 def _to_json(start: Start, thread: Thread, key: str, unattended: Unattended, asked: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from ..core import ROOT, Scope, Tier, check_id
 from ..core.checks import check_texts
@@ -25,7 +25,7 @@ from ..memory.conversation import MAX_NAME_CHARACTERS
 from ..memory.entries.recall import Passage, context_json
 from ..memory.examples import Feedback
 from ..role_resolution.role import check_role, refuses_texts
-from .choices import TurnModel, check_example, check_skills, check_unattended, output_type, turn_models
+from .choices import TurnModel, check_example, check_guard, check_skills, check_unattended, output_type, turn_models
 from .requests import Edit, Replay, Request, Resume, Say, Scheduled, Skill, StartOptions, Task, TurnOptions
 from .roles import ThreadRole
 from .runtime import Resumption, TurnRunner
@@ -37,6 +37,8 @@ from .turns import Trigger, Turn
 
 if TYPE_CHECKING:
     from ..graphs.nesting import NodeView
+
+_MESSAGE_MARK: Final = "message:"  # before the id of a member, the mark of its messages
 
 M = TypeVar("M", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -396,11 +398,21 @@ class Thread:
         if given is None and self._on_behalf_of != ROOT:
             given = "pause"
         marks = sorted({*self._marks, *(mark for of in hooks.marks for mark in of(self._on_behalf_of))})
+        settings, scheduled = parts.settings, isinstance(asked, Scheduled)
+        unattended = check_unattended(given, settings.unattended, scheduled=scheduled)
+        guard, by_profile = asked.guard, parts.profile.guard
+        if guard is not None or by_profile is not None or settings.guard != "off":
+            guard = check_guard(guard, by_profile, settings.guard, unattended=unattended is not None)
+        if guard and self._sender is not None:
+            marks = sorted({*marks, f"{_MESSAGE_MARK}{self._sender}"})
+        body = {**request.body, "untrusted": marks} if marks else request.body
+        if guard:
+            body = {**body, "guard": True}
         return replace(
             request,
-            body={**request.body, "untrusted": marks} if marks else request.body,
+            body=body,
             model=turn_models(asked.model),
-            unattended=check_unattended(given, parts.settings.unattended, scheduled=isinstance(asked, Scheduled)),
+            unattended=unattended,
             tiers=self.tiers,
             example=self._kept(asked),
             origin=self._origin,

@@ -78,6 +78,8 @@ class Turn:
         text: The answer; if there is a `result`, that as JSON.
         result: The typed result of a task or a skill, or the answer as the type that `output=` asked for.
         outputs: The further outputs of the answer by name, if `WorldAgent(converse=...)` declares any (T20).
+        labels: Where the parts of a guarded turn's answer come from that strangers can have written, by dotted paths
+            such as `text` and `result.to`; each as in `Pause.labels`.
         role_tiers: The tiers whose roles reached a model, lowest precedence first.
         skipped_tiers: The tiers that were skipped because their source was down.
         usage: The usage of its model calls so far.
@@ -95,6 +97,7 @@ class Turn:
     text: str = ""
     result: Any = None
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
     role_tiers: tuple[Tier, ...] = ()
     skipped_tiers: tuple[Tier, ...] = ()
     usage: TurnUsage = field(default_factory=TurnUsage)
@@ -106,10 +109,11 @@ class Turn:
     def to_json(self) -> dict[str, Any]:
         """Return the turn as JSON, with the fields that the command line and the sidecar use.
 
-        A turn without further outputs lacks the key `outputs`, one of which nothing was withheld `withheld`, and usage
-        without tools of services `service_calls`.
+        A turn without further outputs lacks the key `outputs`, one without labels `labels`, one of which nothing was
+        withheld `withheld`, and usage without tools of services `service_calls`.
         """
-        left_out = {"kept_as", "roleless", *(name for name in ("outputs", "withheld") if not getattr(self, name))}
+        empty = {name for name in ("outputs", "labels", "withheld") if not getattr(self, name)}
+        left_out = {"kept_as", "roleless", *empty}
         found: dict[str, Any] = to_jsonable_python(self, exclude=left_out)
         for used in (found["usage"], *found["usage"]["models"].values()):
             if not used["service_calls"]:

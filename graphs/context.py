@@ -184,9 +184,11 @@ class TurnContext:
 
     async def append(self, head: str, drafts: Sequence[Draft]) -> str:
         """Append messages to the log after `head`, and return the id of the last one."""
-        if self.gate.marks:  # messages written after untrusted content was read can be influenced by it
-            untrusted = {"untrusted": sorted(self.gate.marks)}
-            drafts = [replace(draft, body={**draft.body, **untrusted}) for draft in drafts]
+        if marks := self.gate.marks:  # messages written after untrusted content was read can be influenced by it
+            drafts = [
+                replace(draft, body={**draft.body, "untrusted": sorted({*draft.body.get("untrusted", ()), *marks})})
+                for draft in drafts
+            ]
         if any(role.allows_echo for role in (self.role, self.turn_role, *self.task_roles)):
             drafts = [replace(draft, body={**draft.body, MAY_HOLD_ROLE: True}) for draft in drafts]
         return await self.services.log.append(

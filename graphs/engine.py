@@ -29,6 +29,7 @@ from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
 from ..harness import CallContext, Function, Registry, ServiceTool, Worker
 from ..harness.gate import CODE, Gate, Sources, changes_something, leaves
+from ..harness.handles import has_handles
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
 from ..harness.schema import result_of
@@ -537,8 +538,8 @@ class TurnEngine:
         found = await self.heads.values(turn.thread_key, lease=run.lease)
         if found is None or found.get("turn") != run.turn_id:  # it was interrupted before its first step was stored
             return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
-        # A run that continues with calls does not read again what the model had read.
-        turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
+        if not request.guard:  # a run that continues with calls does not read again what the model had read
+            turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
         self._check_open(run.turn_id, found, records, services.registry)
         if found.get("status") == "done":
             said = await self._said_at(str(found["head"]), request.work)
@@ -634,9 +635,9 @@ class TurnEngine:
             begun = records.get(f"{turn_id}/{Conversation.ACT}.{state['round']}.{place}:{call['tool']}")
             try:
                 function = registry.function(call["tool"])
-                read_model(
-                    function.params, call["arguments"], what=f"arguments of {call['tool']!r}", error=ParamsInvalid
-                )
+                if not has_handles(call["arguments"]):  # else their values are checked as the call is made
+                    what = f"arguments of {call['tool']!r}"
+                    read_model(function.params, call["arguments"], what=what, error=ParamsInvalid)
             except (ModelFacing, UsageError) as error:
                 problem = error.problem
             else:
@@ -741,12 +742,17 @@ class TurnEngine:
         recalled: tuple[str, ...] = (),
     ) -> TurnOutcome:
         if work is None:
-            outputs = body.get("outputs", {})
+            outputs, labels = body.get("outputs", {}), body.get("labels", {})
             return TurnOutcome(
-                text=str(body["text"]), result=body.get("result"), outputs=outputs, usage=usage, recalled=recalled
+                text=str(body["text"]),
+                result=body.get("result"),
+                outputs=outputs,
+                labels=labels,
+                usage=usage,
+                recalled=recalled,
             )
         shape = self.services.shapes.get(work["shape"])
-        return TurnOutcome(result=shape.read_result(body["result"]), usage=usage)
+        return TurnOutcome(result=shape.read_result(body["result"]), labels=body.get("labels", {}), usage=usage)
 
     def _context(
         self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord], services: Services
@@ -761,7 +767,7 @@ class TurnEngine:
             records=records,
         )
         if records:
-            _recall(gate, records, services)
+            _recall(gate, records, services, guarded=request.guard)
         if request.origin is not None:
             gate.mark(*request.origin.marks)
         if "untrusted" in request.body:
@@ -789,6 +795,7 @@ class TurnEngine:
             budget=Budget(clock=self.services.clock) if run.use is None else run.use.budget,
             examples=self._keeper(run.turn_id, run.lease) if request.example else None,
             turn_role=run.role,
+            guard="guard" in request.body,  # as in `TurnRequest.guard`
         )
 
     def _keeper(self, turn_id: str, lease: Lease | None) -> ExampleKeeper | None:
@@ -890,7 +897,7 @@ def _is_trusted(services: Services, name: str) -> bool:
     return function is not None and function.kind == "leaf" and not function.untrusted and not function.context
 
 
-def _recall(gate: Gate, records: Mapping[str, CallRecord], services: Services) -> None:
+def _recall(gate: Gate, records: Mapping[str, CallRecord], services: Services, *, guarded: bool) -> None:
     """Let a gate learn of the calls of earlier runs."""
     registry = services.registry
     # A function that is missing, such as one of a server that is down, counts as untrusted.
@@ -900,7 +907,8 @@ def _recall(gate: Gate, records: Mapping[str, CallRecord], services: Services) -
     gate.recall((*registry.untrusted, *gone), partial(_writes, services), registry.restricted)
     for record in records.values():  # what the entries that it recalled and the replies that it got were made of
         if services.recall is not None and record.name == RECALL and record.result:
-            gate.mark(*recalled_marks(record.result), at=record.id)
+            hidden = guarded and record.kind == RECALL  # a guarded model saw them as outlines
+            (gate.hold if hidden else gate.mark)(*recalled_marks(record.result), at=record.id)
         gate.mark(*record.reply_marks, at=record.id)
 
 

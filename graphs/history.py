@@ -7,13 +7,15 @@ the same from turn to turn (R17).
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice, takewhile
 from typing import Any, Final
 
+from ..core import canonical_json
 from ..core.errors import StorageInvalid, UnknownMessage
 from ..memory import ConversationLog, Message, MessageKind
 from ..memory.attachments import attachments_of
@@ -24,6 +26,7 @@ from .context import TurnContext
 
 _HEAD: Final = "[from"  # the beginning of the line that names the speaker
 _FIRST_LETTERS: Final = 4096  # of a text, among which this is looked for
+_MARK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _UNSEEN: Final = ("Cf", "Cc")  # characters that are invisible and only affect others
 
 
@@ -88,6 +91,64 @@ def said_by(message: Message) -> str | None:
 def untrusted_in(messages: Iterable[Message]) -> frozenset[str]:
     """The untrusted functions whose results were read in the turns that wrote these messages."""
     return frozenset(source for message in messages for source in message.body.get("untrusted", ()))
+
+
+def as_guarded(message: Message) -> Message:
+    """A message as a guarded model sees it: an outline, if strangers can have written it.
+
+    Attachments are never shown. Strangers can have made them, and their names.
+    """
+    body, marks = message.body, message.body.get("untrusted", ())
+    if not marks:
+        attached = len(attachments_of(message))
+        if not attached:
+            return message
+        note = f"({attached} attachment{'s' if attached > 1 else ''}; not shown, because strangers can have made them)"
+        return replace(message, body={**_without(body, "attachments"), "text": f"{body['text']}\n{note}"})
+    match message.kind:
+        case "message" | "answer" | "summary":
+            what = {"message": "a message", "answer": "an answer", "summary": "a summary"}[message.kind]
+            hidden: dict[str, Any] = {"text": not_shown(what, str(body["text"]), marks)}
+            if "inputs" in body and message.kind == "message":
+                hidden["inputs"] = _inputs_not_shown(body["inputs"], marks)
+            kept = _without(body, "attachments", "outputs", "result", "name")
+            return replace(message, body={**kept, **hidden})
+        case "schedule":
+            payload = json.dumps(body["payload"], ensure_ascii=False)
+            hidden = {"payload": {"payload": not_shown("a payload", payload, marks)}}
+            if "inputs" in body:
+                hidden["inputs"] = _inputs_not_shown(body["inputs"], marks)
+            return replace(message, body={**body, **hidden})
+        case "result":
+            kept = _without(body, "arguments", "result", "error")
+            if body["status"] == "failed":
+                code = body["error"].get("code", "")
+                return replace(message, body={**kept, "error": {"code": code, "message": "what it said is held back"}})
+            text = _text(body["result"])
+            return replace(message, body={**kept, "result": {"value": not_shown("a result", text, marks)}})
+        case _:  # a model does not see it
+            return message
+
+
+def not_shown(what: str, text: str, marks: Iterable[str] = ()) -> str:
+    """The outline of a text that a guarded model does not read.
+
+    Args:
+        what: What it is, such as `a message`.
+        text: The text.
+        marks: The untrusted functions and members that wrote it, or whose text it was made of.
+    """
+    names = sorted(mark for mark in marks if _MARK.fullmatch(mark))  # a host can have taken others from a stranger
+    who = f"{', '.join(names)} wrote it" if names else "strangers can have written it"
+    return f"({what} of {len(text)} characters; not shown, because {who})"
+
+
+def _inputs_not_shown(inputs: Mapping[str, Any], marks: Iterable[str]) -> dict[str, str]:
+    return {name: not_shown("an input", canonical_json(value), marks) for name, value in inputs.items()}
+
+
+def _without(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name not in names}
 
 
 def schedule_message(schedule: str, fired_at: str, payload: Any) -> str:
@@ -276,6 +337,12 @@ class View:
         """The task results that stay word for word."""
         ids = () if self.summary is None else self.summary.body["results"]
         return tuple(message for message in self.kept_verbatim if message.id in ids)
+
+    def for_guarded(self) -> View:
+        """The same as a guarded model sees it: outlines in place of what strangers can have written."""
+        summary = None if self.summary is None else as_guarded(self.summary)
+        kept, messages = map(as_guarded, self.kept_verbatim), map(as_guarded, self.messages)
+        return replace(self, summary=summary, kept_verbatim=tuple(kept), messages=tuple(messages))
 
     def over(self, bounds: Bounds) -> bool:
         """Whether there is more than the model should see, and turns that a summary could replace."""

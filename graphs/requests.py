@@ -63,7 +63,8 @@ class TurnRequest:
     Attributes:
         kind: The surface.
         scope: The ids that the turn runs under.
-        body: The body of the turn's first message in the log. Its `untrusted` are marks that the turn begins with.
+        body: The body of the turn's first message in the log. Its `untrusted` are marks that the turn begins with, and
+            its `guard` is true if the turn is guarded.
         work: The checked task of a task or skill turn.
         prompt: What the caller passes again to resume: a skill's prompt, for the entry Signature of the task, or a
             message's context as JSON.
@@ -102,6 +103,11 @@ class TurnRequest:
     def author(self) -> str:
         """The author of the request."""
         return self.sender or self.scope.account or "user"
+
+    @property
+    def guard(self) -> bool:
+        """Whether no model of the turn that calls tools reads what a stranger can have written."""
+        return self.body.get("guard") is True
 
     @property
     def thread_key(self) -> str:
@@ -169,6 +175,7 @@ class TurnOutcome:
         text: The answer; empty for a task.
         result: A task's result; the answer as JSON if the message has a schema for it.
         outputs: The further outputs of the answer, as JSON.
+        labels: Where what strangers can have written of a guarded turn's answer comes from, by dotted paths.
         usage: The usage of its model calls, by the model's name.
         pauses: The questions for a person.
         recalled: The ids of the memory entries that it recalled.
@@ -180,6 +187,7 @@ class TurnOutcome:
     text: str = ""
     result: Any = None
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
     recalled: tuple[str, ...] = ()

@@ -300,6 +300,8 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     shape.names_for(params, turn.services.shapes)  # for every caller: refuses names that it cannot run
     if call.function.kind == "shape" and (callee := shape.callee(params)).kind == "worker":
         call.function = callee  # its risk, limits and name count, as for a worker that is called by its own name
+    if turn.guard and not call.function.guard:
+        call.function = replace(call.function, guard=True)
     params_json = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
     frame = call.ctx.frame
     noted = turn.role_digest(how.role)

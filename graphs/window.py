@@ -87,7 +87,7 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
         services.summary_cooldown.put(turn.thread_key, True, end=end)
         turn.emit(SummaryFailed, code=error.code)
         return None
-    untrusted = turn.gate.marks | untrusted_in(older)
+    untrusted = turn.gate.marks | view.untrusted | untrusted_in(older)
     if untrusted:
         body["untrusted"] = sorted(untrusted)
     made = await log.append(
@@ -245,8 +245,9 @@ class Window:
         history: The messages before it.
     """
 
-    def __init__(self, turn: TurnContext, head: str, view: View, own: int) -> None:
+    def __init__(self, turn: TurnContext, head: str, view: View, own: int, *, guarded: bool = False) -> None:
         self.head = head
+        self._guarded = guarded
         self._turn = turn
         self._own = own
         self._asked = view.asked.id
@@ -259,7 +260,9 @@ class Window:
         self._show(view)
 
     @classmethod
-    async def open(cls, turn: TurnContext, head: str, asked: str, *, first: bool, own: int) -> Self:
+    async def open(
+        cls, turn: TurnContext, head: str, asked: str, *, first: bool, own: int, guarded: bool = False
+    ) -> Self:
         """Read what the model sees, and make a summary if that is too much.
 
         Args:
@@ -268,8 +271,9 @@ class Window:
             asked: The id of the turn's message.
             first: Whether this is the turn's first round. Later rounds add nothing that could be summarised.
             own: How many characters the turn's own steps have.
+            guarded: Whether the model sees an outline of what strangers can have written.
         """
-        window = cls(turn, head, await view_of(turn, head, asked), own)
+        window = cls(turn, head, await view_of(turn, head, asked), own, guarded=guarded)
         if first and window._view.over(window._bounds):
             await window._summarise(window._bounds)
         return window
@@ -329,7 +333,11 @@ class Window:
 
     def _show(self, view: View) -> None:
         self._view = view
-        self._turn.gate.mark(*view.untrusted)
+        if self._guarded:
+            self._turn.gate.hold(*view.untrusted)
+            view = view.for_guarded()
+        else:
+            self._turn.gate.mark(*view.untrusted)
         most = self._bounds.characters
         self._fixed = view.fixed(most)
         self.message = view.message()

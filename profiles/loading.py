@@ -159,6 +159,10 @@ class ProfileKeys(Part):
         "auto", description="Which sections the instructions have; all adds those for demanding work"
     )
     agents_md: bool = Field(default=True, description="Whether the instructions mention AGENTS.md files")
+    guard: bool | None = Field(
+        default=None,
+        description="Whether no model of a turn reads what a stranger can have written; null is the setting guard",
+    )
     memory: MemoryOverrides | None = None
     skills: Skills | None = None
     verification: Verification | None = None

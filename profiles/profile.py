@@ -83,6 +83,7 @@ class Profile:
         sections: Which sections the instructions have. `auto` adds those of every profile with a `system_prompt`, and
             `all` also those for demanding work. A section about a tool is added only if the agent has that tool.
         agents_md: Whether the instructions mention AGENTS.md files.
+        guard: Whether turns are guarded that do not say so themselves; None uses the setting `guard`.
         memory: How much of a thread the model sees.
         skills: Whether skills can run.
         verification: Whether answers are checked.
@@ -99,6 +100,7 @@ class Profile:
     tools: tuple[str, ...] | None = None
     sections: Sections = "auto"
     agents_md: bool = True
+    guard: bool | None = None
     memory: MemoryOverrides = field(default_factory=MemoryOverrides)
     skills: Skills = field(default_factory=Skills)
     verification: Verification = field(default_factory=Verification)
@@ -112,7 +114,7 @@ DEFAULT: Final = "default"
 """The source of a setting that no file sets."""
 
 _PARTS: Final[Mapping[str, type[Part]]] = {"memory": MemoryOverrides, "skills": Skills, "verification": Verification}
-_PLAIN: Final = ("description", "system_prompt", "tools", "sections", "agents_md")
+_PLAIN: Final = ("description", "system_prompt", "tools", "sections", "agents_md", "guard")
 
 Key = tuple[str, ...]
 

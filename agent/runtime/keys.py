@@ -331,8 +331,8 @@ async def _is_resumable(parts: RunnerParts, record: TurnRecord) -> bool:
 
 
 def request_digest(request: TurnRequest) -> str:
-    """Return a digest of the request. It covers neither a role, a skill's prompt, a display name, nor marks."""
-    body = {name: value for name, value in request.body.items() if name not in ("name", "untrusted")}
+    """Return a digest of the request. It covers no role, prompt of a skill, display name, mark or guard."""
+    body = {name: value for name, value in request.body.items() if name not in ("name", "untrusted", "guard")}
     if "inputs" in body:
         body["inputs"] = {name: value for name, value in body["inputs"].items() if name not in request.filled}
     attached = [_source(source) for source in request.attached]

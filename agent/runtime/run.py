@@ -320,6 +320,7 @@ class TurnPath:
             text=outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json()),
             result=outcome.result,
             outputs=self.parts.engine.converse.read_outputs(outcome.outputs) if outcome.outputs else {},
+            labels=outcome.labels,
             role_tiers=tiers,
             skipped_tiers=skipped,
             usage=TurnUsage.of(outcome.usage),

@@ -350,6 +350,9 @@ class TurnRunner:
             origin = Origin.both(origin, inside.origin)
             member = inside.on_behalf_of if member == ROOT else member
         request = replace(request, origin=origin, example=example, on_behalf_of=member)
+        if origin is not None and origin.marks and (request.guard or request.kind not in ("task", "skill")):
+            marks = sorted({*request.body.get("untrusted", ()), *origin.marks})  # for guarded turns that read it later
+            request = replace(request, body={**request.body, "untrusted": marks})
         return NewTurn(request, call, branch, deltas=deltas)
 
     async def _started(

@@ -18,6 +18,7 @@ from langgraph.types import Command, interrupt
 from ...core import canonical_json, digest
 from ...core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
 from ...core.events import AnswerChecked, PlanRejected, StepEnded, TextDelta, TextReplaced
+from ...harness.gate.labels import Label, all_of, as_json
 from ...harness.journal import SUSPENDED, Frame, Step
 from ...harness.worker import TEXT
 from ...memory import Draft
@@ -30,6 +31,7 @@ from ..shape import SUBAGENT
 from ..tasks import calls_of
 from ..window import Window
 from .graph import ACT, THINK, node_of
+from .guarded import Guarded
 from .loop import Loop, calls_served
 from .tools import Tools
 
@@ -151,7 +153,7 @@ class Conversation(Loop):
     def __init__(self, turn: TurnContext, tools: Tools, tasks: Iterable[str] = ()) -> None:
         calls = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         # Calls in its name, such as `parallel_execution`, reach only the tools that it is offered.
-        super().__init__(turn, replace(calls, tools=tuple(tools.functions)), tools)
+        super().__init__(turn, replace(calls, tools=tuple(tools.functions)), tools, guard=turn.guard)
         self._window: Window | None = None
         self._left_out = 0  # how many of its own steps are omitted because the model's context is too short
         self._checks = Checks(turn)
@@ -187,9 +189,7 @@ class Conversation(Loop):
         if turn.drive.stopping:
             interrupt(STOPPED)
         if self._checks.accepted is not None:  # the turn was interrupted between the verdict and its end
-            if self.tools.result is TEXT:
-                turn.emit(TextReplaced, text=self._checks.accepted[0])
-            return await self._answered(state["head"], *self._checks.accepted)
+            return await self._answered(state["head"], *self._checks.accepted, again=True)
         final = (
             state["rejections"] > _MAX_REPORTS or self.round >= turn.services.options.max_rounds or self.limit_reached()
         )
@@ -197,7 +197,8 @@ class Conversation(Loop):
         self._first = not (self.round or state["rejections"] or self._checks.report)
         own = sum(map(len, self._found))
         if self._window is None:
-            self._window = await Window.open(turn, state["head"], state["asked"], first=self._first, own=own)
+            asked, guarded = state["asked"], self.guard is not None
+            self._window = await Window.open(turn, state["head"], asked, first=self._first, own=own, guarded=guarded)
         else:  # the log only has additional messages of this turn, which the steps contain
             self._window.continue_at(state["head"], own)
         said = await self._step(final=final)
@@ -336,8 +337,25 @@ class Conversation(Loop):
         """The state after a step; a rejected step adds to it."""
         return {"head": head, "step": self.step + 1, "rejections": 0, "fault": None}
 
-    async def _answered(self, head: str, answer: str, outputs: Mapping[str, Any]) -> Command[str]:
-        body: dict[str, Any] = {"text": answer, **({"outputs": outputs} if outputs else {})}
+    async def _answered(
+        self, head: str, answer: str, outputs: Mapping[str, Any], *, again: bool = False
+    ) -> Command[str]:
+        """Append the answer to the log.
+
+        Args:
+            head: The last message.
+            answer: The answer as the model said it.
+            outputs: Its further outputs.
+            again: Whether an earlier run had the answer, and may have streamed another text.
+        """
+        more: Mapping[str, Any] = {}
+        if self.guard is not None:
+            answer, outputs, more = self._rendered(self.guard, answer, outputs)
+        if again and self.tools.result is TEXT:
+            self.turn.emit(TextReplaced, text=answer)
+        elif self.guard is not None and self.tools.result is TEXT:
+            self.guard.finish(answer)
+        body: dict[str, Any] = {"text": answer, **({"outputs": outputs} if outputs else {}), **more}
         if self.tools.result is not TEXT:
             self.turn.emit(TextDelta, text=answer, step=self.step)
             body["result"] = json.loads(answer)
@@ -346,6 +364,22 @@ class Conversation(Loop):
         self.keep_example()
         head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
+
+    def _rendered(
+        self, guard: Guarded, said: str, outputs: Mapping[str, Any]
+    ) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+        """An answer of a guarded model, its outputs, and further parts of its message: labels and marks."""
+        is_text, marks = self.tools.result is TEXT, self.turn.gate.marks
+        found = guard.answered(self.tools, said if is_text else json.loads(said), outputs)
+        head = "text" if is_text else "result"
+        labels = [(steps if steps[:1] == ("outputs",) else (head, *steps), label) for steps, label in found.labels]
+        if marks:  # the model has read a stranger's text that began the turn
+            labels = [(steps, label.join(Label(all_of(marks), "words"))) for steps, label in labels]
+        kept = as_json(labels)
+        more: dict[str, Any] = {"labels": kept} if kept else {}
+        if untrusted := {name for _, label in labels for name in label.functions}:
+            more["untrusted"] = sorted(untrusted)
+        return found.answer if is_text else canonical_json(found.answer), found.outputs, more
 
     def _leave_out(self) -> bool:
         """Omit the older half of the turn's own steps; False if none is left."""
@@ -366,6 +400,8 @@ class Conversation(Loop):
     def _result(self, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> Draft:
         name, function = call["tool"], self.tools.functions.get(call["tool"])
         body: dict[str, Any] = {"to": name, "arguments": outcome.get("arguments", call["arguments"])}
+        if "untrusted" in outcome:
+            body["untrusted"] = outcome["untrusted"]
         if "code" in outcome:
             error = {"code": outcome["code"], "message": outcome["problem"]}
             return Draft(name, "result", {**body, "status": "failed", "error": error})

@@ -6,15 +6,17 @@ The journal has the values, and path ids make the names of results, so a replay 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import canonical_json
-from ...harness.gate.labels import OWN, Label
-from ...harness.handles import GUIDE, HandleInvalid, Handles, Held, Resolved, has_handles, opens_handle
+from ...core.errors import OutputInvalid
+from ...harness.gate.labels import OWN, Label, Steps, all_of
+from ...harness.handles import GUIDE, HandleInvalid, Handles, Held, Resolved, has_handles, is_handle, opens_handle
 from ...harness.journal import CallRecord
 from ...harness.pipeline import Call
+from ...memory.entries.recall import RECALL
 from ...signatures import Listener, Thought
 
 if TYPE_CHECKING:
@@ -24,6 +26,21 @@ __all__ = ["GUIDE", "Guarded"]
 
 _PLACE: Final = re.compile(r"\.(\d+)\.(\d+):[^/]*$")
 _UNFIT: Final = "the values of its handles do not fit what is declared"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer of a conversation with values in the place of handles.
+
+    Attributes:
+        answer: The answer: a text, or JSON.
+        outputs: Its further outputs.
+        labels: The labels of its values, with the keys and places that lead to them.
+    """
+
+    answer: Any
+    outputs: Mapping[str, Any]
+    labels: Sequence[tuple[Steps, Label]]
 
 
 class Guarded:
@@ -53,11 +70,20 @@ class Guarded:
         gate, function = call.ctx.gate, call.named
         text = value if isinstance(value, str) else canonical_json(value)
         label = gate.result_of(call.id, function, text, call.labels.values())
+        if (also := self._also_read(call, value)) != OWN:
+            label = label.join(also)
         if label == OWN and not function.untrusted and function.readers is None:
             return {"value": value}
         fields = gate.fields_of(call.id, function)
         name = function.name if function.untrusted else ""
         return self._held(Held(name_of(call.id), value, function.output_schema, label, name, fields, function.readers))
+
+    def _also_read(self, call: Call, value: Any) -> Label:
+        """What a trusted function says that its result was made of: memory entries, or the reply of a member."""
+        found = value.get("untrusted", ()) if call.function.name == RECALL and isinstance(value, Mapping) else ()
+        record = call.ctx.frame.drive.recorded(call.id)
+        marks = {*found, *(() if record is None else record.reply_marks)}
+        return Label(all_of(marks), "words") if marks else OWN
 
     def outcome_of(self, record: CallRecord, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, Any]:
         """The outcome of a recorded call whose function is gone. A stranger can have written it."""
@@ -67,7 +93,9 @@ class Guarded:
         return self._held(Held(name_of(record.id), outcome["value"], label=label))
 
     def _held(self, held: Held) -> dict[str, Any]:
-        return {"value": held.value, "outline": self._handles.hold(held).outline}
+        marks = {*held.label.functions, *([held.function] if held.function else [])}
+        untrusted = {"untrusted": sorted(marks)} if marks else {}
+        return {"value": held.value, "outline": self._handles.hold(held).outline, **untrusted}
 
     @staticmethod
     def failed(
@@ -126,6 +154,42 @@ class Guarded:
             return self._handles.rendered(said)
         resolved = self._handles.resolved(said)
         return resolved.value, resolved.label
+
+    def answered(self, tools: Tools, said: Any, outputs: Mapping[str, Any]) -> Answered:
+        """The answer of a conversation with values in the place of handles, checked once more.
+
+        Args:
+            tools: Checks it.
+            said: The answer as the model said it: a text, or JSON.
+            outputs: Its further outputs as the model said them.
+
+        Raises:
+            OutputInvalid: The values do not fit what is declared.
+        """
+        labels = [*self._labels_in(said, ()), *self._labels_in(outputs, ("outputs",))]
+        answer, _ = self.answer(said)
+        if has_handles(said) or has_handles(outputs):
+            thought = Thought(answer=answer, outputs=self._handles.resolved(dict(outputs)).value)
+            checked = tools.checked(thought)
+            if "fault" in checked:
+                raise OutputInvalid(f"the answer is not valid: {_UNFIT}", remedy="try again, or use a larger model")
+            answer = checked["result"] if has_handles(said) else answer
+            outputs = checked.get("outputs", {}) if has_handles(outputs) else outputs
+        return Answered(answer, outputs, labels)
+
+    def _labels_in(self, said: Any, at: Steps) -> Iterator[tuple[Steps, Label]]:
+        """The labels of handles in an answer, each with the keys and places that lead to it."""
+        match said:
+            case str():
+                yield at, self._handles.rendered(said)[1]
+            case Mapping() if not is_handle(said):
+                for key, each in said.items():
+                    yield from self._labels_in(each, (*at, key))
+            case list():
+                for place, each in enumerate(said):
+                    yield from self._labels_in(each, (*at, place))
+            case _:
+                yield at, self._handles.resolved(said).label
 
     def listening(self, listener: Listener) -> Listener:
         """The same listener, whose text stops before the first handle."""

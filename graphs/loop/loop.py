@@ -38,11 +38,12 @@ from ...core.errors import (
 from ...core.events import MemoryRecalled, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
+from ...harness.gate.labels import Label, all_of
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
 from ...memory import Draft
-from ...memory.entries import Entry, Recall, as_passages
+from ...memory.entries import Entry, Passage, Recall, as_passages
 from ...signatures import (
     CallMade,
     Listener,
@@ -56,7 +57,7 @@ from ...signatures import (
 from ...signatures.calling import FIND_TOOLS, memory_fields
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
-from ..history import result_text
+from ..history import not_shown, result_text
 from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
@@ -308,11 +309,16 @@ class Loop:
             return {}
         if self._recalled is None:
             self._recalled = await self._look_up(recall, text)
-        return {names[0]: as_passages(self._recalled)}
+        shown = self._recalled if self.guard is None else [_entry_as_guarded(each) for each in self._recalled]
+        return {names[0]: as_passages(shown)}
 
     def with_context(self, recalled: dict[str, Any]) -> dict[str, Any]:
         """The field for what is remembered with the passages of the host before it."""
         context = self.turn.context
+        if self.guard is not None:
+            self.turn.gate.hold(*(CONTEXT for each in context if not each.trusted))
+            given = [_as_guarded(each) for each in context]
+            return {name: [*given, *entries] for name, entries in recalled.items()}
         if not all(each.trusted for each in context):
             self.turn.gate.mark(CONTEXT)
         given = [{"from": each.source, "text": each.text} for each in context]
@@ -337,7 +343,8 @@ class Loop:
         if found is SUSPENDED:
             interrupt(STOPPED)
         entries = await recall.read(reader, cast("Sequence[Mapping[str, Any]]", found))
-        turn.gate.mark(*(mark for entry in entries for mark in entry.untrusted))
+        hidden = self.guard is not None and turn.guard
+        (turn.gate.hold if hidden else turn.gate.mark)(*(mark for entry in entries for mark in entry.untrusted))
         if not again:
             turn.emit(MemoryRecalled, entries=tuple(entry.id for entry in entries), call_id=turn.task or turn.turn_id)
         return entries
@@ -474,6 +481,20 @@ class Loop:
         """Whether the journal has the outcome of a call."""
         record = self.calls.frame.drive.recorded(call_id)
         return record is not None and record.over
+
+
+def _as_guarded(passage: Passage) -> dict[str, str]:
+    """A passage of the host as a guarded model sees it."""
+    if passage.trusted:
+        return {"from": passage.source, "text": passage.text}
+    return {"from": CONTEXT, "text": not_shown("a passage", passage.text)}
+
+
+def _entry_as_guarded(entry: Entry) -> Entry:
+    """A memory entry as a guarded model sees it."""
+    if not entry.untrusted:
+        return entry
+    return replace(entry, text=not_shown("an entry", entry.text, entry.untrusted), untrusted=())
 
 
 def calls_served(said: Mapping[str, Any]) -> list[CallMade]:
@@ -640,6 +661,8 @@ class HostTask:
         if result is SUSPENDED:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}
+        if turn.guard and turn.gate.marks:
+            body["labels"] = {"result": Label(all_of(turn.gate.marks), "words").to_json()}
         self.outcome = body = turn.with_withheld(body)
         head = await turn.append(state["head"], [Draft(item["to"], "result", body)])
         update = {"head": head, "work": [], "round": state["round"] + 1, "status": "done"}

@@ -388,9 +388,14 @@ class Gate:
         """
         (self._frame_at(at) if at else self._frame).mark(sources)
 
-    def hold(self, *sources: str) -> None:
-        """Take note that there are results of these untrusted functions that a guarded model does not read."""
-        self._frame.hold(sources)
+    def hold(self, *sources: str, at: str = "") -> None:
+        """Take note that there are results of these untrusted functions that a guarded model does not read.
+
+        Args:
+            sources: The functions.
+            at: See `mark`.
+        """
+        (self._frame_at(at) if at else self._frame).hold(sources)
 
     def restrict(self, callee: Function) -> None:
         """Take note that a result of a function was read that not everybody may see."""

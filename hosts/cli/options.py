@@ -245,15 +245,18 @@ class BeginOptions(SpeakerOptions):
             is called.
         unattended (--unattended refuse|pause; Model and role): No person watches this turn: refuse calls that require
             approval, or pause and notify.
+        guard (--guard/--no-guard; Model and role): No model of this turn that calls tools reads what a stranger can
+            have written. Default: the profile, else the setting guard.
     """
 
     turn_model: list[str] | None = None
     unattended: str | None = None
+    guard: bool | None = None
 
     @property
     def how(self) -> dict[str, Any]:
         """How the turn runs."""
-        return {"model": self.turn_model or None, "unattended": self.unattended}
+        return {"model": self.turn_model or None, "unattended": self.unattended, "guard": self.guard}
 
 
 @option_group

@@ -186,6 +186,7 @@ def _settings(profile: Profile) -> dict[str, Any]:
         "tools": None if profile.tools is None else list(profile.tools),
         "sections": profile.sections,
         "agents_md": profile.agents_md,
+        "guard": profile.guard,
     }
     for name in ("memory", "skills", "verification"):
         found |= {f"{name}.{key}": value for key, value in getattr(profile, name)}

@@ -153,6 +153,11 @@ class SurfaceArguments(_Followed, ThreadArguments):
         description="what the turn does where a person would be asked: refuse the call, or pause and notify; true: by "
         "the server's setting; false: a person is asked; null: false, and true for a scheduled run",
     )
+    guard: bool | None = Field(
+        default=None,
+        description="whether no model of the turn that calls tools reads what a stranger can have written; null: by "
+        "the server's profile and setting",
+    )
 
 
 class _Conversing(SurfaceArguments):

@@ -55,6 +55,7 @@ def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[Attachm
         "key": given.key,
         "detach": given.detach,
         "unattended": given.unattended,
+        "guard": given.guard,
         "subagents": given.subagents,
     }
     match given:

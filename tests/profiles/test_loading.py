@@ -18,7 +18,10 @@ from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS
 pytestmark = pytest.mark.requirement("P1")
 
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")
-KEYS = "the keys are: profile, name, description, extends, system_prompt, tools, sections, agents_md, memory, skills, "
+KEYS = (
+    "the keys are: profile, name, description, extends, system_prompt, tools, sections, agents_md, guard, memory, "
+    "skills, "
+)
 
 
 def load(folder: Path, text: str | bytes, name: str = "mine.yaml") -> Profile:
