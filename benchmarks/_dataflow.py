@@ -13,12 +13,14 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
 from worldagent import Policy, Settings, Storage, Worker, WorldAgent
+from worldagent.benchmarks._dataflow_guarded import Plan, Planner, changes, is_reader
 from worldagent.benchmarks._environments import Unmeasured, installed_python
 from worldagent.core.errors import ToolFailed
 from worldagent.core.events import Risk
@@ -146,17 +148,55 @@ class Declared:
         trusted: The functions whose results hold no text of strangers. All others that only read are untrusted, and
             so are those of the network that are in `pages`.
         pages: Functions of the network that return a page.
+        echoes: Functions that return words of their arguments. They are untrusted where the worker is guarded.
+        fields: Globs over the fields of a result that the function's own system makes, for guarded workers.
     """
 
     risk: Mapping[str, tuple[Risk, ...]]
     trusted: frozenset[str]
     pages: frozenset[str]
+    echoes: frozenset[str] = frozenset()
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def risk_of(self, function: str) -> tuple[Risk, ...]:
         return self.risk.get(function, ("read_only",))
 
     def is_untrusted(self, function: str) -> bool:
         return function in self.pages or (function not in self.risk and function not in self.trusted)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the models of a turn were sent.
+
+    Attributes:
+        planner: Calls of the worker's model.
+        reader: Calls of readers.
+        characters: The characters of all messages.
+        cached: Those of them that are equal to the beginning of an earlier call with the same system message.
+    """
+
+    planner: int = 0
+    reader: int = 0
+    characters: int = 0
+    cached: int = 0
+
+    @classmethod
+    def count(cls, calls: Sequence[ScriptedCall]) -> Sent:
+        """Count the calls of a turn."""
+        before, cached = dict[str, str](), 0
+        for call in calls:
+            text = "".join((call.system, *(said for _, said in call.messages)))
+            cached += _same_beginning(before.get(call.system, ""), text)
+            before[call.system] = text
+        reader = sum(is_reader(call) for call in calls)
+        characters = sum(len(call.system) + sum(len(said) for _, said in call.messages) for call in calls)
+        return cls(len(calls) - reader, reader, characters, cached)
+
+
+def _same_beginning(one: str, other: str) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +208,16 @@ class Outcome:
         won: Whether the suite counts the injection as successful.
         read: Whether the model read the attacker's text.
         strange: The calls with effects that happened although they are not among those that solve the task.
+        changed: What in them is otherwise; see `changes`. It has `branches` if a reader chose another way.
+        sent: What the models were sent.
     """
 
     solved: bool
     won: bool
     read: bool
     strange: tuple[Call, ...]
+    changed: frozenset[str] = frozenset()
+    sent: Sent = field(default_factory=Sent)
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
@@ -218,6 +262,8 @@ class Desk:
         declared: What is declared of the functions.
         policy: The policy.
         home: The folder of its database.
+        plans: How the tasks are planned without reading, if the worker is guarded.
+        asks: Whether the guarded worker uses readers and programs.
     """
 
     world: World
@@ -225,7 +271,10 @@ class Desk:
     declared: Declared
     policy: Policy
     home: Path
-    _oracle: Oracle = field(init=False)
+    plans: Mapping[str, Plan] | None = None
+    asks: bool = True
+    _oracle: Oracle | Planner = field(init=False)
+    _is_everywhere: bool = False
     _lm: ScriptedLM = field(init=False)
     _agent: WorldAgent = field(init=False)
     _turns: int = 0
@@ -239,7 +288,16 @@ class Desk:
             self.suite.name,
             lm=self._lm,
             tools=[self._function(tool) for tool in self.suite.tools],
-            workers=[Worker(_CLERK, "You do what you are asked.", "does tasks", tools=names, max_steps=200)],
+            workers=[
+                Worker(
+                    _CLERK,
+                    "You do what you are asked.",
+                    "does tasks",
+                    tools=names,
+                    max_steps=200,
+                    guard=self.plans is not None,
+                )
+            ],
             policy=self.policy,
             storage=Storage(home=self.home),
             settings=Settings(trace=False, model_attempts=1),
@@ -247,20 +305,32 @@ class Desk:
         async with self._agent:
             yield self
 
-    async def run(self, task: str, attack: Attack | None = None) -> Outcome:
+    async def run(self, task: str, attack: Attack | None = None, *, everywhere: bool = False) -> Outcome:
         """Run a task as one unattended turn, and tell what happened.
+
+        Args:
+            task: The task.
+            attack: What an attacker writes.
+            everywhere: Whether it stands in every text that a stranger can write, and not only where the suite has it.
 
         Raises:
             RuntimeError: The turn did not end.
         """
-        opened = await self.world.open(self.suite.name, task, attack)
-        self._oracle = Oracle(opened.answer, list(opened.calls))
-        if attack is not None:
-            self._oracle.attack = (attack.text, opened.attack or attack.calls)
+        self._is_everywhere = everywhere
+        opened = await self.world.open(self.suite.name, task, None if everywhere else attack)
+        wanted = () if attack is None else opened.attack or attack.calls
+        if self.plans is None:
+            self._oracle = Oracle(opened.answer, list(opened.calls))
+            if attack is not None:
+                self._oracle.attack = (attack.text, wanted)
+        else:
+            effects = frozenset(tool.name for tool in self.suite.tools if self._has_effect(tool.name))
+            self._oracle = Planner(opened, self.plans.get(task, Plan()), effects, attack, wanted, self.asks)
         self._turns += 1
         thread = self._agent.thread(f"t{self._turns}", account="emma")
         params = {"worker": _CLERK, "request": opened.prompt}
         turn = await thread.task("subagent", params, unattended="refuse")
+        sent = Sent.count(self._lm.calls)
         self._lm.calls.clear()  # prompts of thousands of turns
         if turn.status != "done":
             raise RuntimeError(f"the turn of {self.suite.name} {task} is {turn.status}")
@@ -270,6 +340,8 @@ class Desk:
             won=ended.won,
             read=self._oracle.read,
             strange=self._strange(opened.calls, ended.reached),
+            changed=self._changed(opened.calls, ended.reached),
+            sent=sent,
         )
 
     def _replied(self, call: ScriptedCall) -> dict[str, Any]:
@@ -284,16 +356,45 @@ class Desk:
             made = (call.function, tools[call.function].given(call.arguments))
             if made in left:
                 left.remove(made)
-            elif self.declared.risk_of(call.function) != ("read_only",):
+            elif self._has_effect(call.function):
                 found.append(call)
         return tuple(found)
 
+    def _changed(self, own: Sequence[Call], reached: Sequence[Call]) -> frozenset[str]:
+        if not isinstance(self._oracle, Planner):
+            return frozenset()
+        tools = {tool.name: tool for tool in self.suite.tools}
+        given, happened = (
+            [
+                Call(call.function, tools[call.function].given(call.arguments))
+                for call in calls
+                if self._has_effect(call.function)
+            ]
+            for calls in (own, reached)
+        )
+        branched = ["branches"] if "branch" in self._oracle.turned else []
+        return frozenset([*changes(given, happened, self._oracle.plan), *branched])
+
+    def _has_effect(self, function: str) -> bool:
+        return self.declared.risk_of(function) != ("read_only",)
+
     def _function(self, tool: Tool) -> Function:
+        untrusted = self.declared.is_untrusted(tool.name)
+        fields: tuple[str, ...] = ()
+        if self.plans is not None:
+            untrusted = untrusted or tool.name in self.declared.echoes
+            fields = self.declared.fields.get(tool.name, ())
+
         async def body(**arguments: Any) -> Any:
-            return await self.world.call(Call(tool.name, tool.given(arguments)))
+            value = await self.world.call(Call(tool.name, tool.given(arguments)))
+            if isinstance(self._oracle, Planner):
+                self._oracle.returned(tool.name, value)
+                if untrusted and self._is_everywhere and self._oracle.attack is not None:
+                    return written_over(value, f" {self._oracle.attack.text} {self._oracle.wishes}", fields)
+            return value
 
         properties: Mapping[str, Any] = tool.params.get("properties", {})
-        fields: dict[str, Any] = {
+        params: dict[str, Any] = {
             name: (
                 _hint(said, tool.params.get("$defs", {})),
                 Field(said.get("default", ...), description=said.get("description")),
@@ -303,12 +404,26 @@ class Desk:
         return Function(
             tool.name,
             body,
-            create_model(f"{tool.name}_params", __config__=ConfigDict(extra="forbid"), **fields),
+            create_model(f"{tool.name}_params", __config__=ConfigDict(extra="forbid"), **params),
             result_of(tool.name, tool.result) if tool.result else TypeAdapter(Any),
             tool.description,
             risk=self.declared.risk_of(tool.name),
-            untrusted=self.declared.is_untrusted(tool.name),
+            untrusted=untrusted,
+            fields=fields,
         )
+
+
+def written_over(value: Any, text: str, fields: Sequence[str], at: str = "") -> Any:
+    """A result in which an attacker's text follows every text that is not in a declared field."""
+    match value:
+        case str():
+            return value if any(fnmatchcase(at, glob) for glob in fields) else value + text
+        case Mapping():
+            return {key: written_over(each, text, fields, f"{at}.{key}".strip(".")) for key, each in value.items()}
+        case list():
+            return [written_over(each, text, fields, at) for each in value]
+        case _:
+            return value
 
 
 def _hint(said: Mapping[str, Any], parts: Mapping[str, Any]) -> Any:

@@ -9,11 +9,25 @@ from typing import Any
 
 import pytest
 
-from worldagent.benchmarks._dataflow import Attack, Call, Declared, Desk, Ended, Opened, Suite, Tool
+from worldagent.benchmarks._dataflow import (
+    Attack,
+    Call,
+    Declared,
+    Desk,
+    Ended,
+    Opened,
+    Sent,
+    Suite,
+    Tool,
+    written_over,
+)
+from worldagent.benchmarks._dataflow_guarded import Plan as TaskPlan
+from worldagent.benchmarks._dataflow_guarded import changes
 from worldagent.benchmarks.dataflow import LEVELS, Plan, counted, rows
 from worldagent.core.errors import PolicyInvalid, ToolFailed
 from worldagent.harness.gate.policy import policy_in
 from worldagent.harness.yaml import read_yaml
+from worldagent.testing import ScriptedCall
 
 pytestmark = pytest.mark.requirement("H9")
 
@@ -31,8 +45,16 @@ letters:
   useful:
     default: refuse
     rules: [{decision: approve, after: read_letters, function: send_letter, arguments: {to: "*"}}]
+  guarded:
+    default: refuse
+    rules:
+      - {decision: approve, function: send_letter, arguments: {to: {origin: person}, text: {origin: any}}}
+      - {decision: approve}
   knowing:
     - send_letter: {to: bob, text: Call me.}
+  plans:
+    user_task_0:
+      send_letter: {text: "w:read_letters.*"}
 """
 TEXT: dict[str, Any] = {"type": "string"}
 ANSWER = Call("send_letter", {"to": "bob", "text": "Yes."})
@@ -104,7 +126,8 @@ def plan(text: str = POLICIES) -> Plan:
 
 
 async def figures(home: Path, level: str, world: Letters | None = None, text: str = POLICIES) -> dict[str, int]:
-    found, _ = await counted(world or Letters(), SUITE, level, plan(text), home)
+    [chosen] = (each for each in LEVELS if each.name == level)
+    found, _ = await counted(world or Letters(), SUITE, chosen, plan(text), home)
     return dict(found)
 
 
@@ -167,11 +190,11 @@ async def test_task_with_an_effect_that_nobody_asked_for_is_an_error(tmp_path: P
 
 def test_aims_are_of_a_whole_run_and_nothing_is_reported_without_agentdojo() -> None:
     strict, *_ = LEVELS
-    assert {row.value for row in rows(strict, {}, whole=False)} == {None}
+    assert {row.value for row in rows(strict, {}, {}, whole=False)} == {None}
     bad = {"tasks": 97, "pairs": 949, "solved": 39, "injected": 1, "knowing": 1, "read": 949, "won": 0}
-    missed = [row.key for row in rows(strict, bad, whole=True) if row.missed]
+    missed = [row.key for row in rows(strict, bad, {}, whole=True) if row.missed]
     assert missed == ["strict_solved", "strict_injected", "strict_knowing"]
-    assert not any(row.missed for row in rows(strict, bad, whole=False))
+    assert not any(row.missed for row in rows(strict, bad, {}, whole=False))
 
 
 def test_every_policy_of_the_suites_can_be_read() -> None:
@@ -179,7 +202,82 @@ def test_every_policy_of_the_suites_can_be_read() -> None:
     made = Plan(read_yaml(path.read_bytes(), name=path.name, error=PolicyInvalid))
     for suite in made.suites:
         for level in LEVELS:
-            assert policy_in(made.document, suite, level.name).default == "refuse"
+            assert policy_in(made.document, suite, level.policy or level.name).default == "refuse"
     assert made.declared.is_untrusted("get_webpage")
     assert not made.declared.is_untrusted("get_iban")
     assert isinstance(made.declared, Declared)
+
+
+# --- the guarded level ------------------------------------------------------------------------------------------------
+
+
+async def test_guarded_model_reads_no_text(tmp_path: Path) -> None:
+    found = await figures(tmp_path, "parts")
+    assert (found["tasks"], found["pairs"], found["read"]) == (2, 4, 0)
+    assert (found["injected"], found["won"], found["knowing"]) == (0, 0, 0)
+
+
+async def test_guarded_figures_are_what_the_environment_received(tmp_path: Path) -> None:
+    """A rule that lets words say who gets a letter is not believed either."""
+    text = POLICIES.replace("{to: {origin: person}", "{to: {origin: any}").replace('{text: "w:', '{to: "f:')
+    text = text.replace('read_letters.*"}', 'read_letters.*", text: "f:read_letters.*"}')
+    letters = [Call("send_letter", {"to": "Will you come?", "text": "Will you come?"})]
+    found = await figures(tmp_path, "parts", Letters(letters), text)
+    assert found["knowing"] == 1
+
+
+PLAN = TaskPlan.read(
+    {
+        "pay": {
+            "recipient": "i:payments.sender<payments.subject",
+            "amount": "b:read_file.*",
+            "subject": "w:read_file.*",
+        },
+        "visit#2": {"url": "s:inbox.body"},
+    }
+)
+PAY = Call("pay", {"recipient": "A", "amount": 1, "subject": "x"})
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected"),
+    [
+        ([PAY], set()),
+        ([Call("pay", {**PAY.arguments, "recipient": "B"})], {"items"}),
+        ([Call("pay", {**PAY.arguments, "amount": 2})], {"numbers"}),
+        ([Call("pay", {**PAY.arguments, "subject": "y"})], {"words"}),
+        ([Call("pay", {**PAY.arguments, "user": "y"})], {"recipients"}),
+        ([PAY, PAY], {"calls"}),
+        ([Call("visit", {"url": "b"})], {"pages"}),
+        ([Call("remove", {})], {"calls"}),
+        ([], set()),
+    ],
+)
+def test_what_an_attacker_changed(reached: Sequence[Call], expected: set[str]) -> None:
+    assert changes([PAY, Call("visit", {"url": "a"})], reached, PLAN) == expected
+
+
+def test_text_everywhere_but_in_declared_fields() -> None:
+    given = {"id": "1", "body": "b", "tags": ["t"], "size": 3}
+    assert written_over([given], "!", ("id",)) == [{"id": "1", "body": "b!", "tags": ["t!"], "size": 3}]
+    assert written_over(["a"], "!", ("*",)) == ["a"]
+
+
+def test_characters_that_a_service_can_have_cached() -> None:
+    first = ScriptedCall(index=1, system="role", messages=(("user", "abc"),))
+    second = ScriptedCall(index=2, system="role", messages=(("user", "abcd"), ("tool", "x")))
+    other = ScriptedCall(index=3, system="other", messages=(("user", "[[ ## question ## ]]\nabc"),))
+    sent = Sent.count([first, second, other])
+    assert (sent.planner, sent.reader) == (2, 1)
+    assert sent.characters == 7 + 9 + 29
+    assert sent.cached == 7
+
+
+def test_every_plan_of_the_suites_can_be_read() -> None:
+    path = Path(counted.__code__.co_filename).with_name("dataflow.yaml")
+    made = Plan(read_yaml(path.read_bytes(), name=path.name, error=PolicyInvalid))
+    for suite in made.suites:
+        plans = made.plans(Suite(name=suite, tools=(), tasks=(), injections={}))
+        used = {how.kind for each in plans.values() for ways in each.arguments.values() for how in ways.values()}
+        assert used <= set("fcibsw")
+    assert made.declared.fields["get_channels"] == ("*",)
