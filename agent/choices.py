@@ -390,6 +390,7 @@ def graph_options(settings: Settings, profile: Profile) -> Callable[[ModelCaller
             summaries=not caller.plain if settings.history_summaries is None else settings.history_summaries,
             attachment_fallback=settings.attachment_fallback,
             find_tools_above=settings.find_tools_above,
+            reader=settings.reader,
         )
         return bounded(options, profile)
 

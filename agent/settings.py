@@ -250,6 +250,11 @@ class Settings(BaseSettings):
         "GraphChanged ends",
     )
     max_rounds: int = Field(default=8, ge=0, description="steps with calls before the conversation must answer")
+    reader: str | None = Field(
+        default=None,
+        description="the model that reads parts of results for guarded models: a name from models, or a model string; "
+        "none is the model of the turn",
+    )
     find_tools_above: int | None = Field(
         default=100,
         ge=1,

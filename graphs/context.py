@@ -228,7 +228,12 @@ class TurnContext:
             return await call(self.services.caller if name is None else await self.services.models.get(name))
 
     async def ask_without_role(
-        self, signature: Signature, inputs: Mapping[str, Any], names: Iterable[str] = (CONVERSE,)
+        self,
+        signature: Signature,
+        inputs: Mapping[str, Any],
+        names: Iterable[str] = (CONVERSE,),
+        *,
+        model: str | None = None,
     ) -> Mapping[str, Any]:
         """Ask a model without the role; see `signatures.summaries.ask_without_role`.
 
@@ -236,10 +241,12 @@ class TurnContext:
             signature: What is asked.
             inputs: Its input fields.
             names: The Signatures that the role can be attached to.
+            model: The name of the model; None is the turn's.
         """
         predictor, listener = self.services.predictors.get(signature), self.listener(signature.__name__)
         return await self.ask(
-            lambda caller: ask_without_role(predictor, inputs, caller, role=self.role, listener=listener, names=names)
+            lambda caller: ask_without_role(predictor, inputs, caller, role=self.role, listener=listener, names=names),
+            (model,),
         )
 
     def keep_example(

@@ -53,7 +53,7 @@ from ..signatures import (
 )
 from ..signatures.converse import ConverseClass
 from ..signatures.examples import TurnExample, example_of_turn
-from ..signatures.signature import CHECK
+from ..signatures.signature import CHECK, READ
 from ..signatures.summaries import DISTIL, SUMMARISE, without_roles
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
@@ -67,6 +67,7 @@ from .loop.conversation import Conversation
 from .loop.finding import FINDING, ToolSearch
 from .loop.graph import ACT, LoopGraph, conversation_graph, node_of, task_graph
 from .loop.loop import HostTask, LoopState, first_state, run_graph
+from .loop.reading import ASKING
 from .loop.subagents import Subagents
 from .loop.tools import Tools
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
@@ -144,6 +145,7 @@ class TurnEngine:
         predictors.add(*(Predictor(self._converse[plain], demos=demos[plain]) for plain in kinds))
         predictors.add(SUMMARISE)
         predictors.add(CHECK)
+        predictors.add(READ)
         if services.recall is not None:
             predictors.add(DISTIL)
         subagents.signatures(predictors, services.models)
@@ -580,7 +582,8 @@ class TurnEngine:
         for record in records.values():
             above = records.get(record.parent)
             runs = above is not None and above.name == SUBAGENT and not above.over
-            if record.kind == "model" and (runs or (record.version and above is None)):
+            thinks = record.kind == "model" and "/think." in record.id.removeprefix(record.parent)
+            if thinks and (runs or (record.version and above is None)):
                 self._check_worker(record)
             if record.kind not in ("leaf", "flow", "task", "offer") or again.isdisjoint((record.id, record.parent)):
                 continue
@@ -632,6 +635,8 @@ class TurnEngine:
         record = records.get(f"{turn_id}/think.{state['round']}")
         said = {} if record is None or record.result is None else json.loads(record.result)
         for place, call in enumerate(said.get("calls", ())):
+            if call["tool"] == ASKING.name and ASKING.name not in registry.functions:
+                continue
             begun = records.get(f"{turn_id}/{Conversation.ACT}.{state['round']}.{place}:{call['tool']}")
             try:
                 function = registry.function(call["tool"])

@@ -42,6 +42,7 @@ class GraphOptions:
         attachment_fallback: Whether a message with an attachment that the model does not accept is refused, or the
             model gets only its name.
         find_tools_above: With more tools than this, the model is offered a search; None offers it all of them.
+        reader: The model that reads for guarded models; None is the turn's.
     """
 
     max_rounds: int = 8
@@ -54,6 +55,7 @@ class GraphOptions:
     verifications: int = 0
     attachment_fallback: Literal["fail", "note"] = "fail"
     find_tools_above: int | None = 100
+    reader: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

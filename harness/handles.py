@@ -6,6 +6,7 @@ begins with `$`, so that no text can be taken for one:
 
     {"$": "r1[0].sender"}                                     a part of the result r1
     {"$text": "Re: {0}", "of": ["r1[0].subject"]}             a text with parts
+    {"$ask": "the IBAN", "of": ["r1[0].body"], "as": "span"}  what a reader finds in parts
 
 Code puts the values in their place, and gives each a label. This module calls no model.
 """
@@ -23,11 +24,10 @@ from pydantic import BaseModel
 from ..core import canonical_json
 from .bounds import fits_bounds
 from .function import Readers, readers_of
-from .gate.labels import OWN, Label, Steps, is_at, joined
+from .gate.labels import OWN, Form, Label, Steps, is_at, joined
 
 PART: Final = "$"
-TEXT: Final = "$text"
-OF: Final = "of"
+ASK: Final = "$ask"
 
 _STEP: Final = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\[(-?\d{1,9}|\*)\]|\[("(?:[^"\\]|\\.)*")\]')
 _HEAD: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -43,6 +43,8 @@ _HANDLE: Final[Mapping[str, Any]] = {
     "properties": {
         "$": {"type": "string"},
         "$text": {"type": "string"},
+        "$ask": {"type": "string"},
+        "as": {},
         "of": {"type": "array", "items": {"type": "string"}},
     },
 }
@@ -53,7 +55,9 @@ r1: list of 3 [{id: int, sender: text}]
 You cannot read them, and you do not need to. To pass a value on, write an object in its place, in an argument or in
 your answer:
 {"$": "r1[0].sender"} for a part; r1[*].id is that part of each item
-{"$text": "Re: {0}", "of": ["r1[0].subject"]} for a text with parts"""
+{"$text": "Re: {0}", "of": ["r1[0].subject"]} for a text with parts
+{"$ask": "the IBAN to pay to", "of": ["r1[0].body"], "as": "span"} for what a reader finds there; `as` is bool, int,
+number, date, span (a part of one text), text, item (of the first part, a list), or a list of words to choose from"""
 """What a guarded model is told."""
 
 
@@ -266,6 +270,34 @@ def is_handle(value: Any) -> bool:
     return isinstance(value, Mapping) and any(isinstance(key, str) and key.startswith(PART) for key in value)
 
 
+def questions_in(value: Any) -> list[Mapping[str, Any]]:
+    """The questions to readers in JSON of a model, or in a text."""
+    if isinstance(value, str):
+        return [given for _, _, given in _objects(value) if ASK in given]
+    if is_handle(value):
+        return [value] if ASK in value else []
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [each for item in inside if not isinstance(item, str) for each in questions_in(item)]
+
+
+def with_answers(value: Any, answers: Iterator[Mapping[str, Any]]) -> Any:
+    """JSON of a model, or a text, with handles of answers in the place of the questions of `questions_in`."""
+    if isinstance(value, str):
+        found, at = list[str](), 0
+        for begin, end, given in _objects(value):
+            if ASK in given:
+                found += [value[at:begin], canonical_json(next(answers))]
+                at = end
+        return "".join([*found, value[at:]])
+    if is_handle(value):
+        return next(answers) if ASK in value else value
+    if isinstance(value, Mapping):
+        return {key: each if isinstance(each, str) else with_answers(each, answers) for key, each in value.items()}
+    if isinstance(value, list):
+        return [each if isinstance(each, str) else with_answers(each, answers) for each in value]
+    return value
+
+
 def has_handles(value: Any) -> bool:
     """Whether there is a handle in a value."""
     if is_handle(value):
@@ -274,16 +306,174 @@ def has_handles(value: Any) -> bool:
     return any(map(has_handles, inside))
 
 
+class AnswerUnfit(ValueError):
+    """A reader's answer is not what was asked for. The text says what is, and has nothing of the answer."""
+
+
+_KINDS: Final[Mapping[str, str]] = {
+    "bool": "true or false",
+    "int": "an integer",
+    "number": "a number",
+    "date": "a date as YYYY-MM-DD, or a time as YYYY-MM-DD HH:MM",
+    "item": "the place of one item in the first part, counted from 0",
+    "span": "a part of one of the texts, word for word",
+    "text": "at most 2000 characters",
+}
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?)?")
+_LONGEST_ANSWER: Final = 2000
+_MOST_WORDS: Final = 50  # that a reader can choose from
+_ORDINARY: Final = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a reader, which sees nothing but the parts.
+
+    Attributes:
+        text: The question.
+        kind: What the answer is: a key of `_KINDS`, or the words to choose from.
+        parts: The parts.
+    """
+
+    text: str
+    kind: Any
+    parts: tuple[Resolved, ...]
+
+    def checked(self) -> Question:
+        """Return it.
+
+        Raises:
+            HandleInvalid: Its kind is not one, or does not fit the parts.
+        """
+        words = isinstance(self.kind, list) and 1 < len(self.kind) <= _MOST_WORDS
+        if not (words and all(isinstance(each, str) for each in self.kind)) and self.kind not in (*_KINDS,):
+            raise HandleInvalid(f"`as` must be one of {', '.join(_KINDS)}, or a list of words")
+        if self.kind == "item" and not isinstance(self.parts[0].value, list):
+            raise HandleInvalid("to choose an item, the first part must be a list, such as r1 or r1[*].name")
+        return self
+
+    @property
+    def form(self) -> str:
+        """What the answer must be, in words."""
+        return f"one of: {', '.join(self.kind)}" if isinstance(self.kind, list) else _KINDS[self.kind]
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a model may see the answer: it can only choose between what the model itself said."""
+        return self.kind == "bool" or isinstance(self.kind, list)
+
+    def read(self, said: str) -> Resolved:
+        """The answer of a reader, with the label of what it can carry.
+
+        Args:
+            said: What the reader said.
+
+        Raises:
+            AnswerUnfit: It is not of the kind that was asked for.
+        """
+        said, label = said.strip(), joined(label for part in self.parts for _, _, label in part.strange)
+        match self.kind:
+            case "span":
+                return self._span(said)
+            case "item":
+                return self._item(said)
+            case "text":
+                if not said or len(said) > _LONGEST_ANSWER:
+                    raise AnswerUnfit(self.form)
+                return _made(said, label, "words")
+            case _:
+                return _made(self._bounded(said), label, "bounded")
+
+    def _bounded(self, said: str) -> Any:
+        value: Any = None
+        if isinstance(self.kind, list):
+            value = next((word for word in self.kind if word.casefold() == said.casefold()), None)
+        elif self.kind == "bool":
+            value = {"true": True, "yes": True, "false": False, "no": False}.get(said.casefold())
+        elif self.kind == "date":
+            value = said if _DATE.fullmatch(said) else None
+        else:
+            value = self._number(said)
+        if value is None:
+            raise AnswerUnfit(self.form)
+        return value
+
+    def _number(self, said: str) -> int | float | None:
+        try:
+            number = float(said) if self.kind == "number" else int(said)
+        except ValueError:
+            return None
+        return number if abs(number) <= _ORDINARY else None  # also refuses what is not a number
+
+    def _span(self, said: str) -> Resolved:
+        """A part of one text: it cannot put a secret of one text beside an address of another."""
+        for part in self.parts:
+            others = joined(label for each in self.parts if each is not part for _, _, label in each.strange)
+            for _, text, label in (*part.strange, *(() if part.strange else (((), part.value, OWN),))):
+                if said and isinstance(text, str) and said in text:
+                    found = label if others == OWN else label.chosen_by(others)
+                    return _made(said, found, "span")
+        raise AnswerUnfit(self.form)
+
+    def _item(self, said: str) -> Resolved:
+        options, *others = self.parts
+        if not said.isdigit() or int(said) >= len(options.value):
+            raise AnswerUnfit(self.form)
+        place, chooser = int(said), joined(label for each in others for _, _, label in each.strange)
+        strange = [
+            (steps[1:], each, label if chooser == OWN else label.chosen_by(chooser))
+            for steps, each, label in options.strange
+            if steps[0] == place
+        ]
+        value = options.value[place]
+        if not strange and chooser != OWN:  # a value of the person's that a text chose
+            strange = [(steps, each, OWN.chosen_by(chooser)) for steps, each in _values(value)]
+        return Resolved(value, tuple(strange))
+
+
+def _made(value: Any, label: Label, form: Form) -> Resolved:
+    return Resolved(value) if label == OWN else Resolved(value, (((), value, replace(label, form=form)),))
+
+
 class Handles:
     """The results that a guarded model can name."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
+        self._read: dict[str, Resolved] = {}  # what readers found, by name
 
     def hold(self, held: Held) -> Held:
         """Add a result."""
         self._held[held.name] = held
         return held
+
+    def keep(self, found: Resolved, name: str = "") -> Mapping[str, Any]:
+        """Add what a reader found, and return a handle of it.
+
+        Args:
+            found: What it found.
+            name: By which the model can name it; by default it does not learn of it.
+        """
+        name = name or f"read{len(self._read)}"
+        self._read[name] = found
+        return {PART: name}
+
+    def question(self, given: Mapping[str, Any]) -> Question:
+        """Read a question to a reader.
+
+        Args:
+            given: The handle.
+
+        Raises:
+            HandleInvalid: It is not one, or names parts that are not there.
+        """
+        match given:
+            case {"$ask": str() as text, "of": [_, *_] as paths, "as": kind} if len(given) == 3:
+                parts = tuple(self.part(str(path)) for path in paths)
+                return Question(text, kind, parts).checked()
+            case _:
+                form = '{"$ask": "...", "of": ["r1.name"], "as": "span"}'
+                raise HandleInvalid(f"{canonical_json(given)[:200]} is not {form}")
 
     def resolved(self, given: Any) -> Resolved:
         """Put values in the place of handles.
@@ -312,6 +502,8 @@ class Handles:
         Raises:
             HandleInvalid: There is no such part.
         """
+        if path in self._read:
+            return self._read[path]
         head = _HEAD.match(path)
         held = None if head is None else self._held.get(head[0])
         if head is None or held is None:
@@ -327,7 +519,8 @@ class Handles:
 
     @property
     def _names(self) -> str:
-        return f"the results are: {', '.join(self._held)}" if self._held else "there are no results"
+        names = [*self._held, *(name for name in self._read if name.startswith("r") and not name.startswith("read"))]
+        return f"the results are: {', '.join(names)}" if names else "there are no results"
 
     def _value_of(self, given: Mapping[str, Any]) -> Resolved:
         match given:
@@ -335,6 +528,9 @@ class Handles:
                 return self.part(path)
             case {"$text": str() as text, "of": [*paths]} if len(given) == 2 and all(isinstance(p, str) for p in paths):
                 return self._text_of(text, paths)
+            case {"$ask": _}:
+                self.question(given)
+                return Resolved(None)  # until a reader has answered
             case _:
                 raise HandleInvalid(
                     f"{canonical_json(given)[:200]} is neither "

@@ -350,7 +350,11 @@ class Conversation(Loop):
         """
         more: Mapping[str, Any] = {}
         if self.guard is not None:
-            answer, outputs, more = self._rendered(self.guard, answer, outputs)
+            said = answer if self.tools.result is TEXT else json.loads(answer)
+            read = [await self.read(said, self.think_id), await self.read(outputs, f"{self.think_id}/outputs")]
+            if SUSPENDED in read:
+                interrupt(STOPPED)
+            answer, outputs, more = self._rendered(self.guard, *read)
         if again and self.tools.result is TEXT:
             self.turn.emit(TextReplaced, text=answer)
         elif self.guard is not None and self.tools.result is TEXT:
@@ -366,11 +370,11 @@ class Conversation(Loop):
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 
     def _rendered(
-        self, guard: Guarded, said: str, outputs: Mapping[str, Any]
+        self, guard: Guarded, said: Any, outputs: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """An answer of a guarded model, its outputs, and further parts of its message: labels and marks."""
         is_text, marks = self.tools.result is TEXT, self.turn.gate.marks
-        found = guard.answered(self.tools, said if is_text else json.loads(said), outputs)
+        found = guard.answered(self.tools, said, outputs)
         head = "text" if is_text else "result"
         labels = [(steps if steps[:1] == ("outputs",) else (head, *steps), label) for steps, label in found.labels]
         if marks:  # the model has read a stranger's text that began the turn

@@ -6,14 +6,26 @@ The journal has the values, and path ids make the names of results, so a replay 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import canonical_json
 from ...core.errors import OutputInvalid
 from ...harness.gate.labels import OWN, Label, Steps, all_of
-from ...harness.handles import GUIDE, HandleInvalid, Handles, Held, Resolved, has_handles, is_handle, opens_handle
+from ...harness.handles import (
+    GUIDE,
+    HandleInvalid,
+    Handles,
+    Held,
+    Question,
+    Resolved,
+    has_handles,
+    is_handle,
+    opens_handle,
+    questions_in,
+    with_answers,
+)
 from ...harness.journal import CallRecord
 from ...harness.pipeline import Call
 from ...memory.entries.recall import RECALL
@@ -59,6 +71,31 @@ class Guarded:
             HandleInvalid: A handle cannot be resolved.
         """
         return self._handles.resolved(given)
+
+    def question(self, given: Mapping[str, Any]) -> Question:
+        """A question to a reader.
+
+        Raises:
+            HandleInvalid: It is not one, or names parts that are not there.
+        """
+        return self._handles.question(given)
+
+    def with_answers(self, given: Any, answers: Iterable[Resolved]) -> Any:
+        """JSON of the model, or a text, with handles of answers in the place of its questions."""
+        return with_answers(given, iter([self._handles.keep(each) for each in answers]))
+
+    def told(self, call_id: str, question: Question, found: Resolved) -> dict[str, Any]:
+        """The outcome of a call of the tool `ask`: what the model sees, or a held answer."""
+        if question.is_shown:
+            return {"value": found.value}
+        name, marks = name_of(call_id), found.label.functions
+        self._handles.keep(found, name)
+        shown = f"text of {len(found.value)}" if isinstance(found.value, str) else str(question.kind)
+        return {
+            "value": found.value,
+            "outline": f"{name}: {shown}",
+            **({"untrusted": sorted(marks)} if marks else {}),
+        }
 
     def outcome(self, call: Call, value: Any) -> dict[str, Any]:
         """The outcome of a call, with an outline if a stranger can have written its value.
@@ -125,8 +162,13 @@ class Guarded:
             tools: Checks it.
             thought: The answer.
         """
+        later = [place for place, (_, given) in enumerate(thought.calls) if questions_in(given)]
         try:
-            checked = tools.checked(self._with_values(thought))
+            with_values = self._with_values(thought)
+            asks = not thought.calls and not isinstance(thought.answer, str) and questions_in(thought.answer)
+            if asks or questions_in(dict(thought.outputs)):  # what readers answer is checked when they have
+                return {"result": thought.answer, **({"outputs": dict(thought.outputs)} if thought.outputs else {})}
+            checked = tools.checked(with_values, later)
         except HandleInvalid as error:
             return {"fault": str(error)}
         if "fault" in checked:  # it can have the values

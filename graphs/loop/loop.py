@@ -39,6 +39,7 @@ from ...core.events import MemoryRecalled, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.gate.labels import Label, all_of
+from ...harness.handles import Resolved, questions_in
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
@@ -62,6 +63,7 @@ from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
 from .guarded import GUIDE, Guarded
+from .reading import ASKING, answer_of, question_of
 from .tools import Tools
 
 CONTEXT: Final = "context"
@@ -396,21 +398,20 @@ class Loop:
 
     async def _called(self, call: Mapping[str, Any], call_id: str) -> Any:
         """The outcome of a call: its value, or the failure as the model reads it; `SUSPENDED` if it waits."""
-        record = self.calls.frame.drive.recorded(call_id)
-        if record is not None and record.kind == _NEVER_BEGUN and record.result is not None:
-            failed = _failure(json.loads(record.result))
-            return failed if self.guard is None else self.guard.failed(failed, call, None, record)
-        name, made = call["tool"], None
-        if record is not None and record.over and name not in self.tools.functions:
-            found = _outcome(record)  # it is done, although it could not be called now
-            if self.guard is not None:
-                found = self.guard.outcome_of(record, call, found)
-            return found | self._changed(name, call_id)
+        record, name, made = self.calls.frame.drive.recorded(call_id), call["tool"], None
+        if self.guard is not None and self.tools.functions.get(name) is ASKING:
+            return await self._asked_reader(self.guard, call, call_id)
+        settled = None if record is None else self._settled(call, call_id, record)
+        if settled is not None:
+            return settled
         try:
             # If its source is gone since the model requested the call, the registry reports that.
             function = self.tools.functions.get(name) or self.calls.registry.function(name)
             given, resolved = call["arguments"], None
             if self.guard is not None:
+                given = await self.read(given, call_id)
+                if given is SUSPENDED:
+                    return SUSPENDED
                 resolved = self.guard.resolved(given)
                 given = resolved.value
             params = read_model(function.params, given, what=f"arguments of {name!r}", error=ParamsInvalid)
@@ -433,6 +434,50 @@ class Loop:
         if self.guard is not None:
             failed = self.guard.failed(failed, call, made, self.calls.frame.drive.recorded(call_id))
         return failed | self._changed(name, call_id)
+
+    def _settled(self, call: Mapping[str, Any], call_id: str, record: CallRecord) -> Mapping[str, Any] | None:
+        """The recorded outcome of a call that never began, or is done although it could not be called now."""
+        name = call["tool"]
+        if record.kind == _NEVER_BEGUN and record.result is not None:
+            failed = _failure(json.loads(record.result))
+            return failed if self.guard is None else self.guard.failed(failed, call, None, record)
+        if not record.over or name in self.tools.functions:
+            return None
+        found = _outcome(record)
+        if self.guard is not None:
+            found = self.guard.outcome_of(record, call, found)
+        return found | self._changed(name, call_id)
+
+    async def read(self, said: Any, path: str) -> Any:
+        """What a guarded model said, with handles of answers in the place of its questions; `SUSPENDED` if it waits.
+
+        Args:
+            said: JSON, or a text.
+            path: The path id of what needs it, such as a call.
+
+        Raises:
+            OutputInvalid: A reader gave nothing of the kind that was asked for.
+        """
+        questions = () if self.guard is None else questions_in(said)
+        if self.guard is None or not questions:
+            return said
+        found: list[Resolved] = []
+        for number, given in enumerate(questions):
+            question = self.guard.question(given)
+            answer = await answer_of(self.turn, question, path=f"{path}/ask.{number}", parent=self.calls.path)
+            if answer is None:
+                return SUSPENDED
+            found.append(answer)
+        return self.guard.with_answers(said, found)
+
+    async def _asked_reader(self, guard: Guarded, call: Mapping[str, Any], call_id: str) -> Any:
+        """The outcome of a call of `ask`."""
+        try:
+            question = guard.question(question_of(call["arguments"]))
+            found = await answer_of(self.turn, question, path=call_id, parent=self.calls.path)
+        except (OutputInvalid, HostError) as error:
+            return {"code": error.code, "problem": error.for_model}
+        return SUSPENDED if found is None else guard.told(call_id, question, found)
 
     def _changed(self, name: str, call_id: str) -> dict[str, Any]:
         """The arguments of a person that replaced the model's, if any. The model then reads what ran."""

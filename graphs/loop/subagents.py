@@ -130,6 +130,9 @@ class WorkerLoop(Loop):
             return ACT
         self.result = said["result"]
         if self.guard is not None:
+            self.result = await self.read(self.result, think_id)
+            if self.result is SUSPENDED:
+                return None
             self.result, label = self.guard.answer(self.result)
             if label != OWN:
                 self.turn.gate.take_note_of_answer()

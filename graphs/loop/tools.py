@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -22,10 +22,11 @@ from ...harness.handles import with_handles
 from ...harness.registry import GLOB
 from ...harness.worker import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
 from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
-from ...signatures.calling import FIND_TOOLS
+from ...signatures.calling import FIND_TOOLS, TOOLS
 from ...signatures.converse import checked_outputs
 from ..shape import SUBAGENT
 from .finding import FINDING, ToolSearch, finder_of
+from .reading import ASKING
 
 MAX_CALLS: Final = 16
 """The limit of calls that a model can request in one step."""
@@ -167,13 +168,18 @@ class Tools:
             found |= dict.fromkeys(name for name in names if name in self.searched)
         return self.offered.with_found(found)
 
-    def checked(self, thought: Thought) -> dict[str, Any]:
-        """The answer of a model in stored form: its calls with any text, its result and outputs, or a fault."""
+    def checked(self, thought: Thought, later: Collection[int] = ()) -> dict[str, Any]:
+        """The answer of a model in stored form: its calls with any text, its result and outputs, or a fault.
+
+        Args:
+            thought: The answer.
+            later: The places of calls whose arguments are checked when they are made.
+        """
         if not thought.calls:
             result = self._result(thought.answer)
             return self._with_outputs(result, thought.outputs) if self.outputs and "fault" not in result else result
         thought = replace(thought, calls=tuple((self._known(name), given) for name, given in thought.calls))
-        fault = self._fault(thought.calls)
+        fault = self._fault(thought.calls, later)
         if fault:
             return {"fault": fault}
         said: dict[str, Any] = {"calls": [{"tool": name, "arguments": arguments} for name, arguments in thought.calls]}
@@ -195,16 +201,18 @@ class Tools:
         except ResultInvalid as error:
             return {"fault": error.problem}
 
-    def _fault(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    def _fault(self, calls: Sequence[tuple[str, dict[str, Any]]], later: Collection[int]) -> str:
         if len(calls) > MAX_CALLS:
             return f"it has {len(calls)} calls, and at most {MAX_CALLS} are made at once"
-        for name, arguments in calls:
+        for place, (name, arguments) in enumerate(calls):
             function = self.functions.get(name)
             if function is None:
                 there = f"the tools are: {', '.join(self.functions)}" if self.functions else "there are no tools"
                 if self.searched:
                     there = f"look it up with {FIND_TOOLS!r}"
                 return f"there is no tool {name[:_SHOWN]!r}; {there}"
+            if place in later:
+                continue
             try:
                 read_model(function.params, arguments, what=f"arguments of {name!r}", error=ParamsInvalid)
             except ParamsInvalid as error:
@@ -229,7 +237,12 @@ class Tools:
 @lru_cache(maxsize=256)
 def _guarded(tools: Tools) -> Tools:
     offered = tools.offered.with_params(with_handles)
-    return replace(tools, offered=offered, services=())
+    if not tools.searched:  # else the reader is asked in arguments alone
+        asking = OfferedTools.of([_offer(ASKING)]).inputs[TOOLS]
+        inputs = {TOOLS: (*offered.inputs[TOOLS], *asking)}
+        offered = replace(offered, inputs=inputs, names={**offered.names, ASKING.name: ASKING.name})
+    functions = {**tools.functions} if ASKING.name in tools.functions else {**tools.functions, ASKING.name: ASKING}
+    return replace(tools, functions=functions, offered=offered, services=())
 
 
 def _divided(functions: Iterable[Function]) -> tuple[list[Function], list[ServiceTool]]:
