@@ -109,10 +109,10 @@ class Guarded:
         label = gate.result_of(call.id, function, text, call.labels.values())
         if (also := self._also_read(call, value)) != OWN:
             label = label.join(also)
-        if label == OWN and not function.untrusted and function.readers is None:
+        if not _is_held(call, label):
             return {"value": value}
         fields = gate.fields_of(call.id, function)
-        name = function.name if function.untrusted else ""
+        name = function.name if gate.was_untrusted(call.id, function) else ""
         return self._held(Held(name_of(call.id), value, function.output_schema, label, name, fields, function.readers))
 
     def _also_read(self, call: Call, value: Any) -> Label:
@@ -146,9 +146,13 @@ class Guarded:
             call: The call; None if its function is gone, or it failed before it was made.
             record: Its record; None without a journal.
         """
-        strange = has_handles(said["arguments"])
-        if record is None or record.kind != "model":  # it was made
-            strange = strange or call is None or call.named.untrusted or call.named.kind != "leaf"
+        if record is not None and record.kind == "model":  # it was not made, and got nothing but its arguments
+            strange = has_handles(said["arguments"])
+        elif call is None:
+            strange = True
+        else:
+            label = call.ctx.gate.result_of(call.id, call.named, failed["problem"], call.labels.values())
+            strange = _is_held(call, label)
         if not strange or (record is not None and record.refused):
             return dict(failed)
         return {**failed, "problem": "what it said is held back"}
@@ -270,6 +274,12 @@ class _Streamed:
             self.withdraw()
         if rest := text.removeprefix(self._sent):
             self._listener.emit(rest)
+
+
+def _is_held(call: Call, label: Label) -> bool:
+    """Whether what a call returned or said, with this label, is not for a guarded model to read."""
+    function = call.named
+    return label != OWN or call.ctx.gate.was_untrusted(call.id, function) or function.readers is not None
 
 
 def name_of(call_id: str) -> str:

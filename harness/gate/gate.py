@@ -329,7 +329,10 @@ class Gate:
     ) -> None:
         frame = self._frame_at(record.id.rpartition("/")[0])
         if record.kind == "service" or (
-            record.name in strangers and record.over and not record.refused and record.kind != "offer"
+            (record.name in strangers or _was_untrusted(said))
+            and record.over
+            and not record.refused
+            and record.kind != "offer"
         ):
             (frame.hold if said.get("result", {}).get("held") else frame.mark)((record.name,))
         if record.state == "waiting" or record.refused or not (self._frames or "labels" in said):
@@ -431,7 +434,7 @@ class Gate:
             labels: The labels of its arguments as JSON.
         """
         label = joined(read_label(each) for each in labels)
-        if callee.untrusted:
+        if self.was_untrusted(path, callee):
             return label
         if callee.bounds is not None and callee.bounds.hold(text):
             return OWN
@@ -439,6 +442,11 @@ class Gate:
         touched = self._written if frame is None else self._written | frame.marks | frame.held
         label = label.join(Label(all_of(touched), "words")) if touched else label
         return label if frame is None else label.seen_by(frame.readers)
+
+    def was_untrusted(self, path: str, callee: Function) -> bool:
+        """Whether a function is declared as untrusted, or was when it was called."""
+        record = self._records.get(path)
+        return callee.untrusted or (record is not None and _was_untrusted(record.recorded_decision or {}))
 
     def fields_of(self, path: str, callee: Function) -> tuple[str, ...]:
         """The fields of a result that the function's system makes, as they were declared when it was called."""
@@ -759,6 +767,11 @@ def _by_ceiling(ceiling: Ceiling, callee: Function, caller: Caller) -> Verdict:
 
 def _carries_text(bounds: Bounds | None, result: Mapping[str, Any]) -> bool:
     return bounds is None or not bounds.hold(str(result["text"]))
+
+
+def _was_untrusted(said: Mapping[str, Any]) -> bool:
+    """Whether a function was declared as untrusted when a decision about a call of it was recorded."""
+    return bool(said.get("result", {}).get("form") == "words")
 
 
 def changes_something(callee: Function) -> bool:
