@@ -34,6 +34,7 @@ EVIL: Final[Mapping[str, Any]] = {
 
 TARGETS: Final = frozenset(
     [
+        "to",
         "recipients",
         "cc",
         "bcc",
