@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +52,8 @@ class EvalOptions(AgentOptions):
         name (--name ID; Cases): The id that the run is kept under. Default: the time.
         home (--home FOLDER; Where): Run in this home, which then has the threads and traces of the cases. Default: a
             temporary home. The run is kept in this home, else in that of the settings.
+        guard (--guard off|on|off,on; Cases): Whether the turns are guarded. With off,on all cases run both ways, and
+            are kept as two runs. Default: as the settings say.
         role (--role TEXT|@FILE|-; Cases): The role of each case that has none. @FILE reads a file. It is never stored.
     """
 
@@ -63,6 +66,7 @@ class EvalOptions(AgentOptions):
     name: str | None = None
     home: Path | None = None
     role: str | None = None
+    guard: str | None = None
     json: bool = JSON_RESULT
     verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
 
@@ -82,6 +86,8 @@ def eval_cases(options: EvalOptions, output: Output) -> Work:
       worldagent eval cases.yaml --lm openai/gpt-4o-mini --bound 0.8
 
       worldagent eval cases.jsonl --app shop:agent --metric scores:polite --repeat 5 --name before
+
+      worldagent eval cases.yaml --app shop:agent --guard off,on --name mail
     """
     from ...core.checks import check_share
     from ...testing.evals.runs import already_kept, make_folder, run_file
@@ -89,14 +95,43 @@ def eval_cases(options: EvalOptions, output: Output) -> Work:
     if options.bound is not None:
         check_share("--bound", options.bound)
     folder = storage_of(options.home).evals
-    if options.name is not None and run_file(folder, options.name).exists():
-        raise already_kept(options.name)
+    guards = _guards(options.guard)
+    for name in _names(options, guards):
+        if name and run_file(folder, name).exists():
+            raise already_kept(name)
     cases = list(_cases(options))
     make_folder(folder)
     with ExitStack() as stack:
         agent = _agent(options, output, stack)
-        evaluation = _evaluation(options, cases, stack.enter_context(shown_progress(output)))
-        return _eval(options, output, evaluation, agent, _role_key(options, cases), stack.pop_all())
+        report = stack.enter_context(shown_progress(output))
+        runs = [
+            _evaluation(options, cases, report, name, guard)
+            for name, guard in zip(_names(options, guards), guards, strict=True)
+        ]
+        return _eval(options, output, runs, agent, _role_key(options, cases), stack.pop_all())
+
+
+def _guards(said: str | None) -> list[bool | None]:
+    """Whether the turns of each run are guarded."""
+    if said is None:
+        return [None]
+    known = {"off": False, "on": True}
+    words = said.replace(" ", "").split(",")
+    if len(set(words)) < len(words) or not known.keys() >= set(words):
+        raise bad_usage(
+            f"--guard: {said!r} is none of off, on and off,on", remedy="write --guard off,on to compare both"
+        )
+    return [known[word] for word in words]
+
+
+def _names(options: EvalOptions, guards: Sequence[bool | None]) -> list[str]:
+    """The ids of the runs; empty if they are made of the time."""
+    if len(guards) == 1:
+        return [options.name or ""]
+    from ...testing.evals.runs import new_run_id
+
+    head = options.name or new_run_id(datetime.now(UTC))
+    return [f"{head}-{'on' if guard else 'off'}" for guard in guards]
 
 
 def _cases(options: EvalOptions) -> Iterator[EvalCase]:
@@ -118,7 +153,7 @@ def _cases(options: EvalOptions) -> Iterator[EvalCase]:
             yield replace(case, role=role) if case.role is None else case
 
 
-def _evaluation(options: EvalOptions, cases: list[EvalCase], report: Any) -> Evaluation:
+def _evaluation(options: EvalOptions, cases: list[EvalCase], report: Any, name: str, guard: bool | None) -> Evaluation:
     from ...testing.evals.running import Evaluation
 
     return Evaluation(
@@ -127,7 +162,8 @@ def _evaluation(options: EvalOptions, cases: list[EvalCase], report: Any) -> Eva
         repeat=options.repeat,
         jobs=options.jobs,
         source=str(options.file),
-        run_id=options.name or "",
+        run_id=name,
+        guard=guard,
         on_metric_error=print_raised if DEBUG.get() else lambda error: None,
         progress=lambda done, total: report("turns", done, total),
     )
@@ -194,7 +230,7 @@ def _role_key(options: EvalOptions, cases: list[EvalCase]) -> RoleKey | None:
 async def _eval(
     options: EvalOptions,
     output: Output,
-    evaluation: Evaluation,
+    runs: list[Evaluation],
     agent: WorldAgent,
     key: RoleKey | None,
     stack: ExitStack,
@@ -202,27 +238,41 @@ async def _eval(
     from ...testing.evals.runs import keep_run, run_file
 
     folder = storage_of(options.home).evals
-    ended: EvalRun | None = None
+    ended: list[EvalRun] = []
     try:
         with stack:
             async with agent:
-                ended = await until_sigterm(evaluation.run(agent, key=key))
+                for evaluation in runs:
+                    if (run := await until_sigterm(evaluation.run(agent, key=key))) is None:
+                        break
+                    ended.append(run)
     finally:
-        if ended is None and (partial := evaluation.result()).attempts:
-            keep_run(folder, partial)
-            output.note(f"kept what ended before: {_kept(options, partial)}")
-    if ended is None:
+        for evaluation in runs[len(ended) :]:
+            if (partial := evaluation.result()).attempts:
+                keep_run(folder, partial)
+                output.note(f"kept what ended before: {_kept(options, partial)}")
+    for run in ended:
+        keep_run(folder, run)
+    if len(ended) < len(runs):
         output.failed("terminated", "stopped by SIGTERM", "run the command again")
         return TERMINATED
-    problem, remedy = _problem(ended, options.bound, _kept(options, ended))
-    value = ended.model_dump(mode="json")
-    value |= {"bound": options.bound, "passed": not problem, "file": str(run_file(folder, ended.id))}
-    output.result(value, f"{run_table(ended, output)}\n\n{run_text(ended)}")
-    keep_run(folder, ended)
-    output.note(f"kept: {_kept(options, ended)}")
-    if problem:
-        output.note(f"error: {problem}\nremedy: {remedy}")
-    return FAILED if problem else DONE
+    problems = [_problem(run, options.bound, _kept(options, run)) for run in ended]
+    values = [
+        run.model_dump(mode="json")
+        | {"bound": options.bound, "passed": not problem, "file": str(run_file(folder, run.id))}
+        for run, (problem, _) in zip(ended, problems, strict=True)
+    ]
+    if len(ended) == 1:
+        output.result(values[0], f"{run_table(ended[0], output)}\n\n{run_text(ended[0])}")
+    else:
+        texts = [f"{run.id}\n{run_table(run, output)}\n\n{run_text(run)}" for run in ended]
+        output.result({"runs": values}, "\n\n".join(texts))
+        output.note(f"to compare them: worldagent evals compare {ended[0].id} {ended[1].id}")
+    for run, (problem, remedy) in zip(ended, problems, strict=True):
+        output.note(f"kept: {_kept(options, run)}")
+        if problem:
+            output.note(f"error: {problem}\nremedy: {remedy}")
+    return FAILED if any(problem for problem, _ in problems) else DONE
 
 
 def _kept(options: EvalOptions, run: EvalRun) -> str:

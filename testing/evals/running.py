@@ -79,6 +79,7 @@ class Evaluation:
         jobs: As for `evaluate`.
         source: The name of the file of the cases.
         run_id: The id of the run; empty makes one.
+        guard: Whether the turns are guarded, as for `Say`; None is as the agent has it.
         on_metric_error: Called with what a metric raises. Its message is not part of the result.
         progress: Called with how many attempts ended, and how many there are.
 
@@ -95,6 +96,7 @@ class Evaluation:
         jobs: int = JOBS,
         source: str = "",
         run_id: str = "",
+        guard: bool | None = None,
         on_metric_error: Callable[[BaseException], None] = lambda error: None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
@@ -105,7 +107,7 @@ class Evaluation:
             raise InvalidArgument("`cases` must be one EvalCase or more", remedy="pass what read_cases() returns")
         check_ids(self._cases)
         self._metrics = dict(_metrics(self._cases, metric, on_metric_error))
-        self._repeat, self._jobs, self._source = repeat, jobs, source
+        self._repeat, self._jobs, self._source, self._guard = repeat, jobs, source, guard
         self._progress = progress
         self._began = datetime.now(UTC)
         self._clock = time.monotonic()
@@ -170,7 +172,7 @@ class Evaluation:
         began = time.monotonic()
         try:
             thread = agent.thread(own, account=own)
-            async with thread.stream(case.message, role=case.role, unattended="refuse") as stream:
+            async with thread.stream(case.message, role=case.role, unattended="refuse", guard=self._guard) as stream:
                 async for event in stream:
                     seen.take(event)
             turn = stream.turn

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,23 @@ async def test_json_is_the_run_and_whether_it_passes(run: Run, home: Path, cases
     assert value["file"] == str(home / "evals" / f"{value['id']}.json")
     [kept] = runs_of(home)
     assert kept == {name: each for name, each in value.items() if name not in ("bound", "passed", "file")}
+
+
+@pytest.mark.requirement("H11")
+async def test_cases_run_with_the_guard_off_and_on(run: Run, home: Path, cases: str) -> None:
+    value = await as_json(run, "eval", cases, *QUIZ, "--guard", "off,on", "--name", "quiz", "--home", str(home))
+    assert [(each["id"], each["score"]) for each in value["runs"]] == [("quiz-off", 0.5), ("quiz-on", 0.5)]
+    assert [each["id"] for each in runs_of(home)] == ["quiz-off", "quiz-on"]
+    with closing(sqlite3.connect(home / "agent.db")) as database:
+        found = database.execute("SELECT body FROM wa_message WHERE kind='message'").fetchall()
+    assert sorted(json.loads(body).get("guard", False) for (body,) in found) == [False, False, True, True]
+
+
+async def test_guard_is_off_or_on(run: Run, cases: str) -> None:
+    for wrong in ("yes", "on,on", "off,on,off"):
+        assert (
+            "is none of off, on and off,on" in (await refusal(run, "eval", cases, *QUIZ, "--guard", wrong))["message"]
+        )
 
 
 async def test_a_score_under_the_bound_exits_with_1(run: Run, home: Path, cases: str) -> None:
