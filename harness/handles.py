@@ -7,6 +7,7 @@ begins with `$`, so that no text can be taken for one:
     {"$": "r1[0].sender"}                                     a part of the result r1
     {"$text": "Re: {0}", "of": ["r1[0].subject"]}             a text with parts
     {"$ask": "the IBAN", "of": ["r1[0].body"], "as": "span"}  what a reader finds in parts
+    {"$run": "len(x)", "of": ["r1"]}                          what a program makes of parts
 
 Code puts the values in their place, and gives each a label. This module calls no model.
 """
@@ -28,8 +29,11 @@ from .gate.labels import OWN, Form, Label, Steps, is_at, joined
 
 PART: Final = "$"
 ASK: Final = "$ask"
+RUN: Final = "$run"
 
 _STEP: Final = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\[(-?\d{1,9}|\*)\]|\[("(?:[^"\\]|\\.)*")\]')
+_PROJECTION: Final = re.compile(r"\.\{\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*\}\Z")
+_NAMES: Final = ("x", "y", "z")  # of the parts in an expression
 _HEAD: Final = re.compile(r"[a-z][a-z0-9_]*")
 _PLACE: Final = re.compile(r"\{(\d{1,4})\}")
 _OBJECT: Final = re.compile(r'\{\s*"\$')
@@ -44,6 +48,7 @@ _HANDLE: Final[Mapping[str, Any]] = {
         "$": {"type": "string"},
         "$text": {"type": "string"},
         "$ask": {"type": "string"},
+        "$run": {"type": "string"},
         "as": {},
         "of": {"type": "array", "items": {"type": "string"}},
     },
@@ -57,7 +62,8 @@ your answer:
 {"$": "r1[0].sender"} for a part; r1[*].id is that part of each item
 {"$text": "Re: {0}", "of": ["r1[0].subject"]} for a text with parts
 {"$ask": "the IBAN to pay to", "of": ["r1[0].body"], "as": "span"} for what a reader finds there; `as` is bool, int,
-number, date, span (a part of one text), text, item (of the first part, a list), or a list of words to choose from"""
+number, date, span (a part of one text), text, item (of the first part, a list), or a list of words to choose from
+{"$run": "max(x, key=lambda f: f['size'])['id']", "of": ["r1[*].{id,size}"]} for a Python expression over x, y, z"""
 """What a guarded model is told."""
 
 
@@ -270,12 +276,16 @@ def is_handle(value: Any) -> bool:
     return isinstance(value, Mapping) and any(isinstance(key, str) and key.startswith(PART) for key in value)
 
 
+def _is_asked(handle: Mapping[str, Any]) -> bool:
+    return ASK in handle or RUN in handle
+
+
 def questions_in(value: Any) -> list[Mapping[str, Any]]:
-    """The questions to readers in JSON of a model, or in a text."""
+    """The questions to readers and the expressions in JSON of a model, or in a text."""
     if isinstance(value, str):
-        return [given for _, _, given in _objects(value) if ASK in given]
+        return [given for _, _, given in _objects(value) if _is_asked(given)]
     if is_handle(value):
-        return [value] if ASK in value else []
+        return [value] if _is_asked(value) else []
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return [each for item in inside if not isinstance(item, str) for each in questions_in(item)]
 
@@ -285,12 +295,12 @@ def with_answers(value: Any, answers: Iterator[Mapping[str, Any]]) -> Any:
     if isinstance(value, str):
         found, at = list[str](), 0
         for begin, end, given in _objects(value):
-            if ASK in given:
+            if _is_asked(given):
                 found += [value[at:begin], canonical_json(next(answers))]
                 at = end
         return "".join([*found, value[at:]])
     if is_handle(value):
-        return next(answers) if ASK in value else value
+        return next(answers) if _is_asked(value) else value
     if isinstance(value, Mapping):
         return {key: each if isinstance(each, str) else with_answers(each, answers) for key, each in value.items()}
     if isinstance(value, list):
@@ -431,6 +441,56 @@ class Question:
         return Resolved(value, tuple(strange))
 
 
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression of a guarded model over parts, which runs in the sandbox.
+
+    Attributes:
+        code: The expression.
+        parts: The parts, which it knows as `x`, `y` and `z`.
+    """
+
+    code: str
+    parts: tuple[Resolved, ...]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The parts by their names."""
+        return {name: part.value for name, part in zip(_NAMES, self.parts, strict=False)}
+
+    def read(self, value: Any) -> Resolved:
+        """The value of the expression, with the labels of what is in it.
+
+        A value that is in the parts keeps its own label, and all parts chose it. Other numbers and dates are bounded.
+
+        Args:
+            value: The value as JSON.
+        """
+        strange = [each for part in self.parts for each in part.strange]
+        everything = joined(label for _, _, label in strange)
+        found = list[tuple[Steps, Any, Label]]()
+        for steps, each in _values(value):
+            same = [label for _, other, label in strange if _is_same(other, each)]
+            if same:
+                label = joined(same).chosen_by(everything)
+            else:
+                bounded = not isinstance(each, str) or _DATE.fullmatch(each)
+                label = replace(everything, form="bounded" if bounded else "words")
+            found.append((steps, each, label))
+        return Resolved(value, tuple(found) if strange else ())
+
+
+def _projected(given: Resolved, keys: Sequence[str], path: str) -> Resolved:
+    """The fields of an object, or of each object of a list."""
+    items = given.value if isinstance(given.value, list) else [given.value]
+    if not all(isinstance(item, Mapping) and item.keys() >= set(keys) for item in items):
+        raise HandleInvalid(f"there is no part {path[:80]!r}; see the outline of the result")
+    values = [{key: item[key] for key in keys} for item in items]
+    at = 1 if isinstance(given.value, list) else 0
+    strange = tuple(each for each in given.strange if len(each[0]) > at and each[0][at] in keys)
+    return Resolved(values if at else values[0], strange)
+
+
 def _made(value: Any, label: Label, form: Form) -> Resolved:
     return Resolved(value) if label == OWN else Resolved(value, (((), value, replace(label, form=form)),))
 
@@ -458,8 +518,8 @@ class Handles:
         self._read[name] = found
         return {PART: name}
 
-    def question(self, given: Mapping[str, Any]) -> Question:
-        """Read a question to a reader.
+    def question(self, given: Mapping[str, Any]) -> Question | Expression:
+        """Read a question to a reader, or an expression.
 
         Args:
             given: The handle.
@@ -471,6 +531,8 @@ class Handles:
             case {"$ask": str() as text, "of": [_, *_] as paths, "as": kind} if len(given) == 3:
                 parts = tuple(self.part(str(path)) for path in paths)
                 return Question(text, kind, parts).checked()
+            case {"$run": str() as code, "of": [_, *_] as paths} if len(given) == 2 and len(paths) <= len(_NAMES):
+                return Expression(code, tuple(self.part(str(path)) for path in paths))
             case _:
                 form = '{"$ask": "...", "of": ["r1.name"], "as": "span"}'
                 raise HandleInvalid(f"{canonical_json(given)[:200]} is not {form}")
@@ -504,6 +566,8 @@ class Handles:
         """
         if path in self._read:
             return self._read[path]
+        if projected := _PROJECTION.search(path):
+            return _projected(self.part(path[: projected.start()]), re.split(r"\s*,\s*", projected[1]), path)
         head = _HEAD.match(path)
         held = None if head is None else self._held.get(head[0])
         if head is None or held is None:
@@ -528,7 +592,7 @@ class Handles:
                 return self.part(path)
             case {"$text": str() as text, "of": [*paths]} if len(given) == 2 and all(isinstance(p, str) for p in paths):
                 return self._text_of(text, paths)
-            case {"$ask": _}:
+            case {"$ask": _} | {"$run": _}:
                 self.question(given)
                 return Resolved(None)  # until a reader has answered
             case _:

@@ -15,6 +15,7 @@ from ...core.errors import OutputInvalid
 from ...harness.gate.labels import OWN, Label, Steps, all_of
 from ...harness.handles import (
     GUIDE,
+    Expression,
     HandleInvalid,
     Handles,
     Held,
@@ -72,8 +73,8 @@ class Guarded:
         """
         return self._handles.resolved(given)
 
-    def question(self, given: Mapping[str, Any]) -> Question:
-        """A question to a reader.
+    def question(self, given: Mapping[str, Any]) -> Question | Expression:
+        """A question to a reader, or an expression.
 
         Raises:
             HandleInvalid: It is not one, or names parts that are not there.

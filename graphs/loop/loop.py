@@ -39,7 +39,7 @@ from ...core.events import MemoryRecalled, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.gate.labels import Label, all_of
-from ...harness.handles import Resolved, questions_in
+from ...harness.handles import Question, Resolved, questions_in
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
@@ -474,6 +474,7 @@ class Loop:
         """The outcome of a call of `ask`."""
         try:
             question = guard.question(question_of(call["arguments"]))
+            assert isinstance(question, Question), "`question_of` makes one"
             found = await answer_of(self.turn, question, path=call_id, parent=self.calls.path)
         except (OutputInvalid, HostError) as error:
             return {"code": error.code, "problem": error.for_model}

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from ...core.errors import OutputInvalid
 from ...harness import Function
 from ...harness.function import READ_ONLY, undispatched
-from ...harness.handles import AnswerUnfit, Question, Resolved
+from ...harness.handles import AnswerUnfit, Expression, Question, Resolved
 from ...harness.journal import SUSPENDED, Step
 from ...signatures.signature import READ
 from ..context import TurnContext
@@ -46,8 +46,8 @@ ASKING: Final = Function(
 """The tool by which a guarded model asks before it goes on."""
 
 
-async def answer_of(turn: TurnContext, question: Question, *, path: str, parent: str) -> Resolved | None:
-    """The answer of a reader, with its label; None if the turn has to stop.
+async def answer_of(turn: TurnContext, question: Question | Expression, *, path: str, parent: str) -> Resolved | None:
+    """The answer of a reader, or the value of an expression, with its label; None if the turn has to stop.
 
     Args:
         turn: The turn.
@@ -56,9 +56,11 @@ async def answer_of(turn: TurnContext, question: Question, *, path: str, parent:
         parent: The path id of the loop that asks.
 
     Raises:
-        OutputInvalid: The reader gave nothing of the kind that was asked for.
-        HostError: The model failed.
+        OutputInvalid: The reader gave nothing of the kind that was asked for, or the expression has no value.
+        HostError: The model failed, or the sandbox is not installed.
     """
+    if isinstance(question, Expression):
+        return await _value_of(turn, question, path=path, parent=parent)
     parts = [part.value for part in question.parts]
     inputs = {
         "question": question.text,
@@ -82,6 +84,28 @@ async def answer_of(turn: TurnContext, question: Question, *, path: str, parent:
     step = Step(id=path, parent=parent, name=READER, kind="model", input=inputs, body=ask)
     kept: Any = await turn.drive.run(step)
     return None if kept is SUSPENDED else question.read(str(kept["answer"]))
+
+
+async def _value_of(turn: TurnContext, expression: Expression, *, path: str, parent: str) -> Resolved | None:
+    from ..shapes.sandbox import Program, SandboxLimits, check_installed, run_program
+
+    async def none(*_: Any) -> Any:
+        raise AssertionError("an expression has no functions")
+
+    async def run(_: Any) -> Any:
+        check_installed()
+        code = f"value = (\n{expression.code}\n)"
+        program = Program(code=code, inputs=expression.inputs, at=turn.drive.now(), seed=path)
+        made = await run_program(program, none, SandboxLimits())
+        if "value" in made.variables:
+            return {"answer": made.variables["value"]}
+        # What it says can be a stranger's.
+        raise OutputInvalid("an expression of a handle failed", remedy="correct it; it sees the parts as x, y and z")
+
+    inputs = {"code": expression.code, "parts": expression.inputs}
+    step = Step(id=path, parent=parent, name=READER, kind="model", input=inputs, body=run)
+    kept: Any = await turn.drive.run(step)
+    return None if kept is SUSPENDED else expression.read(kept["answer"])
 
 
 def question_of(arguments: Mapping[str, Any]) -> dict[str, Any]:

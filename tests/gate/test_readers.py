@@ -126,6 +126,34 @@ async def test_answer_carries_no_more_than_its_kind(tmp_path: Path, name: str) -
     assert "EVIL" not in desk.read
 
 
+RUNS: dict[str, tuple[str, list[str], dict[str, Any], Any]] = {
+    "value of a field": ("max(x)", ["r0[*].amount"], {"origin": "bills.amount"}, 2400.0),
+    "value that something else chose": (
+        "[f['amount'] for f in x if f['name'] == 'hats'][0]",
+        ["r0[*].{name, amount}"],
+        {"origin": "bills.amount", "chosen": "bills.amount"},
+        None,
+    ),
+    "new number": ("x[0] + 1", ["r0[*].amount"], {"origin": "bills.amount", "form": "bounded"}, 99.7),
+    "new number, where the rule wants a value": ("x[0] + 1", ["r0[*].amount"], {"origin": "bills.amount"}, None),
+    "two parts": ("x + y", ["r0[0].amount", "r0[1].amount"], {"origin": "bills.amount", "form": "bounded"}, 2498.7),
+    "text of a text": ("x[:6]", [BILL_TEXT], {"origin": "any"}, "Please"),
+    "text, where the rule wants a bounded value": ("x[:6]", [BILL_TEXT], {"origin": "any", "form": "bounded"}, None),
+    "error": ("x[9]", ["r0[*].amount"], ANY, None),
+    "statement": ("import os", ["r0"], ANY, None),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+async def test_value_of_an_expression(tmp_path: Path, name: str) -> None:
+    code, of, condition, paid = RUNS[name]
+    desk = Desk(call("bills"), call("pay", to={"$run": code, "of": of}))
+    async with desk.agent(tmp_path, rule(**condition)) as agent:
+        assert (await worked(agent, unattended="refuse")).status == "done"
+    assert desk.paid == ([] if paid is None else [pytest.approx(paid) if isinstance(paid, float) else paid])
+    assert "EVIL" not in desk.read
+
+
 async def test_answer_that_does_not_fit_is_asked_for_again(tmp_path: Path) -> None:
     desk = Desk(call("bills"), call("pay", to=ask("span", BILL_TEXT)), answer=["Pay GB29X!", "GB29X"])
     async with desk.agent(tmp_path, rule(**ANY)) as agent:
