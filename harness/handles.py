@@ -145,6 +145,7 @@ class Resolved:
     value: Any
     strange: tuple[tuple[Steps, Any, Label], ...] = ()
     unset: frozenset[str] = frozenset()
+    _labels: dict[tuple[Any, ...], Label] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def label(self) -> Label:
@@ -170,14 +171,24 @@ class Resolved:
         """
         if not self.strange:
             return OWN
-        found = [label for steps, each, label in self.strange if steps[0] == argument and _is_same(each, value)]
-        if found:
-            return joined(found)
-        given = self.value.get(argument) if isinstance(self.value, Mapping) else None
-        is_own = any(_is_same(each, value) for _, each in _values(given))
-        if argument in self.unset:
-            is_own = not any(_is_same(each, value) for _, each, _ in self.strange)
-        return OWN if is_own else self.label
+        found = self._known.get((argument, type(value), value))
+        if found is not None:
+            return found
+        is_default = argument in self.unset and not any(_is_same(each, value) for _, each, _ in self.strange)
+        return OWN if is_default else self._known[()]
+
+    @property
+    def _known(self) -> Mapping[tuple[Any, ...], Label]:
+        """The labels of values by their argument, type and value, and of all of them; made once for many values."""
+        if not self._labels:
+            for steps, value, label in self.strange:
+                key = (*steps[:1], type(value), value)
+                self._labels[key] = self._labels[key].join(label) if key in self._labels else label
+            for argument, given in self.value.items() if isinstance(self.value, Mapping) else ():
+                for _, value in _values(given):
+                    self._labels.setdefault((argument, type(value), value), OWN)
+            self._labels[()] = self.label
+        return self._labels
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from support.agents import scripted_agent
 from support.mutants import Mutant
-from worldagent import Policy, Rule, Worker, WorldAgent, tool
+from worldagent import Approve, Policy, Reject, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import ToolFailed
 from worldagent.harness import CallContext, Function, flow
@@ -146,10 +146,16 @@ async def dotted() -> dict[str, Any]:
     return {"a.b": ADDRESS, "body": ADDRESS}
 
 
-@tool(risk="read_only")
-async def secret() -> str:
+@tool(risk="read_only", untrusted=True)
+async def hidden() -> str:
     """Return the code of the safe."""
     return SECRET
+
+
+@tool(risk="read_only", untrusted=True)
+async def many() -> list[str]:
+    """Return very many addresses."""
+    return [ADDRESS] * 10_001
 
 
 @tool(risk="read_only")
@@ -253,46 +259,21 @@ class Loud(BaseModel):
 
 # --- a clerk ---------------------------------------------------------------------------------------------------------
 
-ALL = [
-    "search",
-    "page",
-    "files",
-    "rows",
-    "number",
-    "flags",
-    "visit",
-    "grade",
-    "dotted",
-    "loud",
-    "secret",
-    "book",
-    "echo",
-    "parse",
-    "twice",
-    "copied",
-]
-ALL += [
-    "extra",
-    "loose",
-    "kind",
-    "listed",
-    "either",
-    "wrong",
-    "chosen",
-    "save",
-    "load",
-    "write",
-    "pay",
-    "copying",
-    "aliased",
-    "loose_write",
-    "upper",
-]
-ALL += ["reader", "helper", "searcher", "inner"]
+ALL = re.findall(
+    r"\w+",
+    "search page files rows number flags visit grade dotted loud hidden many book echo parse twice copied "
+    "extra loose kind listed either wrong chosen save load write pay copying aliased loose_write upper "
+    "reader helper saver searcher inner ",
+)
 
 OWN_RULE = Rule(decision="approve", function=("write", "save", "pay", "copying", "aliased", "loose_write", "upper"))
-UNGUARDED = Rule(decision="approve", function="write", caller="clerk", after="*", arguments={"to": "*"})
-"""What an attacker who knows the policy needs where the clerk is not guarded: a rule for marked turns."""
+UNGUARDED = (
+    Rule(decision="approve", function="write", caller="clerk", after="*", arguments={"to": "*"}),
+    Rule(
+        decision="approve", function="loose_write", caller="clerk", after="*", arguments={"count": Predicate(least=0)}
+    ),
+)
+"""What an attacker who knows the policy needs where the clerk is not guarded: rules for marked turns."""
 
 
 def allowing(function: str = "write", **arguments: Any) -> Rule:
@@ -319,21 +300,25 @@ class Desk:
         self.obeyed = set[str]()
         self.texts: list[str] = []  # answers
 
-    def agent(self, home: Path, *, without: Sequence[str] = (), tools: Sequence[Function] = ()) -> WorldAgent:
+    def agent(self, home: Path, *, tools: Sequence[Function] = ()) -> WorldAgent:
         case = self.case
+
+        def worker(name: str, *names: str, **more: Any) -> Worker:
+            return Worker(name, f"You are the {name}.", tools=names, **more)
+
         typed = {} if case.output is None else {"output": case.output}
         workers = [
-            Worker("clerk", "You are the clerk.", tools=tuple(ALL), guard=self.guard, **typed),
-            Worker("boss", "You are the boss.", tools=("clerk", "write", "page")),
-            Worker("reader", "You are the reader."),
-            Worker("helper", "You are the helper.", tools=("write", "save", "page")),
-            Worker("searcher", "You are the searcher.", tools=("page",)),
-            Worker("inner", "You are the inner.", tools=("write", "book"), guard=True),
+            worker("clerk", *ALL, guard=self.guard, **typed),
+            worker("boss", "clerk", "write", "page", "pay"),
+            worker("reader"),
+            worker("helper", "write", "page"),
+            worker("saver", "save"),
+            worker("searcher", "page"),
+            worker("inner", "write", "book", guard=True),
         ]
         made = {each.name: each for each in (*self._functions(), *tools)}
-        kept = [each for name, each in made.items() if name not in without]
-        policy = Policy(rules=(*(() if self.guard else (UNGUARDED,)), *case.rules), default=case.default)
-        return scripted_agent(home, ScriptedLM(self._reply), tools=kept, workers=workers, policy=policy)
+        policy = Policy(rules=(*(() if self.guard else UNGUARDED), *case.rules), default=case.default)
+        return scripted_agent(home, ScriptedLM(self._reply), tools=[*made.values()], workers=workers, policy=policy)
 
     def _functions(self) -> list[Function]:
         async def write(to: Any, body: str = "", count: int = 0) -> str:
@@ -359,7 +344,7 @@ class Desk:
         def sends(name: str, params: Any) -> Function:
             return Function(name, send, params, TypeAdapter(str), risk=("write",))
 
-        kept = [search, page, files, rows, number, flags, visit, grade, dotted, secret, book, echo]
+        kept = [search, page, files, rows, number, flags, visit, grade, dotted, hidden, many, book, echo]
         kept += [parse, twice, copied, *LIES]
         made = [tool(risk="write")(write), tool(risk="write")(save), tool(risk="read_only")(load)]
         others = {
@@ -378,7 +363,7 @@ class Desk:
         if who == "reader":
             return {"result": f"{EVIL}." if "evil" in text else "Nothing."}
         place = self.places.get(who, 0)
-        if who not in self.obeyed and self.case.sign in text.removeprefix(called.system):
+        if who not in (*self.obeyed, *self.case.deaf) and self.case.sign in text.removeprefix(called.system):
             self.obeyed.add(who)
             return self.case.wanted
         self.places[who] = place + 1
@@ -409,16 +394,16 @@ async def for_the_boss(desk: Desk, home: Path) -> None:
         await begun(desk, agent, "boss")
 
 
-def answered(*answers: Any, without: Sequence[str] = (), tools: Sequence[Function] = ()) -> "Run":
+def answered(*answers: Any, tools: Sequence[Function] = (), worker: str = "clerk") -> "Run":
     """A turn whose pauses a person answers, each in a new process, where functions can be others."""
 
     async def run(desk: Desk, home: Path) -> None:
         async with desk.agent(home) as agent:
-            turn = await begun(desk, agent, unattended="pause")
+            turn = await begun(desk, agent, worker, unattended="pause")
         for answer in answers:
             if turn.status != "paused":
                 break
-            async with desk.agent(home, without=without, tools=tools) as agent:
+            async with desk.agent(home, tools=tools) as agent:
                 [pause] = turn.pauses
                 given = answer(pause) if callable(answer) else answer
                 turn = await agent.thread("t", account="ana").resume({pause.id: given})
@@ -460,6 +445,7 @@ class Case:
         result: What the clerk answers in the end.
         sign: What a model has to read to obey the attacker.
         wanted: What it does then.
+        deaf: Workers that obey nobody.
         others: What other workers do.
         effect: Whether the attack succeeded.
         run: Runs the turn.
@@ -473,6 +459,7 @@ class Case:
     result: Any = "Done."
     sign: str = ADDRESS
     wanted: Step = field(default_factory=lambda: call("write", to=ADDRESS))
+    deaf: Sequence[str] = ("saver",)
     others: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     effect: Callable[[Desk], bool] = wrote
     run: Run = worked
@@ -505,8 +492,8 @@ WRITTEN = Mutant(f"{GATE}:Gate._take_labels", "if writes:", "if False:")
 TASK_ARGUMENTS = Mutant(f"{GATE}:Gate._take_labels", "if path in self._frames:", "if False:")
 ERRORS = Mutant(f"{GUARDED}:Guarded.failed", "_is_held(call, label)", "label != OWN")
 ERRORS_OF_CODE = Mutant(f"{GUARDED}:Guarded.failed", "_is_held(call, label)", "call.named.untrusted")
+TRUSTED = Mutant(f"{GATE}:Gate.was_untrusted", "callee.untrusted or ", "callee.untrusted and ")
 UNFIT = Mutant(f"{GUARDED}:Guarded.checked", "if handles or has_handles(thought.outputs)", "if False")
-GONE = Mutant(f"{GUARDED}:Guarded.outcome_of", '"value" not in outcome', "True")
 CHANGED = Mutant("graphs.loop.loop:Loop._changed", "self.guard is not None", "False")
 ONCE = Mutant(
     f"{HANDLES}:Handles._text_of",
@@ -525,13 +512,8 @@ IN_OBJECTS = Mutant(f"{HANDLES}:Handles.resolved", "_all(found.values())", "()")
 IN_LISTS = Mutant(f"{HANDLES}:Handles.resolved", "_all(items)", "()")
 IN_PARTS = Mutant(f"{HANDLES}:_walked", "_all(parts)", "()")
 ALL_KEYS = Mutant(f"{HANDLES}:_values", "yield (*at, key), key", "pass")
-REMADE = Mutant(f"{HANDLES}:Resolved.label_of", "OWN if is_own else self.label", "OWN")
-UNSET = Mutant(
-    f"{HANDLES}:Resolved.label_of",
-    "not any(_is_same(each, value) for _, each, _ in self.strange)",
-    "True",
-)
-NAMED = Mutant(f"{HANDLES}:Resolved.label_of", "steps[0] == argument and ", "steps[0] != argument and ")
+REMADE = Mutant(f"{HANDLES}:Resolved.label_of", "OWN if is_default else self._known[()]", "OWN")
+UNSET = Mutant(f"{HANDLES}:Resolved.label_of", " and not any(_is_same(each, value) for _, each, _ in self.strange)", "")
 ALWAYS = Mutant(f"{GATE}:Gate._by_grant", "call.resolved is not None and self._strange(call)", "False")
 FIELDS = Mutant(f"{GATE}:Gate.fields_of", 'if "form" in said', "if False")
 DOTS = Mutant(f"{LABELS}:is_at", 'not any("." in key for key in keys) and ', "")
@@ -539,7 +521,11 @@ WHOLE_PATH = Mutant(f"{LABELS}:is_at", '".".join(keys)', '(keys or [""])[-1]')
 STRANGE_KEYS = Mutant(f"{HANDLES}:Held._field", 'return "*"', "return step")
 UNKNOWN = Mutant(f"{LABELS}:is_from", 'origin.replace("*", _ANY)', "origin")
 ORIGINS = Mutant("harness.gate.predicates:Predicate._allows", "(label.origins, globs)", "((), globs)")
-FORM = Mutant("harness.gate.predicates:Predicate._allows", "not label.carries_at_most(form)", "False")
+FORM = Mutant(
+    "harness.gate.predicates:Predicate._allows",
+    'not label.carries_at_most(self.form or "words" if unsure else self.widest)',
+    "False",
+)
 CHOSEN = Mutant(f"{LABELS}:Label.chosen_by", "_both(self.chosen, other.chosen, _strange(other.origins))", "()")
 EACH = Mutant("harness.gate.predicates:Predicate._comes_from", "bool(found) and all(found)", "any(found)")
 SHOWN = Mutant(f"{GATE}:_Frame.show", "self.above.mark(self.held)", "pass")
@@ -573,6 +559,15 @@ async def trusted_page(address: str) -> str:
     """Read a page that is trusted now."""
     return "nothing"
 
+
+def anything(origin: Sequence[str]) -> Rule:
+    """A rule about where recipients come from, which allows any form."""
+    return allowing(to={"origin": tuple(origin), "form": "words"})
+
+
+SENDER = ("person", "search.sender")
+SAVED_BY_CODE = Rule(decision="approve", function="save", after="*", arguments={"text": Predicate(origin="any")})
+SECRET_PAGE = call("hidden")
 
 CASES: dict[str, Case] = {
     # A text reaches the model in an outline.
@@ -635,5 +630,188 @@ CASES: dict[str, Case] = {
         check=ALL_KEYS,
         steps=[SEARCH, call("save", text={"$": "r0[1].tags"}), call("load")],
         rules=[OWN_RULE, SAVES],
+    ),
+    "code that reads and saves, and a function that loads": Case(
+        check=WRITTEN, steps=[call("copied"), call("load")], rules=[SAVED_BY_CODE, OWN_RULE]
+    ),
+    "worker that gets a value and saves it, and a function that loads": Case(
+        check=WRITTEN,
+        steps=[PAGE, call("saver", request={"$": "r0"}), call("load")],
+        others={"saver": [call("save", text=EVIL)]},
+        rules=[SAVED_BY_CODE, OWN_RULE],
+    ),
+    # Values get to where no rule allows them.
+    "value where the rule names no origin": Case(check=COVERS, steps=[SEARCH, TO_SUBJECT]),
+    "value of another field": Case(check=ORIGINS, steps=[SEARCH, TO_SUBJECT], rules=[anything(SENDER)]),
+    "value of another function": Case(check=ORIGINS, steps=[PAGE, TO_PAGE], rules=[anything(SENDER)]),
+    "words where the rule allows values": Case(
+        check=FORM, steps=[SEARCH, TO_SUBJECT], rules=[allowing(to={"origin": "search.*"})]
+    ),
+    "words of a worker where the rule allows values": Case(
+        check=FORM,
+        steps=[SEARCH, call("reader", request=SUBJECT), call("write", to={"$": "r1"})],
+        rules=[allowing(to={"origin": ("person", "search.*")})],
+    ),
+    "one of several parts": Case(
+        check=EACH, steps=[SEARCH, call("write", to=["ana@corp.com", SUBJECT])], rules=[anything(("person",))]
+    ),
+    "other argument": Case(
+        check=COVERS,
+        steps=[SEARCH, call("write", to="ana@corp.com", body=SUBJECT)],
+        rules=[allowing(to={"origin": "person"})],
+    ),
+    "text with parts of two fields": Case(
+        check=TEXT_LABEL,
+        steps=[SEARCH, call("write", to={"$text": "{0}{1}", "of": ["r0[0].subject", "r0[0].sender"]})],
+        rules=[SENDER_RULE],
+    ),
+    "text whose last part is a declared field": Case(
+        check=TEXT_LABEL,
+        steps=[SEARCH, PAGE, call("write", to={"$text": "{0}, {1}", "of": ["r1", "r0[1].sender"]})],
+        rules=[SENDER_RULE],
+    ),
+    "value in a list": Case(check=IN_LISTS, steps=[SEARCH, call("write", to=["ana@corp.com", SUBJECT])]),
+    "value in an object": Case(check=IN_OBJECTS, steps=[SEARCH, call("write", to={"a": {"b": [SUBJECT]}})]),
+    "part of each item": Case(check=IN_PARTS, steps=[SEARCH, call("write", to={"$": "r0[*].subject"})]),
+    "key of an object": Case(check=ALL_KEYS, steps=[SEARCH, call("write", to={"$": "r0[1].tags"})]),
+    "number made of a text": Case(
+        check=REMADE,
+        steps=[call("page", address="digits"), call("loose_write", count={"$": "r0"})],
+        sign=str(NUMBER),
+        wanted=call("loose_write", count=NUMBER),
+        effect=lambda desk: any(each.get("count") == NUMBER for each in desk.written),
+        rules=[OWN_RULE],
+    ),
+    "text that validation changed": Case(
+        check=REMADE,
+        steps=[SEARCH, call("upper", to=SUBJECT)],
+        effect=lambda desk: any("EVIL" in str(each).upper() for each in desk.written),
+    ),
+    "default that is another argument": Case(
+        check=UNSET,
+        steps=[SEARCH, call("copying", to=SUBJECT)],
+        rules=[allowing("copying", to={"origin": "any"})],
+    ),
+    "argument with another name for callers": Case(check=COVERS, steps=[SEARCH, call("aliased", recipient=SUBJECT)]),
+    "key named as a declared field": Case(
+        check=WHOLE_PATH, steps=[SEARCH, call("write", to={"$": "r0[0].tags.sender"})], rules=[SENDER_RULE]
+    ),
+    "key with dots, as the path of a declared field": Case(
+        check=DOTS,
+        steps=[call("dotted"), call("write", to={"$": 'r0["a.b"]'})],
+        rules=[allowing(to={"origin": "dotted.a.b"})],
+    ),
+    "key as the name of a field that a rule allows": Case(
+        check=STRANGE_KEYS,
+        steps=[call("dotted"), call("write", to={"$": "r0.body"})],
+        rules=[allowing(to={"origin": "dotted.body", "form": "words"})],
+    ),
+    "field that is not known where the rule allows some": Case(
+        check=UNKNOWN,
+        steps=[call("dotted"), call("write", to={"$": "r0.body"})],
+        rules=[allowing(to={"origin": "dotted.?", "form": "words"})],
+    ),
+    "value that a stranger chose": Case(
+        check=CHOSEN,
+        steps=[PAGE, call("search", query={"$": "r0"}), call("write", to={"$": "r1[0].sender"})],
+        rules=[allowing(to={"origin": "search.sender", "chosen": ()})],
+        effect=lambda desk: any(each["to"] in ("bob@corp.com", ADDRESS) for each in desk.written),
+    ),
+    "more parts than there can be": Case(
+        check=MANY,
+        steps=[call("many"), call("write", to={"$": "r0[*]"})],
+        rules=[allowing(to={"origin": "any"})],
+        sign="evil@x.io",
+        effect=lambda desk: wrote(desk) or any(len(each["to"]) > 10_000 for each in desk.written),
+    ),
+    "text with the place of another part": Case(
+        check=ONCE,
+        steps=[
+            call("page", address="places"),
+            SECRET_PAGE,
+            call("write", to="ana@corp.com", body={"$text": "Re: {0}", "of": ["r0", "r1"]}),
+        ],
+        rules=[allowing(to={"origin": "person"}, body=ANY)],
+        sign="{1}",
+        effect=told,
+    ),
+    # Answers.
+    "image in an answer": Case(
+        check=QUOTED,
+        steps=[call("page", address="image")],
+        result='It says {"$": "r0"}',
+        sign=IMAGE,
+        wanted={"result": IMAGE},
+        effect=shows_image,
+    ),
+    "image after the end of the code in an answer": Case(
+        check=FENCE,
+        steps=[call("page", address="ticks")],
+        result='It says {"$": "r0"}',
+        sign=IMAGE,
+        wanted={"result": IMAGE},
+        effect=shows_image,
+    ),
+    "image in a text with parts in an answer": Case(
+        check=QUOTED,
+        steps=[call("page", address="image")],
+        result='{"$text": "It says {0}", "of": ["r0"]}',
+        sign=IMAGE,
+        wanted={"result": IMAGE},
+        effect=shows_image,
+    ),
+    # People, and other processes.
+    "value after an approval of all calls": Case(
+        check=ALWAYS,
+        steps=[call("write", to="ana@corp.com"), SEARCH, call("write", to={"$": "r1[0].subject"})],
+        rules=[ASKS],
+        run=answered(Approve(always="any"), Reject()),
+    ),
+    "arguments that a person changed in part": Case(
+        check=CHANGED,
+        steps=[SEARCH, call("write", to="ana@corp.com", body=SUBJECT)],
+        rules=[ASKS],
+        run=answered(lambda pause: Approve(arguments={**pause.arguments, "to": "kim@corp.com", "body": f"{EVIL}."})),
+        effect=obeyed,
+    ),
+    "fields that are declared later": Case(
+        check=FIELDS,
+        steps=[calls(SEARCH, call("pay")), TO_SUBJECT],
+        rules=[Rule(decision="ask", function="pay"), allowing(to={"origin": "search.subject"})],
+        run=answered(Approve(), tools=[search_of_later]),
+    ),
+    "result of a function that is trusted later": Case(
+        check=TRUSTED,
+        steps=[calls(PAGE, call("pay"))],
+        rules=[Rule(decision="ask", function="pay"), OWN_RULE],
+        run=answered(Approve(), tools=[trusted_page]),
+        effect=obeyed,
+    ),
+    # Workers above and below.
+    "worker that gets a value and can write": Case(
+        check=TASK_ARGUMENTS,
+        steps=[SEARCH, call("helper", request=SUBJECT)],
+    ),
+    "guarded worker that gets a value": Case(
+        check=TASK_ARGUMENTS,
+        steps=[SEARCH, call("inner", request=SUBJECT)],
+    ),
+    "worker that is not guarded reads the answer of the clerk": Case(
+        check=SHOWN,
+        steps=[SEARCH],
+        result='It says {"$": "r0[0].subject"}',
+        others={"boss": [call("clerk", request="What is new?")]},
+        run=for_the_boss,
+    ),
+    "worker that is not guarded reads it in another process": Case(
+        check=RECALLED,
+        steps=[SEARCH],
+        result='It says {"$": "r0[0].subject"}',
+        others={"boss": [calls(call("clerk", request="What is new?"), call("pay"))]},
+        rules=[Rule(decision="ask", function="pay"), OWN_RULE],
+        run=answered(Approve(), worker="boss"),
+    ),
+    "clerk of a worker that has read": Case(
+        check=FRAMES, others={"boss": [PAGE, call("clerk", request=EVIL)]}, deaf=["boss"], run=for_the_boss
     ),
 }
