@@ -107,8 +107,9 @@ class Held:
         label = self._made_at(steps)
         if self.readers is None:
             return label
-        is_item = isinstance(self.value, list) and steps
-        return label.seen_by(readers_of(self.readers, self.value[steps[0]] if is_item else self.value))
+        first = steps[0] if steps else ""
+        item = self.value[first] if isinstance(self.value, list) and isinstance(first, int) else self.value
+        return label.seen_by(readers_of(self.readers, item))
 
     def _made_at(self, steps: Steps) -> Label:
         if not self.function:
@@ -213,6 +214,11 @@ def _outline(value: Any, schema: Any, held: Held, steps: Steps) -> str:
             return f"list of {len(value)}{items}"
         case None:
             return "none"
+        case _:
+            return _outline_of_value(value, way, held, steps)
+
+
+def _outline_of_value(value: Any, way: Mapping[str, Any], held: Held, steps: Steps) -> str:
     kind = _kind(way, held.schema) if way else _TYPES.get(type(value), "text")
     if held.label_at(steps).form == "value" and held.function and fits_bounds(value, way):
         return f"{kind} {value if isinstance(value, str) else canonical_json(value)}"

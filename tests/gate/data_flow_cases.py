@@ -382,7 +382,8 @@ async def worked(desk: Desk, home: Path) -> None:
 async def begun(desk: Desk, agent: WorldAgent, worker: str = "clerk", **more: Any) -> Turn:
     """Begin a turn of a worker."""
     task = {"worker": worker, "request": REQUEST}
-    turn = await agent.thread("t", account="ana").task("subagent", task, **({"unattended": "refuse"} | more))
+    options: dict[str, Any] = {"unattended": "refuse", **more}
+    turn = await agent.thread("t", account="ana").task("subagent", task, **options)
     if turn.status == "done":
         desk.texts.append(turn.result.text)
     return turn

@@ -71,7 +71,7 @@ class Desk:
             return "written"
 
         clerk = Worker("clerk", "You are the clerk.", tools=("search", "write"))
-        given = {"workers": [clerk], "policy": Policy(rules=rules or (WRITE,), default="refuse"), **more}
+        given: dict[str, Any] = {"workers": [clerk], "policy": Policy(rules=rules or (WRITE,), default="refuse"), **more}
         return scripted_agent(home, self.lm, tools=[search, write], **given)
 
     def _reply(self, called: ScriptedCall) -> Mapping[str, Any]:
