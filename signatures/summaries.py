@@ -12,7 +12,7 @@ from ..core import ECHO_RUN
 from ..core.errors import RoleEchoed
 from ..role_resolution import NO_ROLE, Echo, ResolvedRole
 from .adapter import Signature
-from .disclosure import RoleGuard
+from .disclosure import RoleGuard, Scrubbed
 from .echo import EchoGuard
 from .matching import in_turns, normalise
 from .predictor import Answer, Listener, ModelCaller, Predictor
@@ -149,17 +149,49 @@ async def ask_without_role(
     return fields
 
 
+async def without_role_in(
+    fields: Mapping[str, Any], inputs: Mapping[str, Any], role: ResolvedRole, name: str, echo: Echo
+) -> Scrubbed:
+    """An answer in which code put values of results, without what it discloses of a role as a whole (R16).
+
+    Args:
+        fields: The output fields with the values.
+        inputs: The input fields that the model had. What is in them can be in the answer.
+        role: The resolved role of the turn or the task.
+        name: The Signature that the role is attached to.
+        echo: The mode of the tiers without one.
+
+    Raises:
+        RoleEchoed: It discloses a role whose `echo` is `fail`.
+    """
+    parts = role.reveal_parts(name)
+    if all((part.echo or echo) == "allow" for part in parts):
+        return Scrubbed(fields)
+    found = await in_turns(RoleGuard(parts, _texts_in(inputs), echo=echo).scrubbing(fields))
+    if found.failed:
+        raise RoleEchoed(
+            f"the answer to {name!r} discloses its role, with the values that were put into it",
+            remedy="try again, or set echo='disclosure', which withholds it",
+        )
+    return found
+
+
+def _texts_in(inputs: Mapping[str, Any]) -> list[str]:
+    texts: list[str] = []
+
+    def collect(text: str, in_key: bool) -> str:
+        texts.append(text)
+        return text
+
+    with_texts(dict(inputs), collect)
+    return texts
+
+
 async def _checked(
     answer: Answer, inputs: Mapping[str, Any], role: ResolvedRole, names: Iterable[str], echo: Echo
 ) -> tuple[Mapping[str, Any], bool]:
     """The answer's fields without the role, and whether they disclose one with `fail` that the inputs do not have."""
-    others: list[str] = []
-
-    def collect(text: str, in_key: bool) -> str:
-        others.append(text)
-        return text
-
-    with_texts(dict(inputs), collect)
+    others = _texts_in(inputs)
     parts = [*dict.fromkeys(part for name in names for part in role.reveal_parts(name))]
     failing = [part for part in parts if (part.echo or echo) == "fail"]
     failed = bool(failing) and (await in_turns(RoleGuard(failing, others, echo=echo).scrubbing(answer.fields))).failed

@@ -62,6 +62,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             outcome = await parts.engine.ended(record.thread, work, head=last.id)
             text = outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json())
             outputs = parts.engine.converse.read_outputs(outcome.outputs)
+            given["labels"] = outcome.labels
             return Turn(status="done", text=text, result=outcome.result, outputs=outputs, **given)
         case "paused":
             records = await parts.stores.journal.load(record.id)

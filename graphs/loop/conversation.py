@@ -354,7 +354,7 @@ class Conversation(Loop):
             read = [await self.read(said, self.think_id), await self.read(outputs, f"{self.think_id}/outputs")]
             if SUSPENDED in read:
                 interrupt(STOPPED)
-            answer, outputs, more = self._rendered(self.guard, *read)
+            answer, outputs, more = await self._rendered(self.guard, *read)
         if again and self.tools.result is TEXT:
             self.turn.emit(TextReplaced, text=answer)
         elif self.guard is not None and self.tools.result is TEXT:
@@ -369,7 +369,7 @@ class Conversation(Loop):
         head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 
-    def _rendered(
+    async def _rendered(
         self, guard: Guarded, said: Any, outputs: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """An answer of a guarded model, its outputs, and further parts of its message: labels and marks."""
@@ -383,7 +383,11 @@ class Conversation(Loop):
         more: dict[str, Any] = {"labels": kept} if kept else {}
         if untrusted := {name for _, label in labels for name in label.functions}:
             more["untrusted"] = sorted(untrusted)
-        return found.answer if is_text else canonical_json(found.answer), found.outputs, more
+        fields: Mapping[str, Any] = {**found.outputs, REPLY: found.answer}
+        if kept:
+            fields = await self.without_role(fields)
+        answer, outputs = fields[REPLY], {name: value for name, value in fields.items() if name != REPLY}
+        return answer if is_text else canonical_json(answer), outputs, more
 
     def _leave_out(self) -> bool:
         """Omit the older half of the turn's own steps; False if none is left."""

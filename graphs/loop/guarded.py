@@ -214,6 +214,7 @@ class Guarded:
             OutputInvalid: The values do not fit what is declared.
         """
         labels = [*self._labels_in(said, ()), *self._labels_in(outputs, ("outputs",))]
+        outputs = {name: self._in_text(value) for name, value in outputs.items()}
         answer, _ = self.answer(said)
         if has_handles(said) or has_handles(outputs):
             thought = Thought(answer=answer, outputs=self._handles.resolved(dict(outputs)).value)
@@ -223,6 +224,10 @@ class Guarded:
             answer = checked["result"] if has_handles(said) else answer
             outputs = checked.get("outputs", {}) if has_handles(outputs) else outputs
         return Answered(answer, outputs, labels)
+
+    def _in_text(self, output: Any) -> Any:
+        """A further output with values in the place of handles, if it is a text."""
+        return self._handles.rendered(output)[0] if isinstance(output, str) else output
 
     def _labels_in(self, said: Any, at: Steps) -> Iterator[tuple[Steps, Label]]:
         """The labels of handles in an answer, each with the keys and places that lead to it."""

@@ -28,6 +28,7 @@ from ...core.errors import (
     HostError,
     LimitReached,
     ModelFacing,
+    ModelNotConfigured,
     ModelUnavailable,
     OutputInvalid,
     ParamsInvalid,
@@ -56,6 +57,7 @@ from ...signatures import (
     Thought,
 )
 from ...signatures.calling import FIND_TOOLS, memory_fields
+from ...signatures.summaries import without_role_in
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
 from ..history import not_shown, result_text
@@ -209,6 +211,8 @@ class Loop:
         self, caller: ModelCaller, *, inputs: Mapping[str, Any], final: bool, notes: Sequence[str], listener: Listener
     ) -> Thought:
         turn, tools, caller, predictor = self.turn, self.tools, self.tuned(caller), self.predictor(inputs)
+        if self.guard is not None:
+            caller = _for_guarded(caller)
         offered = tools.offered.inputs
         if tools.searched:
             offered = tools.inputs(pair for step in self.steps for pair in zip(step.calls, step.outcomes, strict=True))
@@ -225,6 +229,19 @@ class Loop:
         self._own = None if answer.message is None else (caller.connection.name, answer.message)
         self._asked = given, past, answer.fields
         return Thought.of(answer, tools.signature, tools.offered, final=final)
+
+    async def without_role(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The output fields of a guarded model without what they disclose of the role, now that they have values (R16).
+
+        Raises:
+            RoleEchoed: They disclose a role whose `echo` is `fail`.
+        """
+        turn, name, echo = self.turn, self.tools.signature.__name__, self.turn.services.caller.options.echo
+        inputs = {} if self._asked is None else self._asked[0]
+        found = await without_role_in(fields, inputs, turn.role, name, echo)
+        if found.withheld:
+            turn.listener(name).withheld(found.withheld)
+        return found.fields
 
     def predictor(self, inputs: Mapping[str, Any]) -> Predictor:
         """The predictor of its entry Signature for these inputs."""
@@ -527,6 +544,20 @@ class Loop:
         """Whether the journal has the outcome of a call."""
         record = self.calls.frame.drive.recorded(call_id)
         return record is not None and record.over
+
+
+def _for_guarded(caller: ModelCaller) -> ModelCaller:
+    """A model for guarded loops. Its service is not asked to hold answers to a schema, since handles do not fit it.
+
+    Raises:
+        ModelNotConfigured: It is the embedded model.
+    """
+    if caller.plain:
+        raise ModelNotConfigured(
+            "the embedded model cannot write handles, so it cannot be guarded and call tools",
+            remedy="use another model, take its tools away so that it only reads, or begin the turn with guard=False",
+        )
+    return replace(caller, options=replace(caller.options, schemas="off"))
 
 
 def _as_guarded(passage: Passage) -> dict[str, str]:

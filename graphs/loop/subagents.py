@@ -25,7 +25,7 @@ from ...harness import CallContext, Function, Registry, Worker
 from ...harness.gate.labels import OWN
 from ...harness.journal import SUSPENDED, Step
 from ...harness.worker import REQUEST, TEXT, gives_text, inputs_of, takes_text
-from ...signatures import ModelCaller, Predictor, PredictorPool, Signature, Thought
+from ...signatures import RESULT, ModelCaller, Predictor, PredictorPool, Signature, Thought
 from ...signatures.adapter import answer_field
 from ...signatures.models import Models
 from ..context import TurnContext
@@ -133,7 +133,8 @@ class WorkerLoop(Loop):
             self.result = await self.read(self.result, think_id)
             if self.result is SUSPENDED:
                 return None
-            self.result, label = self.guard.answer(self.result)
+            rendered, label = self.guard.answer(self.result)
+            self.result = (await self.without_role({RESULT: rendered}))[RESULT] if label != OWN else rendered
             if label != OWN:
                 self.turn.gate.take_note_of_answer()
             if isinstance(self.result, str):

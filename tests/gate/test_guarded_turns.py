@@ -5,19 +5,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent, streamed
-from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, tool
+from support.agents import scripted_agent, shape, streamed
+from support.services import Said, schema_of, service
+from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, signatures, tool
 from worldagent.agent import Trigger
-from worldagent.core.errors import InvalidArgument
+from worldagent.core.errors import InvalidArgument, ModelNotConfigured
 from worldagent.core.events import TextDelta, TextReplaced
 from worldagent.core.pauses import UnattendedMode
+from worldagent.graphs import TaskContext
 from worldagent.harness.gate import Predicate
 from worldagent.memory.entries import Passage
 from worldagent.profiles import Profile
 from worldagent.profiles.profile import Verification
+from worldagent.role_resolution import Role
+from worldagent.signatures import Converse, ModelCaller, ModelOptions
+from worldagent.signatures.adapter import PlainAdapter
+from worldagent.signatures.engines.connect import ModelConnection
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("H11")
@@ -71,8 +78,11 @@ class Desk:
             return "written"
 
         clerk = Worker("clerk", "You are the clerk.", tools=("search", "write"))
-        given: dict[str, Any] = {"workers": [clerk], "policy": Policy(rules=rules or (WRITE,), default="refuse"), **more}
-        return scripted_agent(home, self.lm, tools=[search, write], **given)
+        reader = Worker("reader", "You read.")
+        tools = [search, write, *more.pop("functions", ())]
+        policy = Policy(rules=rules or (WRITE,), default="refuse")
+        given: dict[str, Any] = {"workers": [clerk, reader], "policy": policy, **more}
+        return scripted_agent(home, self.lm, tools=tools, **given)
 
     def _reply(self, called: ScriptedCall) -> Mapping[str, Any]:
         place = len(called.steps)
@@ -136,7 +146,8 @@ async def test_same_key_is_the_same_turn_under_another_setting(tmp_path: Path) -
     async with desk.agent(tmp_path) as agent:
         first = await agent.thread("t", account="ana").converse("Find it.", key="k", guard=True)
         again = await agent.thread("t", account="ana").converse("Find it.", key="k")
-    assert (first.id, first.text) == (again.id, again.text)
+    assert (first.id, first.text, first.labels) == (again.id, again.text, again.labels)
+    assert [*first.labels] == ["text"]
 
 
 async def test_replays_and_edits_keep_it(tmp_path: Path) -> None:
@@ -237,8 +248,8 @@ async def test_task_of_the_host(tmp_path: Path) -> None:
 async def test_another_process_resumes_it_guarded(tmp_path: Path) -> None:
     desk = Desk(SEARCH, call("write", to=SENDER))
     ask = Rule(decision="ask", function="write")
-    async with desk.agent(tmp_path, ask) as agent:
-        [pause] = (await agent.thread("t", account="ana").converse("Find it.", guard=True)).pauses
+    async with desk.agent(tmp_path, ask, settings={"guard": "unattended"}) as agent:
+        [pause] = (await agent.thread("t", account="ana").converse("Find it.", unattended="pause")).pauses
     async with desk.agent(tmp_path, ask) as agent:
         turn = await agent.thread("t", account="ana").resume({pause.id: Approve(hash=pause.hash)})
         messages = await agent.thread("t", account="ana").history()
@@ -294,3 +305,99 @@ async def test_context_memory_and_attachments_are_outlines(tmp_path: Path) -> No
         await agent.thread("t", account="ana").converse("And now?", guard=True)
     assert "evil" not in desk.read
     assert all(each in desk.read for each in ("Hats are red.", "Hats are blue.", "1 attachment; not shown"))
+
+
+# --- turns that a stranger began -------------------------------------------------------------------------------------
+
+
+async def test_turn_that_a_strangers_text_began_is_marked_from_the_start(tmp_path: Path) -> None:
+    desk = Desk(call("write", to="ana@corp.com"), reply="Done.")
+
+    @tool(risk="write")
+    async def forward(text: str) -> str:
+        """Begin a turn."""
+        turn = await agent.thread("other", account="ana").converse(text, guard=True, unattended="refuse")
+        return turn.id
+
+    async def job(ctx: TaskContext) -> str:
+        [mail] = await ctx.call("search", {"query": "hats"})
+        return str(await ctx.call("forward", {"text": mail.subject}))
+
+    agent = desk.agent(tmp_path, Rule(decision="approve", function="write"), functions=[forward], shapes=[shape(job)])
+    async with agent:
+        await agent.thread("t", account="ana").task("job", {})
+        messages = await agent.thread("other", account="ana").history()
+    assert (EVIL in desk.read, "not shown, because search wrote it" in desk.read) == (False, True)
+    assert desk.written == []  # what the model writes has the labels of the stranger
+    assert all(each.body["untrusted"] == ["search"] for each in messages if each.kind in ("message", "answer"))
+
+
+# --- queue, limits ---------------------------------------------------------------------------------------------------
+
+
+class Moody(Converse):
+    """Talk."""
+
+    about: str = dspy.OutputField()
+
+
+async def test_further_outputs_have_the_values(tmp_path: Path) -> None:
+    desk = Desk(SEARCH, reply="Done.", about='About {"$": "r0[0].subject"}')
+    async with desk.agent(tmp_path, converse=Moody) as agent:
+        turn = await agent.thread("t", account="ana").converse("Find it.", guard=True)
+    assert (turn.text, turn.outputs) == ("Done.", {"about": f"About `{EVIL}`"})
+    assert [*turn.labels] == ["outputs.about"]
+
+
+async def test_role_is_withheld_from_the_whole_answer(tmp_path: Path) -> None:
+    @tool(risk="read_only")
+    async def echo(text: str) -> str:
+        """Return it."""
+        return text
+
+    secret = "You speak as the old captain of the lost ship Meridian, who hides three maps from all in the harbour."
+    words = secret.split()
+    half = len(words) // 2
+    first, second = " ".join(words[:half]), " ".join(words[half:])
+    desk = Desk(SEARCH, call("hidden", query="x"), reply=f'{first} {{"$": "r1"}}')
+
+    @tool(risk="read_only", untrusted=True)
+    async def hidden(query: str) -> str:
+        """Find a text."""
+        return second
+
+    async with desk.agent(tmp_path, functions=[echo, hidden]) as agent:
+        turn = await agent.thread("t", account="ana").converse("Find it.", guard=True, role=Role("captain", secret))
+    assert second not in turn.text
+    assert turn.withheld.characters > 0
+
+
+@pytest.mark.parametrize(("guard", "held"), [(True, False), (False, True)])
+async def test_service_is_not_asked_to_hold_a_guarded_answer_to_its_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guard: bool, held: bool
+) -> None:
+    class Found(BaseModel):
+        id: int
+
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    said = Said('[[ ## reply ## ]]\n{"id": 1}\n\n[[ ## completed ## ]]')
+    with service(said) as stub:
+        stub.stand_in(monkeypatch)
+        async with scripted_agent(tmp_path, "openai/gpt-4o", tools=[search]) as agent:
+            turn = await agent.thread("t").converse("Which?", output=Found, guard=guard)
+    assert (turn.result, schema_of(stub.requests[0]) is not None) == (Found(id=1), held)
+
+
+async def test_embedded_model_cannot_be_guarded_and_call_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_model(lm: Any, *, options: ModelOptions, **more: Any) -> ModelCaller:
+        connection = ModelConnection(lm=lm, name="scripted", plain=True)
+        return ModelCaller(connection=connection, adapter=PlainAdapter(), options=options)
+
+    monkeypatch.setattr(signatures, "open_model", open_model)
+    desk = Desk(reply="Done.")
+    async with desk.agent(tmp_path) as agent:
+        with pytest.raises(ModelNotConfigured, match="cannot write handles"):
+            await agent.thread("t", account="ana").converse("Find it.", guard=True)
+        task = {"worker": "reader", "request": "Read it."}
+        reader = await agent.thread("u", account="ana").task("subagent", task, guard=True)
+    assert ("Done." in reader.result.text, len(desk.lm.calls)) == (True, 1)

@@ -62,6 +62,19 @@ async def test_a_submitted_turn_waits_for_a_worker_and_runs_once(tmp_path: Path)
     assert len(lm.calls) == 1
 
 
+@pytest.mark.requirement("H11")
+@pytest.mark.parametrize(("setting", "option", "guarded"), [("off", True, True), ("unattended", None, True)])
+async def test_a_submitted_turn_is_guarded(tmp_path: Path, setting: str, option: bool | None, guarded: bool) -> None:
+    lm = ScriptedLM(lambda _: {"reply": "Hello."})
+    async with queued_agent(tmp_path, lm, settings={"guard": setting}) as agent:
+        thread = agent.thread("t1", account="ana")
+        submission = await agent.submit(Say("Hello.", guard=option), thread=thread)
+        async with QueueWorker(agent).running(drain=0):
+            await asyncio.wait_for(submission.wait(), 20)
+        [message, _] = await thread.history()
+    assert message.body.get("guard", False) is guarded
+
+
 async def test_tasks_and_skills_run_with_what_they_were_given(tmp_path: Path) -> None:
     folder = package(tmp_path)
 
