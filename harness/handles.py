@@ -193,7 +193,9 @@ class Resolved:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
+    numbers = (int, float)  # validation makes one of the other; `type` tells them from truth values
+    alike = type(one) is type(other) or (type(one) in numbers and type(other) in numbers)
+    return alike and bool(one == other)
 
 
 # --- what the model sees ----------------------------------------------------------------------------------------------

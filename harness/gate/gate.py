@@ -150,6 +150,7 @@ class _Frame:
         readers: Who may see what it and what is below it have read; see `Label`.
         passes_on: Whether the frame above it is marked by the same functions.
         sealed: Whether its caller does not read its result, and is never marked by it.
+        wrote: Those that mark the frame above it because words of them were written here, and not before.
     """
 
     above: _Frame | None = None
@@ -158,10 +159,11 @@ class _Frame:
     readers: set[tuple[str, ...]] = field(default_factory=set)
     passes_on: bool = False
     sealed: bool = False
+    wrote: set[str] = field(default_factory=set)
 
     @property
     def all_marks(self) -> set[str]:
-        return self.marks if self.above is None else self.marks | self.above.all_marks
+        return self.marks if self.above is None else self.marks | (self.above.all_marks - self.wrote)
 
     def mark(self, sources: Iterable[str]) -> None:
         self.marks.update(sources)
@@ -358,6 +360,7 @@ class Gate:
             self._written.update(words)
             above = self._frame_at(path.rpartition("/")[0])
             if above.above is not None and not above.sealed:
+                above.wrote |= words - above.above.all_marks  # a guarded model has not read what it passed on
                 above.above.mark(words)
 
     def _frame_at(self, path: str) -> _Frame:

@@ -107,7 +107,7 @@ class Desk:
             Worker("flag", "You are the flag.", output=bool),
         ]
 
-        async def write(to: Any, body: str = "", count: int = 0, copy: str | None = None) -> str:
+        async def write(to: Any, body: str = "", count: int = 0, copy: str | None = None, weight: float = 0.0) -> str:
             self.written.append({"to": to, "body": body, "count": count})
             return "written"
 
@@ -263,6 +263,11 @@ CALLS: dict[str, tuple[Mapping[str, Any], Sequence[Rule], dict[str, Any] | None]
         [WRITE.model_copy(update={"arguments": {**WRITE.arguments, "copy": BODY}})],
         {"to": "bob@corp.com"},
     ),
+    "number of the planner that is a float then": (
+        {"to": SENDER, "weight": 3},
+        [WRITE],
+        {"to": "bob@corp.com"},
+    ),
     "key of a stranger": ({"to": {"$": "r0[0].tags"}}, [WRITE], None),
 }
 
@@ -279,6 +284,16 @@ async def test_rules_about_handles(tmp_path: Path, name: str) -> None:
         assert turn.status == "done"
     expected = [] if written is None else [{"body": "", "count": 0, **written}]
     assert desk.written == expected
+
+
+async def test_words_that_it_had_written_do_not_mark_the_model_that_has_not_read_them(tmp_path: Path) -> None:
+    words = WRITE.model_copy(update={"arguments": {**WRITE.arguments, "body": BODY}})
+    desk = Desk(SEARCH, call("write", to=SENDER, body={"$": "r0[1].subject"}), call("write", to="ana@corp.com"))
+    async with desk.agent(tmp_path, words, Rule(decision="approve", function="write")) as agent:
+        await worked(agent, unattended="refuse")
+        messages = await agent.thread("t", account="ana").history()
+    assert [each["to"] for each in desk.written] == ["bob@corp.com", "ana@corp.com"]
+    assert messages[-1].body["untrusted"] == ["search"], "what began the turn is marked, since it can read them back"
 
 
 WRONG = {
