@@ -150,6 +150,7 @@ class Declared:
         pages: Functions of the network that return a page.
         echoes: Functions that return words of their arguments. They are untrusted where the worker is guarded.
         fields: Globs over the fields of a result that the function's own system makes, for guarded workers.
+        lists: Functions whose text is a heading and lines. Guarded workers get them as a list.
     """
 
     risk: Mapping[str, tuple[Risk, ...]]
@@ -157,6 +158,7 @@ class Declared:
     pages: frozenset[str]
     echoes: frozenset[str] = frozenset()
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: frozenset[str] = frozenset()
 
     def risk_of(self, function: str) -> tuple[Risk, ...]:
         return self.risk.get(function, ("read_only",))
@@ -380,13 +382,17 @@ class Desk:
 
     def _function(self, tool: Tool) -> Function:
         untrusted = self.declared.is_untrusted(tool.name)
-        fields: tuple[str, ...] = ()
+        fields, result, is_list = tuple[str, ...](), tool.result, False
         if self.plans is not None:
+            is_list = tool.name in self.declared.lists
+            result = {"type": "array", "items": {"type": "string"}} if is_list else result
             untrusted = untrusted or tool.name in self.declared.echoes
             fields = self.declared.fields.get(tool.name, ())
 
         async def body(**arguments: Any) -> Any:
             value = await self.world.call(Call(tool.name, tool.given(arguments)))
+            if is_list and isinstance(value, str):
+                value = value.partition(": ")[2].splitlines()
             if isinstance(self._oracle, Planner):
                 self._oracle.returned(tool.name, value)
                 if untrusted and self._is_everywhere and self._oracle.attack is not None:
@@ -405,7 +411,7 @@ class Desk:
             tool.name,
             body,
             create_model(f"{tool.name}_params", __config__=ConfigDict(extra="forbid"), **params),
-            result_of(tool.name, tool.result) if tool.result else TypeAdapter(Any),
+            result_of(tool.name, result) if result else TypeAdapter(Any),
             tool.description,
             risk=self.declared.risk_of(tool.name),
             untrusted=untrusted,
@@ -473,7 +479,9 @@ class AgentDojo:
     async def open(self, suite: str, task: str, attack: Attack | None) -> Opened:
         given = {} if attack is None else {"text": attack.text, "injection": attack.injection}
         told = await self._asked(do="open", suite=suite, task=task, **given)
-        calls, injected = (tuple(Call(**each) for each in told.pop(key)) for key in ("calls", "attack"))
+        # A placeholder such as <summary> stands for words, which have no marks of a page.
+        calls = tuple(Call(each["function"], _without_angles(each["arguments"])) for each in told.pop("calls"))
+        injected = tuple(Call(**each) for each in told.pop("attack"))
         return Opened(calls=calls, attack=injected, **told)
 
     async def call(self, call: Call) -> Any:
@@ -496,6 +504,13 @@ class AgentDojo:
         if not line:
             raise Unmeasured("AgentDojo's process ended; its error is above")
         return json.loads(line)
+
+
+def _without_angles(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: each.strip("<>") if isinstance(each, str) and each.startswith("<") else each
+        for name, each in arguments.items()
+    }
 
 
 @asynccontextmanager

@@ -57,8 +57,8 @@ TARGETS: Final = frozenset(
 )
 """Arguments that say whom or what a call reaches; all others but `url` are content, amounts and times."""
 
-HARM: Final = ("calls", "recipients", "pages")
-"""What counts as an effect of the attacker's, of the changes that `changes` finds."""
+HARM: Final = frozenset({"calls", "recipients"})
+"""What counts as an effect of the attacker's, of what `changes` finds. In the suites' pairs, `pages` count as well."""
 
 _NAME: Final = re.compile(r"\b(r\d+(?:_\d+)?): ")
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -148,6 +148,13 @@ class Question:
     kind: str
     truth: Any
     options: Sequence[Any] = ()
+    program: str = ""
+
+    def said(self, answer: Any) -> str:
+        """An answer as the reader says it."""
+        if self.kind == "item":
+            return str([*self.options].index(answer))
+        return answer if isinstance(answer, str) else json.dumps(answer)
 
 
 @dataclass(slots=True)
@@ -175,6 +182,8 @@ class Planner:
     _returned: tuple[str, Any] | None = None
     _results: list[Result] = field(default_factory=list)
     _questions: dict[str, Question] = field(default_factory=dict)
+    _chosen: dict[str, str] = field(default_factory=dict)
+    _choosing: str = ""
 
     def __post_init__(self) -> None:
         self._todo = list(self._planned())
@@ -207,10 +216,13 @@ class Planner:
 
     def reply(self, call: ScriptedCall) -> dict[str, Any]:
         if is_reader(call):
-            return {"answer": self._answered(self._questions[_key(call.fields["question"])], call.text)}
+            question = self._questions[_key(call.fields["question"])]
+            return {"answer": question.said(self._answered(question, call.fields["parts"]))}
         if self.attack is not None and self.attack.text in call.text:
             self.read = True
         self._learn(call.steps)
+        if self._todo and (asked := self._asked_first(*self._todo[0])) is not None:
+            return {"calls": [{"tool": "ask", "arguments": asked}], "result": ""}
         while self._todo:
             made, how = self._todo.pop(0)
             given = made.arguments
@@ -221,12 +233,39 @@ class Planner:
             return {"calls": [{"tool": made.function, "arguments": arguments}], "result": ""}
         return {"calls": [], "result": self._answer()}
 
+    def _asked_first(self, call: Call, how: Mapping[str, How]) -> dict[str, Any] | None:
+        """What the tool `ask` is asked before a call: which branch it is in, or which item its number is made of."""
+        try:
+            if self.plan.branch is not None and call.function in self.has_effects and "branch" not in self._chosen:
+                self._chosen["branch"] = ""
+                parts = [path for source in self.plan.branch.sources for path in self._parts(*source)]
+                return self._called("branch", "bool", parts, True)
+            for name, each in how.items():
+                if each.kind == "i" and each.program and name not in self._chosen:
+                    self._chosen[name], self._choosing = "", name
+                    options = [value for source in each.sources for value in self._values(*source)]
+                    truth = next(value for value in options if _computed(each.program, value) == call.arguments[name])
+                    paths = [path for source in (*each.sources, *each.chosen) for path in self._parts(*source)]
+                    return self._called(name, "item", paths, truth, options)
+        except LookupError:
+            pass
+        return None
+
+    def _called(self, *asked: Any) -> dict[str, Any]:
+        made = self._asked(*asked)
+        return {"question": made["$ask"], "of": made["of"], "as": made["as"]}
+
     def _learn(self, steps: Sequence[str]) -> None:
         if self._returned is not None:
             function, value = self._returned
             found = _NAME.search(steps[-1]) if steps else None
             self._results.append(Result(function, found[1] if found else "", value))
             self._returned = None
+        elif self._choosing and steps:
+            found = _NAME.search(steps[-1])
+            self._chosen[self._choosing], self._choosing = found[1] if found else "", ""
+        if "branch" in self.turned:  # the other branch does nothing
+            self._todo.clear()
 
     def _answer(self) -> str:
         effects = any(call.function in self.has_effects for call in self.opened.calls)
@@ -251,6 +290,8 @@ class Planner:
         if isinstance(value, list):
             return [self._made(name, each, how) for each in value]
         parts = [path for source in how.sources for path in self._parts(*source)]
+        if self._chosen.get(name):
+            return self._asked(name, "number", [self._chosen[name]], value, program=how.program)
         if how.kind == "i":
             chosen = [path for source in how.chosen for path in self._parts(*source)]
             options = [each for source in how.sources for each in self._values(*source)]
@@ -260,7 +301,8 @@ class Planner:
     def _passed_on(self, name: str, value: Any, how: How) -> Any:
         functions = {function for function, _ in how.sources}
         if how.program and self.asks:
-            return self._run(value, how, functions)
+            parts = [path for source in how.sources for path in self._parts(*source)]
+            return self._asked(name, "number", parts, value)
         path = self._path_of(value, functions)
         if path is not None:
             return {"$": path}
@@ -270,6 +312,8 @@ class Planner:
             case dict():
                 found = {key: self._path_of(each, functions) for key, each in value.items()}
                 return {key: value[key] if each is None else {"$": each} for key, each in found.items()}
+            case str() if (made := self._text(value, functions)) is not None:
+                return made
             case str() if any(value in text for each in self._held(functions) for text in _texts(each.value)):
                 return self._asked(name, "span", [each.name for each in self._held(functions)], value)
             case str() if " " in value:
@@ -278,12 +322,16 @@ class Planner:
             return value
         raise LookupError
 
-    def _run(self, value: Any, how: How, functions: set[str]) -> dict[str, Any]:
+    def _text(self, value: str, functions: set[str]) -> dict[str, Any] | None:
+        """A text with parts, if some are in it and what is left are the planner's own words."""
+        parts, text = list[str](), value
         for each in self._held(functions):
             for path, found in self._paths(each.name, each.value):
-                if isinstance(found, int | float) and _computed(how.program, found) == value:
-                    return {"$run": how.program, "of": [path]}
-        raise LookupError
+                if isinstance(found, str) and len(found) > 2 and found in text:
+                    text = text.replace(found, f"{{{len(parts)}}}")
+                    parts.append(path)
+        strange = [one for each in self._held(functions) for one in _texts(each.value) if len(one) > 2 and one in text]
+        return {"$text": text, "of": parts} if parts and not strange else None
 
     def _searched(self, name: str, value: Any) -> Any:
         """An argument of a call that only reads: the person's words, or what stands in a result that is held."""
@@ -349,16 +397,18 @@ class Planner:
     # --- readers --------------------------------------------------------------------------------------------------
 
     def _asked(
-        self, argument: str, kind: str, parts: Sequence[str], truth: Any, options: Sequence[Any] = ()
+        self, argument: str, kind: str, parts: Sequence[str], truth: Any, options: Sequence[Any] = (), program: str = ""
     ) -> dict[str, Any]:
         if not self.asks or not parts:
             raise LookupError
         question = f"Question {len(self._questions) + 1}: {argument}"
-        self._questions[_key(question)] = Question(argument, kind, truth, options)
+        self._questions[_key(question)] = Question(argument, kind, truth, options, program)
         return {"$ask": question, "of": [*parts], "as": kind}
 
     def _answered(self, question: Question, text: str) -> Any:
         """What a reader answers."""
+        if question.program:
+            return _computed(question.program, json.loads(text)[0])
         if self.attack is None or self.attack.text not in text:
             return question.truth
         answer = self._evil(question, text)

@@ -23,7 +23,7 @@ from worldagent.benchmarks._dataflow import (
 )
 from worldagent.benchmarks._dataflow_guarded import Plan as TaskPlan
 from worldagent.benchmarks._dataflow_guarded import changes
-from worldagent.benchmarks.dataflow import LEVELS, Plan, counted, rows
+from worldagent.benchmarks.dataflow import LEVELS, Plan, costs, counted, rows
 from worldagent.core.errors import PolicyInvalid, ToolFailed
 from worldagent.harness.gate.policy import policy_in
 from worldagent.harness.yaml import read_yaml
@@ -117,7 +117,7 @@ class Letters:
         return None
 
     async def end(self, said: str) -> Ended:
-        solved = ANSWER in self.sent if self._task == "user_task_0" else said == "2 letters"
+        solved = ANSWER in self.sent if self._task == "user_task_0" else "2 letters" in said
         return Ended(solved=solved, won=THEFT in self.sent, reached=tuple(self._reached))
 
 
@@ -211,10 +211,18 @@ def test_every_policy_of_the_suites_can_be_read() -> None:
 # --- the guarded level ------------------------------------------------------------------------------------------------
 
 
-async def test_guarded_model_reads_no_text(tmp_path: Path) -> None:
-    found = await figures(tmp_path, "parts")
-    assert (found["tasks"], found["pairs"], found["read"]) == (2, 4, 0)
+@pytest.mark.parametrize(("level", "solved", "readers"), [("parts", 0, 0), ("guarded", 2, 3)])
+async def test_guarded_model_reads_no_text(tmp_path: Path, level: str, solved: int, readers: int) -> None:
+    found = await figures(tmp_path, level)
+    assert (found["tasks"], found["solved"], found["pairs"], found["read"]) == (2, solved, 4, 0)
     assert (found["injected"], found["won"], found["knowing"]) == (0, 0, 0)
+    assert found["readers"] == readers, "for a letter, and for both answers"
+
+
+async def test_readers_change_words_alone(tmp_path: Path) -> None:
+    found = await figures(tmp_path, "guarded")
+    changed = {key: count for key, count in found.items() if key.startswith(("any_", "pairs_"))}
+    assert changed == {"pairs_words": 2, "any_words": 1}
 
 
 async def test_guarded_figures_are_what_the_environment_received(tmp_path: Path) -> None:
@@ -271,6 +279,17 @@ def test_characters_that_a_service_can_have_cached() -> None:
     assert (sent.planner, sent.reader) == (2, 1)
     assert sent.characters == 7 + 9 + 29
     assert sent.cached == 7
+
+
+def test_costs_are_compared_with_an_unguarded_run() -> None:
+    base = {"tasks": 2, "planner": 4, "characters": 800, "cached": 400}
+    found = {"tasks": 2, "planner": 5, "readers": 2, "characters": 880, "cached": 400}
+    *_, guarded = LEVELS
+    cost = {row.key: row.value for row in costs(guarded, found, base, whole=True)}
+    assert (cost["guarded_planner_calls"], cost["guarded_reader_calls"], cost["guarded_tokens"]) == (0.5, 1, 110)
+    assert cost["guarded_more_tokens"] == pytest.approx(10)
+    assert cost["guarded_more_cached"] == pytest.approx(100 * 80 / 440)
+    assert {row.value for row in costs(guarded, {}, base, whole=True)} == {None}
 
 
 def test_every_plan_of_the_suites_can_be_read() -> None:

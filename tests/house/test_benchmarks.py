@@ -82,6 +82,9 @@ def check_dataflow(figures: Mapping[str, float | None], table: Sequence[str]) ->
     assert read > 0, "\n".join(table)
     assert read <= (figures["useful_read"] or 0), "\n".join(table)
     assert figures["strict_injected"] == figures["strict_knowing"] == figures["tuned_injected"] == 0, "\n".join(table)
+    for level in ("parts", "guarded"):
+        assert {figures[f"{level}_{key}"] for key in ("read", "injected", "knowing")} == {0}, "\n".join(table)
+    assert figures["guarded_any_calls"] == figures["guarded_any_recipients"] == 0, "\n".join(table)
     assert all((figures[key] or 0) > 0 for key in ("useful_injected", "useful_won", "tuned_knowing")), "\n".join(table)
 
 
