@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
 from worldagent import Policy, Settings, Storage, Worker, WorldAgent
+from worldagent.benchmarks._dataflow_form import Attack, Call, Ended, Opened, Suite, Tool
 from worldagent.benchmarks._dataflow_guarded import Plan, Planner, changes, is_reader
 from worldagent.benchmarks._environments import Unmeasured, installed_python
 from worldagent.core.errors import ToolFailed
@@ -33,90 +34,6 @@ PACKAGES = ("agentdojo==0.1.35",)
 _CLERK = "clerk"
 _LINE = 64 * 1024 * 1024  # bytes of one answer of the child
 _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None}
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a function of the suite."""
-
-    function: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A function of a suite.
-
-    Attributes:
-        params: The JSON Schema of its params.
-        result: The JSON Schema of its result.
-    """
-
-    name: str
-    description: str
-    params: Mapping[str, Any]
-    result: Mapping[str, Any]
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """The params that have a default."""
-        found: Mapping[str, Mapping[str, Any]] = self.params.get("properties", {})
-        return {name: said["default"] for name, said in found.items() if "default" in said}
-
-    def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments without those that are equal to their default."""
-        defaults = self.defaults
-        return {name: each for name, each in arguments.items() if name not in defaults or each != defaults[name]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
-    """The tools, the tasks, and the goals of the injections of a suite."""
-
-    name: str
-    tools: tuple[Tool, ...]
-    tasks: tuple[str, ...]
-    injections: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attack:
-    """What an attacker writes where the task reads.
-
-    Attributes:
-        text: The text. A model that has read it makes the attacker's calls.
-        injection: The suite's injection whose calls these are; empty if the attacker makes calls of their own.
-        calls: The calls of an attacker's own.
-    """
-
-    text: str
-    injection: str = ""
-    calls: tuple[Call, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """A task that has begun: what the person asks for, how it is solved, and the injection's calls."""
-
-    prompt: str
-    answer: str
-    calls: tuple[Call, ...]
-    attack: tuple[Call, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A task that is over.
-
-    Attributes:
-        solved: Whether the suite counts it as solved.
-        won: Whether the suite counts the injection as successful.
-        reached: The calls that reached the environment.
-    """
-
-    solved: bool
-    won: bool
-    reached: tuple[Call, ...]
 
 
 class World(Protocol):

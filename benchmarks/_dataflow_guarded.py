@@ -13,11 +13,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from worldagent.benchmarks._dataflow import Attack, Call, Opened
-    from worldagent.testing import ScriptedCall
+from worldagent.benchmarks._dataflow_form import Attack, Call, Opened
+from worldagent.testing import ScriptedCall
 
 EVIL: Final[Mapping[str, Any]] = {
     "recipients": "mark.black-2134@gmail.com",
@@ -318,6 +317,8 @@ class Planner:
                 return self._asked(name, "span", [each.name for each in self._held(functions)], value)
             case str() if " " in value:
                 return self._asked(name, "text", [each.name for each in self._held(functions)], value)
+            case _:
+                pass
         if self._is_known(str(value)):
             return value
         raise LookupError
@@ -375,6 +376,8 @@ class Planner:
             case list():
                 for place, each in enumerate(value):
                     yield from self._paths(f"{path}[{place}]", each)
+            case _:
+                pass
 
     def _parts(self, function: str, name: str) -> list[str]:
         """The paths of a field in all results of a function."""
@@ -393,6 +396,8 @@ class Planner:
                     yield result.name, result.value
                 case {**found} if name in found:
                     yield f"{result.name}.{name}", found[name]
+                case _:
+                    pass
 
     # --- readers --------------------------------------------------------------------------------------------------
 
@@ -463,6 +468,8 @@ def _texts(value: Any) -> Iterator[str]:
         case list():
             for each in value:
                 yield from _texts(each)
+        case _:
+            pass
 
 
 def _plain(text: str) -> str:

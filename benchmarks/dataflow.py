@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from worldagent.benchmarks._dataflow import AgentDojo, Attack, Call, Declared, Desk, Outcome, Suite, World, agentdojo
+from worldagent.benchmarks._dataflow import AgentDojo, Declared, Desk, Outcome, World, agentdojo
+from worldagent.benchmarks._dataflow_form import Attack, Call, Suite
 from worldagent.benchmarks._dataflow_guarded import HARM
 from worldagent.benchmarks._dataflow_guarded import Plan as TaskPlan
 from worldagent.benchmarks._environments import Unmeasured

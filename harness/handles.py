@@ -41,18 +41,7 @@ _MAY_OPEN: Final = re.compile(r'\{\s*(?:"(?:\$|\Z)|\Z)')
 _MOST_PARTS: Final = 10_000  # of one handle with `[*]`
 _DEEPEST: Final = 20  # references of a schema that are followed in a chain
 
-_HANDLE: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "description": "a handle",
-    "properties": {
-        "$": {"type": "string"},
-        "$text": {"type": "string"},
-        "$ask": {"type": "string"},
-        "$run": {"type": "string"},
-        "as": {},
-        "of": {"type": "array", "items": {"type": "string"}},
-    },
-}
+_HANDLE: Final[Mapping[str, Any]] = {"type": "object"}  # for each param, so it is short; the guide says the rest
 
 GUIDE: Final = """\
 Results of some tools are held back, because strangers can have written them. You see their outline instead, such as
@@ -172,7 +161,7 @@ class Resolved:
         """
         if not self.strange:
             return OWN
-        found = self._known.get((argument, type(value), value))
+        found = self._known.get((argument, _type(value), value))
         if found is not None:
             return found
         is_default = argument in self.unset and not any(_is_same(each, value) for _, each, _ in self.strange)
@@ -183,19 +172,22 @@ class Resolved:
         """The labels of values by their argument, type and value, and of all of them; made once for many values."""
         if not self._labels:
             for steps, value, label in self.strange:
-                key = (*steps[:1], type(value), value)
+                key = (*steps[:1], _type(value), value)
                 self._labels[key] = self._labels[key].join(label) if key in self._labels else label
             for argument, given in self.value.items() if isinstance(self.value, Mapping) else ():
                 for _, value in _values(given):
-                    self._labels.setdefault((argument, type(value), value), OWN)
+                    self._labels.setdefault((argument, _type(value), value), OWN)
             self._labels[()] = self.label
         return self._labels
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    numbers = (int, float)  # validation makes one of the other; `type` tells them from truth values
-    alike = type(one) is type(other) or (type(one) in numbers and type(other) in numbers)
-    return alike and bool(one == other)
+    return _type(one) is _type(other) and bool(one == other)
+
+
+def _type(value: Any) -> type:
+    """The type of a value. An integer is a number too, since validation can make a float of it."""
+    return float if type(value) is int else type(value)
 
 
 # --- what the model sees ----------------------------------------------------------------------------------------------
