@@ -341,6 +341,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "text": "at most 2000 characters",
 }
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?)?")
+_ITEM: Final = re.compile("[0-9]{1,9}")  # `isdigit` holds of more than `int` reads
 _LONGEST_ANSWER: Final = 2000
 _MOST_WORDS: Final = 50  # that a reader can choose from
 _ORDINARY: Final = 1 << 53
@@ -438,7 +439,7 @@ class Question:
 
     def _item(self, said: str) -> Resolved:
         options, *others = self.parts
-        if not said.isdigit() or int(said) >= len(options.value):
+        if not _ITEM.fullmatch(said) or int(said) >= len(options.value):
             raise AnswerUnfit(self.form)
         place, chooser = int(said), joined(label for each in others for _, _, label in each.strange)
         strange = [

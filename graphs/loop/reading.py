@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from ...core.errors import OutputInvalid
+from ...core.errors import MissingExtra, OutputInvalid
 from ...harness import Function
 from ...harness.function import READ_ONLY, undispatched
 from ...harness.handles import AnswerUnfit, Expression, Question, Resolved
@@ -56,8 +56,9 @@ async def answer_of(turn: TurnContext, question: Question | Expression, *, path:
         parent: The path id of the loop that asks.
 
     Raises:
-        OutputInvalid: The reader gave nothing of the kind that was asked for, or the expression has no value.
-        HostError: The model failed, or the sandbox is not installed.
+        OutputInvalid: The reader gave nothing of the kind that was asked for, the expression has no value, or the
+            sandbox is not installed.
+        HostError: The model failed.
     """
     if isinstance(question, Expression):
         return await _value_of(turn, question, path=path, parent=parent)
@@ -93,7 +94,10 @@ async def _value_of(turn: TurnContext, expression: Expression, *, path: str, par
         raise AssertionError("an expression has no functions")
 
     async def run(_: Any) -> Any:
-        check_installed()
+        try:
+            check_installed()
+        except MissingExtra as error:
+            raise OutputInvalid("expressions cannot run here", remedy=error.remedy) from None
         code = f"value = (\n{expression.code}\n)"
         program = Program(code=code, inputs=expression.inputs, at=turn.drive.now(), seed=path)
         made = await run_program(program, none, SandboxLimits())

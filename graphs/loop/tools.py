@@ -237,11 +237,13 @@ class Tools:
 @lru_cache(maxsize=256)
 def _guarded(tools: Tools) -> Tools:
     offered = tools.offered.with_params(with_handles)
-    if not tools.searched:  # else the reader is asked in arguments alone
+    if ASKING.name in tools.functions:  # the reader is asked in arguments alone
+        return replace(tools, offered=offered, services=())
+    if not tools.searched:  # as above
         asking = OfferedTools.of([_offer(ASKING)]).inputs[TOOLS]
         inputs = {TOOLS: (*offered.inputs[TOOLS], *asking)}
         offered = replace(offered, inputs=inputs, names={**offered.names, ASKING.name: ASKING.name})
-    functions = {**tools.functions} if ASKING.name in tools.functions else {**tools.functions, ASKING.name: ASKING}
+    functions = {**tools.functions, ASKING.name: ASKING}
     return replace(tools, functions=functions, offered=offered, services=())
 
 

@@ -110,6 +110,8 @@ CASES: dict[str, tuple[Any, list[str], Any, dict[str, Any], Any]] = {
         None,
     ),
     "item that is not there": ("item", ["r0[*].amount", BILL_TEXT], "2", ANY, None),
+    "item in other digits": ("item", ["r0[*].amount", BILL_TEXT], "²", ANY, None),
+    "item of many digits": ("item", ["r0[*].amount", BILL_TEXT], "1" * 5000, ANY, None),
     "words": ("text", [BILL_TEXT], "Pay EVIL9", {"origin": "any"}, "Pay EVIL9"),
     "words, where the rule wants a span": ("text", [BILL_TEXT], "x", {"origin": "any", "form": "span"}, None),
     "words that are too long": ("text", [BILL_TEXT], "x" * 2001, ANY, None),
@@ -152,6 +154,30 @@ async def test_value_of_an_expression(tmp_path: Path, name: str) -> None:
         assert (await worked(agent, unattended="refuse")).status == "done"
     assert desk.paid == ([] if paid is None else [pytest.approx(paid) if isinstance(paid, float) else paid])
     assert "EVIL" not in desk.read
+
+
+async def test_expression_without_the_sandbox_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worldagent.graphs.shapes.sandbox.find_spec", lambda name: None)
+    desk = Desk(call("bills"), call("pay", to={"$run": "max(x)", "of": ["r0[*].amount"]}))
+    async with desk.agent(tmp_path, rule(**ANY)) as agent:
+        assert (await worked(agent)).status == "done"
+    assert (desk.paid, "output_invalid" in desk.read) == ([], True)
+
+
+async def test_own_tool_called_ask_stays(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    @tool(risk="read_only")
+    async def ask(question: str) -> str:
+        asked.append(question)
+        return "Yes."
+
+    lm = ScriptedLM(lambda called: {"result": "Done."} if called.steps else call("ask", question="Well?"))
+    workers = [Worker("clerk", "You are the clerk.", tools=("ask",), guard=True)]
+    async with scripted_agent(tmp_path, lm, tools=[ask], workers=workers) as agent:
+        await worked(agent)
+    assert asked == ["Well?"]
+    assert (lm.calls[0].system.count("Question"), "Ask a reader" in lm.calls[0].system) == (1, False)
 
 
 async def test_answer_that_does_not_fit_is_asked_for_again(tmp_path: Path) -> None:
