@@ -115,6 +115,7 @@ class Turn:
         empty = {name for name in ("outputs", "labels", "withheld") if not getattr(self, name)}
         left_out = {"kept_as", "roleless", *empty}
         found: dict[str, Any] = to_jsonable_python(self, exclude=left_out)
+        found["pauses"] = [pause.to_json() for pause in self.pauses]
         for used in (found["usage"], *found["usage"]["models"].values()):
             if not used["service_calls"]:
                 del used["service_calls"]
