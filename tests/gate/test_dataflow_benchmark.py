@@ -9,18 +9,8 @@ from typing import Any
 
 import pytest
 
-from worldagent.benchmarks._dataflow import (
-    Attack,
-    Call,
-    Declared,
-    Desk,
-    Ended,
-    Opened,
-    Sent,
-    Suite,
-    Tool,
-    written_over,
-)
+from worldagent.benchmarks._dataflow import Declared, Desk, Sent, written_over
+from worldagent.benchmarks._dataflow_form import Attack, Call, Ended, Opened, Suite, Tool
 from worldagent.benchmarks._dataflow_guarded import Plan as TaskPlan
 from worldagent.benchmarks._dataflow_guarded import changes
 from worldagent.benchmarks.dataflow import LEVELS, Plan, costs, counted, rows
