@@ -502,9 +502,6 @@ ONCE = Mutant(
     "made = _PLACE.sub(lambda place: as_text(parts[int(place[1])].value), made); label = joined",
 )
 TEXT_LABEL = Mutant(f"{HANDLES}:Handles._text_of", "joined(each.label for each in parts)", "parts[-1].label")
-RENDERED_ONCE = Mutant(
-    f"{HANDLES}:Handles.rendered", '"".join([*found, text[at:]]), joined', "self.rendered(found[0][1:-1])[0], joined"
-)
 QUOTED = Mutant(f"{HANDLES}:Handles.rendered", "quoted(value)", "value")
 FENCE = Mutant(f"{HANDLES}:quoted", '1 + max((len(run) for run in re.findall("`+", text)), default=0)', "3")
 COVERS = Mutant(f"{GATE}:Gate._rule", "not rule.covers(strange)", "False")
@@ -531,9 +528,7 @@ CHOSEN = Mutant(f"{LABELS}:Label.chosen_by", "_both(self.chosen, other.chosen, _
 EACH = Mutant("harness.gate.predicates:Predicate._comes_from", "bool(found) and all(found)", "any(found)")
 SHOWN = Mutant(f"{GATE}:_Frame.show", "self.above.mark(self.held)", "pass")
 RECALLED = Mutant(f"{GATE}:_shows", 'record.kind == "model"', "False")
-MARKED = Mutant(f"{GATE}:Gate._labels_in", "label == OWN and not own", "False")
 FRAMES = Mutant(f"{GATE}:_Frame.all_marks", "self.marks if self.above is None else", "self.marks if True else")
-WRITTEN_BELOW = Mutant(f"{GATE}:Gate.labels", "resolved is None and not self._is_labelling", "resolved is None")
 
 # --- the attacks -----------------------------------------------------------------------------------------------------
 
