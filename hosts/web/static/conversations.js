@@ -198,7 +198,7 @@ function one(pane, id, isNew, changed) {
   }
 
   async function refresh() {
-    if (busy || ends.signal.aborted) return;
+    if (isNew || busy || ends.signal.aborted) return;
     const [{ messages }, state] = await Promise.all([get(thread(id, "/messages"), { limit: 200 }), get(thread(id, "/pauses"))]);
     const now = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
     if (now !== seen && !log.contains(document.activeElement?.closest("textarea, input"))) await load();
@@ -222,6 +222,13 @@ function one(pane, id, isNew, changed) {
     location.hash = "#/threads";
   }
 
+  /** The conversation exists from its first event on, so from then on the address names it, if this page is still shown. */
+  function begun() {
+    if (!isNew) return;
+    isNew = false;
+    if (location.hash === "#/threads/new") history.replaceState(null, "", `#/threads/${encodeURIComponent(id)}`);
+  }
+
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const said = field.value.trim();
@@ -233,10 +240,9 @@ function one(pane, id, isNew, changed) {
     const given = { text: said, key: fresh() };
     if (role.value.trim()) given.role = { content: role.value };
     try {
-      await follow((heard) => stream("POST", thread(id, "/messages"), given, heard));
+      await follow((heard) => stream("POST", thread(id, "/messages"), given, (event) => { begun(); heard(event); }));
       await load();
       await changed();
-      if (isNew) { isNew = false; history.replaceState(null, "", `#/threads/${encodeURIComponent(id)}`); }
     } catch (error) {
       log.append(h("p", { class: "problem", role: "alert" }, error.message));
       field.value = said;

@@ -173,6 +173,31 @@ async def test_hostile_text_is_shown_as_text(tmp_path: Path, page: Page, browser
         assert "run" not in await page.title()
 
 
+async def test_a_new_conversation_has_its_address_at_once_and_takes_nobody_back(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
+    loads = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await loads.wait()
+        await route.continue_()
+
+    async with console(tmp_path, browser) as (url, _):
+        await page.goto(f"{url}#/threads/new")
+        await page.route("**/messages?*", later)
+        await send(page, "Hello.")
+        await expect(page.locator(".answer .body")).to_have_text("You said: Hello.")
+        conversation = page.url
+        assert not conversation.endswith("/new")
+        await page.goto(f"{url}#/memory")
+        await expect(page.get_by_text("Nothing is remembered yet.")).to_be_visible()
+        async with page.expect_response("**/messages?*"):
+            loads.set()
+        assert page.url == f"{url}#/memory"
+        await page.goto(conversation)
+        await expect(page.locator(".answer .body")).to_have_text("You said: Hello.")
+
+
 async def test_memory_is_searched_and_forgotten(tmp_path: Path, page: Page, browser: Browser) -> None:
     async with console(tmp_path, browser) as (url, agent):
         await page.goto(f"{url}#/memory")
