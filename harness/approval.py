@@ -210,7 +210,7 @@ def _note(
             result = {"form": BOUNDED}
         elif callee.untrusted:
             result = {"form": "words", **({"fields": [*callee.fields]} if callee.fields else {})}
-        if held and (callee.untrusted or callee.kind != "leaf"):
+        if held and (callee.untrusted or callee.readers is not None or callee.kind != "leaf"):
             result["held"] = True
         if callee.guard:
             result["guard"] = True

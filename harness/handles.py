@@ -23,8 +23,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from ..core import canonical_json
+from ..core.marks import mark_of
 from .bounds import fits_bounds
-from .function import Readers, readers_of
+from .function import Readers, readers_of, readers_of_any
 from .gate.labels import OWN, Form, Label, Steps, is_at, joined
 
 PART: Final = "$"
@@ -86,6 +87,12 @@ class Held:
     def outline(self) -> str:
         """What the model sees of it."""
         return f"{self.name}: {_outline(self.value, self.schema, self, ())}"
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """What is kept with it in the log; see `Label`."""
+        readers = map(mark_of, readers_of_any(self.readers))
+        return self.label.marks.union(readers, [self.function] if self.function else [])
 
     def label_at(self, steps: Steps) -> Label:
         """The label of a part: of a declared field, else of all that strangers can have written.

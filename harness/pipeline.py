@@ -219,10 +219,8 @@ def _gated(inner: Handler) -> Handler:
             result_read = not isinstance(error, CallRefused | PauseExpired)
             raise
         finally:
-            if result_read and function.untrusted:
-                (call.ctx.gate.hold if call.ctx.resolved is not None else call.ctx.gate.mark)(function.name)
-            if result_read and function.readers is not None:
-                call.ctx.gate.restrict(function)
+            if result_read:
+                call.ctx.gate.take_note_of_result(function, held=call.ctx.resolved is not None)
             if call.ctx.frame.drive.is_model_influenced(step.id):
                 call.ctx.frame.mark_model_influenced()
         return value

@@ -18,7 +18,7 @@ from langgraph.types import Command, interrupt
 from ...core import canonical_json, digest
 from ...core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
 from ...core.events import AnswerChecked, PlanRejected, StepEnded, TextDelta, TextReplaced
-from ...harness.gate.labels import Label, all_of, as_json
+from ...harness.gate.labels import Label, as_json
 from ...harness.journal import SUSPENDED, Frame, Step
 from ...harness.worker import TEXT
 from ...memory import Draft
@@ -378,10 +378,10 @@ class Conversation(Loop):
         head = "text" if is_text else "result"
         labels = [(steps if steps[:1] == ("outputs",) else (head, *steps), label) for steps, label in found.labels]
         if marks:  # the model has read a stranger's text that began the turn
-            labels = [(steps, label.join(Label(all_of(marks), "words"))) for steps, label in labels]
+            labels = [(steps, label.join(Label.of_marks(marks))) for steps, label in labels]
         kept = as_json(labels)
         more: dict[str, Any] = {"labels": kept} if kept else {}
-        if untrusted := {name for _, label in labels for name in label.functions}:
+        if untrusted := {mark for _, label in labels for mark in label.marks}:
             more["untrusted"] = sorted(untrusted)
         fields: Mapping[str, Any] = {**found.outputs, REPLY: found.answer}
         if kept:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core import canonical_json
 from ...core.errors import OutputInvalid
-from ...harness.gate.labels import OWN, Label, Steps, all_of
+from ...harness.gate.labels import OWN, Label, Steps
 from ...harness.handles import (
     GUIDE,
     Expression,
@@ -89,7 +89,7 @@ class Guarded:
         """The outcome of a call of the tool `ask`: what the model sees, or a held answer."""
         if question.is_shown:
             return {"value": found.value}
-        name, marks = name_of(call_id), found.label.functions
+        name, marks = name_of(call_id), found.label.marks
         self._handles.keep(found, name)
         shown = f"text of {len(found.value)}" if isinstance(found.value, str) else str(question.kind)
         return {
@@ -121,7 +121,7 @@ class Guarded:
         found = value.get("untrusted", ()) if call.function.name == RECALL and isinstance(value, Mapping) else ()
         record = call.ctx.frame.drive.recorded(call.id)
         marks = {*found, *(() if record is None else record.reply_marks)}
-        return Label(all_of(marks), "words") if marks else OWN
+        return Label.of_marks(marks)
 
     def outcome_of(self, record: CallRecord, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, Any]:
         """The outcome of a recorded call whose function is gone. A stranger can have written it."""
@@ -131,8 +131,7 @@ class Guarded:
         return self._held(Held(name_of(record.id), outcome["value"], label=label))
 
     def _held(self, held: Held) -> dict[str, Any]:
-        marks = {*held.label.functions, *([held.function] if held.function else [])}
-        untrusted = {"untrusted": sorted(marks)} if marks else {}
+        untrusted = {"untrusted": sorted(held.marks)} if held.marks else {}
         return {"value": held.value, "outline": self._handles.hold(held).outline, **untrusted}
 
     @staticmethod

@@ -39,7 +39,7 @@ from ...core.errors import (
 from ...core.events import MemoryRecalled, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
-from ...harness.gate.labels import Label, all_of
+from ...harness.gate.labels import Label
 from ...harness.handles import Question, Resolved, questions_in
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
@@ -739,7 +739,7 @@ class HostTask:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}
         if turn.guard and turn.gate.marks:
-            body["labels"] = {"result": Label(all_of(turn.gate.marks), "words").to_json()}
+            body["labels"] = {"result": Label.of_marks(turn.gate.marks).to_json()}
         self.outcome = body = turn.with_withheld(body)
         head = await turn.append(state["head"], [Draft(item["to"], "result", body)])
         update = {"head": head, "work": [], "round": state["round"] + 1, "status": "done"}

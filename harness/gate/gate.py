@@ -17,12 +17,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...core import Clock, SystemClock, canonical_json, digest
+from ...core.marks import mark_of, sources_in
 from ...core.pauses import Approve, Pause, Reject
 from ..bounds import Bounds
 from ..function import HOST, READ_ONLY, Function, readers_of_any
 from .arguments import declared_keys
 from .ceiling import Ceiling, has_effects
-from .labels import OWN, Label, Sources, Steps, all_of, as_json, joined, leaves, read_label
+from .labels import OWN, Label, Sources, Steps, as_json, joined, leaves, read_label
 from .policy import Decision, Policy, Rule, several
 
 if TYPE_CHECKING:
@@ -145,9 +146,8 @@ class _Frame:
 
     Attributes:
         above: The frame of its caller; None for the turn.
-        marks: The untrusted functions whose results it has read.
-        held: Those whose results are in it or below it, although it has not read them.
-        readers: Who may see what it and what is below it have read; see `Label`.
+        marks: The marks of what it has read: names of untrusted functions, and who may see it; see `Label`.
+        held: Those of results that are in it or below it, although it has not read them.
         passes_on: Whether the frame above it is marked by the same functions.
         sealed: Whether its caller does not read its result, and is never marked by it.
         wrote: Those that mark the frame above it because words of them were written here, and not before.
@@ -156,7 +156,6 @@ class _Frame:
     above: _Frame | None = None
     marks: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
-    readers: set[tuple[str, ...]] = field(default_factory=set)
     passes_on: bool = False
     sealed: bool = False
     wrote: set[str] = field(default_factory=set)
@@ -174,11 +173,6 @@ class _Frame:
         self.held.update(sources)
         if self.above is not None and sources:
             self.above.hold(sources)
-
-    def restrict(self, readers: Iterable[tuple[str, ...]]) -> None:
-        self.readers.update(readers)
-        if self.above is not None:
-            self.above.restrict(readers)
 
     def pass_on(self) -> None:
         self.passes_on = not self.sealed
@@ -273,8 +267,15 @@ class Gate:
 
     @property
     def marks(self) -> set[str]:
-        """The untrusted functions whose results the turn has read, or the task that this gate is for."""
+        """What is kept with what the turn, or the task that this gate is for, writes.
+
+        These are the names of the untrusted functions and senders whose texts it has read, and who may see them.
+        """
         return self._frame.all_marks
+
+    @property
+    def _strangers(self) -> list[str]:
+        return sources_in(self.marks)
 
     def recall(
         self,
@@ -290,15 +291,12 @@ class Gate:
             restricted: The functions whose results not everybody may see.
         """
         records = self._records
-        restricting = {function.name: function for function in restricted}
+        restricting = {function.name: _marks_of_readers(function) for function in restricted}
         strangers = frozenset(untrusted)
         self._recall_frames()
         for record in records.values():
             said: Mapping[str, Any] = record.recorded_decision or {}
-            self._recall_marks(record, said, strangers, writes)
-            if record.over and record.name in restricting:
-                frame = self._frame_at(record.id.rpartition("/")[0])
-                frame.restrict(readers_of_any(restricting[record.name].readers))
+            self._recall_marks(record, said, strangers, restricting, writes)
             function, caller = said.get("function", record.name), said.get("caller", "")
             if said.get("decision") == "approve":
                 self._count(_use(said["by"], function, caller), record.at)
@@ -327,16 +325,16 @@ class Gate:
         record: CallRecord,
         said: Mapping[str, Any],
         strangers: Collection[str],
+        restricting: Mapping[str, Collection[str]],
         writes: Callable[[str], bool],
     ) -> None:
         frame = self._frame_at(record.id.rpartition("/")[0])
-        if record.kind == "service" or (
-            (record.name in strangers or _was_untrusted(said))
-            and record.over
-            and not record.refused
-            and record.kind != "offer"
-        ):
-            (frame.hold if said.get("result", {}).get("held") else frame.mark)((record.name,))
+        is_read = record.over and not record.refused and record.kind != "offer"
+        marks = {*restricting.get(record.name, ())} if is_read else set[str]()
+        if record.kind == "service" or (is_read and (record.name in strangers or _was_untrusted(said))):
+            marks.add(record.name)
+        if marks:
+            (frame.hold if said.get("result", {}).get("held") else frame.mark)(marks)
         if record.state == "waiting" or record.refused or not (self._frames or "labels" in said):
             return
         if record.kind in ("leaf", "flow"):
@@ -354,9 +352,13 @@ class Gate:
         """
         read = [read_label(each) for each in labels]
         if path in self._frames:
-            self._frames[path].mark(name for label in read for name in label.functions)
+            self._frames[path].mark(mark for label in read for mark in label.marks)
         if writes:
-            words = {name for label in read if label.form in ("span", "words") for name in label.functions}
+            words = {
+                mark
+                for label in read
+                for mark in (label.marks if label.form in ("span", "words") else map(mark_of, label.readers))
+            }
             self._written.update(words)
             above = self._frame_at(path.rpartition("/")[0])
             if above.above is not None and not above.sealed:
@@ -386,26 +388,33 @@ class Gate:
             each = each.above
 
     def mark(self, *sources: str, at: str = "") -> None:
-        """Take note that results of these untrusted functions were read.
+        """Take note that what has these marks was read.
 
         Args:
-            sources: The functions.
+            sources: The marks: names of untrusted functions and senders, and who may see it.
             at: The path id of the recorded call that read them; by default what this gate is for has read them.
         """
         (self._frame_at(at) if at else self._frame).mark(sources)
 
     def hold(self, *sources: str, at: str = "") -> None:
-        """Take note that there are results of these untrusted functions that a guarded model does not read.
+        """Take note that there is something with these marks that a guarded model does not read.
 
         Args:
-            sources: The functions.
+            sources: The marks.
             at: See `mark`.
         """
         (self._frame_at(at) if at else self._frame).hold(sources)
 
-    def restrict(self, callee: Function) -> None:
-        """Take note that a result of a function was read that not everybody may see."""
-        self._frame.restrict(readers_of_any(callee.readers))
+    def take_note_of_result(self, callee: Function, *, held: bool) -> None:
+        """Take note that a function has returned something.
+
+        Args:
+            callee: The function.
+            held: Whether the model that called it does not read it if it has marks.
+        """
+        marks = [*([callee.name] if callee.untrusted else ()), *_marks_of_readers(callee)]
+        if marks:
+            (self.hold if held else self.mark)(*marks)
 
     def of_call(self, path: str, callee: Function, labels: Iterable[Mapping[str, Any]] | None) -> Gate:
         """The gate for what a task or a flow does. In three cases, what it reads does not mark its caller.
@@ -443,8 +452,7 @@ class Gate:
             return OWN
         frame = None if callee.kind == "leaf" else self._frames.get(path)
         touched = self._written if frame is None else self._written | frame.marks | frame.held
-        label = label.join(Label(all_of(touched), "words")) if touched else label
-        return label if frame is None else label.seen_by(frame.readers)
+        return label.join(Label.of_marks(touched))
 
     def was_untrusted(self, path: str, callee: Function) -> bool:
         """Whether a function is declared as untrusted, or was when it was called."""
@@ -650,7 +658,7 @@ class Gate:
 
     def _is_trusted(self, callee: Function, caller: Caller) -> bool:
         """Whether trust approves a call for which the agent's policy has no rule."""
-        if self._trust is None or self.marks or "destructive" in callee.risk:
+        if self._trust is None or self._strangers or "destructive" in callee.risk:
             return False
         given = [each.authority_over(callee)[0] for each in self._ceilings(caller) if each.authority is not None]
         return bool(given) and set(given) == {"autonomous"} and self._trust(caller, callee) > MIN_TRUST
@@ -682,7 +690,7 @@ class Gate:
         strange = () if call.resolved is None else self._strange(call)
         callee = call.callee
         for rule in policy.rules:
-            if rule.after and not rule.matches_marks(self.marks):
+            if rule.after and not rule.matches_marks(self._strangers):
                 continue
             if strange and rule.decision == "approve" and not rule.covers(strange):
                 continue
@@ -708,22 +716,22 @@ class Gate:
             return _BY_DEFAULT if caller.model_influenced else _BY_CODE
         if "destructive" in callee.risk:
             return Verdict("ask", by, "destructive calls are approved one by one")
-        if self.marks and not rule.after:
+        if self._strangers and not rule.after:
             return Verdict("ask", by, self._why(callee, ""))
         if self._is_used_up(_use(by, callee.name, caller.name), rule.times, rule.seconds):
             return Verdict("ask", by, f"the rule {rule.name!r} reached its limit of approvals for one turn")
         return Verdict("approve", by)
 
     def _why(self, callee: Function, otherwise: str) -> str:
-        if self.marks and not _is_harmless(callee):
-            return f"the turn has read untrusted results of: {', '.join(sorted(self.marks))}"
+        if self._strangers and not _is_harmless(callee):
+            return f"the turn has read untrusted results of: {', '.join(self._strangers)}"
         return otherwise
 
     def _by_grant(self, verdict: Verdict, call: _Proposed) -> Verdict:
         """Approve a call that requires approval if a person's "always" covers it; otherwise return the verdict."""
         callee, caller = call.callee, call.caller
         given = self._granted.get((callee.name, caller.name))
-        if not given or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
+        if not given or "destructive" in callee.risk or (self._strangers and not _is_harmless(callee)):
             return verdict
         for_any = None if call.resolved is not None and self._strange(call) else given.get("")
         found = [grant for grant in (for_any, given.get(digest_of(call.arguments))) if grant is not None]
@@ -770,6 +778,11 @@ def _by_ceiling(ceiling: Ceiling, callee: Function, caller: Caller) -> Verdict:
 
 def _carries_text(bounds: Bounds | None, result: Mapping[str, Any]) -> bool:
     return bounds is None or not bounds.hold(str(result["text"]))
+
+
+def _marks_of_readers(callee: Function) -> list[str]:
+    """Who may see what code makes of a result of a function, as marks."""
+    return [mark_of(each) for each in readers_of_any(callee.readers)]
 
 
 def _was_untrusted(said: Mapping[str, Any]) -> bool:

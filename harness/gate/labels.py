@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from ...core import canonical_json
+from ...core.marks import mark_of, readers_in, sources_in
 
 if TYPE_CHECKING:
     from ..journal.records import CallRecord
@@ -80,9 +81,22 @@ class Label:
         return _ORDER.index(self.form) <= _ORDER.index(form)
 
     @property
-    def functions(self) -> frozenset[str]:
-        """The functions that it comes from, and that chose it."""
-        return frozenset(each.rpartition(".")[0] for each in (*_strange(self.origins), *self.chosen))
+    def marks(self) -> frozenset[str]:
+        """What is kept with a text that is made of it: where it comes from, what chose it, and who may see it."""
+        sources = (each.rpartition(".")[0] for each in (*_strange(self.origins), *self.chosen))
+        return frozenset((*sources, *map(mark_of, self.readers)))
+
+    @classmethod
+    def of_marks(cls, marks: Iterable[str], form: Form = "words") -> Label:
+        """The label of a text of which only its marks are known.
+
+        Args:
+            marks: Names of untrusted functions and senders, and who may see it.
+            form: The most that it can carry.
+        """
+        marks = frozenset(marks)
+        sources, readers = tuple(f"{mark}.*" for mark in sources_in(marks)), readers_in(marks)
+        return Label(sources, form, readers=readers) if sources else Label(readers=readers)
 
     def to_json(self) -> dict[str, Any]:
         """The label as JSON."""
@@ -212,7 +226,7 @@ class Sources:
         decision, value = record.recorded_decision or {}, json.loads(record.result or "null")
         label = decision.get("result", {})
         if record.kind == "task" and label.get("form") == "bounded" and marks:
-            self._add(_as_value(str(value["text"])), Label(all_of(marks), "bounded"))
+            self._add(_as_value(str(value["text"])), Label.of_marks(marks, "bounded"))
         elif record.kind in ("leaf", "flow") and label.get("form") == "words":
             read = not label.get("held")  # a model that did not read it does not copy it either
             for steps, each in leaves(value) if read and label.get("fields") else ():
@@ -238,7 +252,7 @@ class Sources:
 
         Args:
             value: The value.
-            marks: The untrusted functions that the model has read.
+            marks: The marks of what the model has read.
         """
         if _is_compared(value):
             if self._is_said(value if isinstance(value, str) else canonical_json(value)):
@@ -246,7 +260,7 @@ class Sources:
             known = self._known.get(canonical_json(value))
             if known is not None:
                 return known
-        return Label(all_of(marks), "words" if isinstance(value, str) else "bounded") if marks else OWN
+        return Label.of_marks(marks, "words" if isinstance(value, str) else "bounded")
 
     def _is_said(self, text: str) -> bool:
         """Whether the person's words have a text as a whole: not a part of a longer word, address, number or path."""
@@ -291,11 +305,6 @@ def _is_compared(value: Any) -> bool:
     if isinstance(value, str):
         return 0 < len(value) <= _LONGEST
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def all_of(marks: Collection[str]) -> tuple[str, ...]:
-    """The origins of what can be of any part of the results of these functions."""
-    return tuple(f"{mark}.*" for mark in sorted(marks))
 
 
 def _as_value(text: str) -> Any:

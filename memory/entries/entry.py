@@ -62,7 +62,8 @@ class Draft:
         kind: Its kind.
         tags: Words to filter by, up to 20 of up to 60 characters.
         source: Where it comes from.
-        untrusted: The untrusted functions whose results it was made of. A turn that recalls it has their marks (M5).
+        untrusted: The untrusted functions whose results it was made of, and who may see it, as in `core.marks`. A turn
+            that recalls it has these marks (M5).
         classification: How widely it may be known.
         domain: The area that the classification is of; empty is any.
         confidence: How certain it is, 0 to 1.
@@ -116,7 +117,7 @@ class Entry:
         kind: Its kind.
         tags: Words to filter by.
         source: Where it comes from.
-        untrusted: The untrusted functions whose results it was made of.
+        untrusted: The untrusted functions whose results it was made of, and who may see it, as `core.marks`.
         classification: How widely it may be known.
         domain: The area that the classification is of; empty is any.
         confidence: How certain it is, 0 to 1.

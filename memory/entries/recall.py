@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from ...core import Scope, canonical_json
 from ...core.errors import InvalidArgument
+from ...core.marks import sources_in
 from ...core.validation import check_line
 from .entry import Draft, Entry, Reader, check_entry_text
 from .store import Change, EntryFilter
@@ -178,5 +179,6 @@ def as_passages(entries: Sequence[Entry]) -> list[dict[str, str]]:
 
 def _origin(entry: Entry) -> str:
     whose = "the workspace" if entry.account is None else f"the account {entry.account}"
-    marks = f", made of untrusted results of {', '.join(entry.untrusted)}" if entry.untrusted else ""
+    sources = sources_in(entry.untrusted)
+    marks = f", made of untrusted results of {', '.join(sources)}" if sources else ""
     return f"{entry.kind} of {whose}, {entry.changed.date().isoformat()}{marks}"

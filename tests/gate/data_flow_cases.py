@@ -486,7 +486,7 @@ PATTERNS = Mutant(
     "_test_of(schema)",
 )
 ITEMS = Mutant(f"{HANDLES}:_outline", "f\" [{_kind(way['items'], held.schema)}]\"", 'f" {value}"')
-RESULTS = Mutant(f"{GATE}:Gate.result_of", "return label if frame is None", "return OWN if True")
+RESULTS = Mutant(f"{GATE}:Gate.result_of", "return label.join(Label.of_marks(touched))", "return OWN")
 ARGUMENTS = Mutant(f"{GATE}:Gate.result_of", "joined(read_label(each) for each in labels)", "OWN")
 BELOW = Mutant(f"{GATE}:Gate.result_of", "self._written | frame.marks | frame.held", "self._written")
 WRITTEN = Mutant(f"{GATE}:Gate._take_labels", "if writes:", "if False:")

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from worldagent import Policy, Rule, Worker, WorldAgent, tool
+from support.agents import scripted_agent, shape
+from worldagent import Memory, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import FunctionInvalid, PolicyInvalid
+from worldagent.graphs import TaskContext
 from worldagent.harness import WorkerContext
 from worldagent.harness.gate import Predicate
+from worldagent.harness.gate.labels import Label
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("H11")
@@ -52,6 +54,7 @@ def rule(**body: Any) -> Rule:
     return Rule(decision="approve", function="send", arguments={"to": Predicate(each="*"), "body": Predicate(**body)})
 
 
+REMEMBER = Rule(decision="approve", function="remember", arguments={"text": Predicate(origin="any", readers="any")})
 READERS = rule(origin="any", readers="to")
 
 
@@ -62,16 +65,17 @@ class Desk:
         self.steps, self.sent = steps, list[str]()
         self.read = ""
 
-    def agent(self, home: Path, *rules: Rule) -> WorldAgent:
+    def agent(self, home: Path, *rules: Rule, **more: Any) -> WorldAgent:
         async def send(to: list[str], body: str) -> str:
             self.sent.append(body)
             return "sent"
 
-        worker = Worker("clerk", "You are the clerk.", tools=("plan", "files", "through", "send", "reader"), guard=True)
+        names = ("plan", "files", "through", "send", "reader", "remember", "recall")
+        worker = Worker("clerk", "You are the clerk.", tools=names, guard=True)
         tools = [plan, files, through, tool(risk=("write", "network"))(send)]
         workers = [worker, Worker("reader", "You are the reader.", tools=("plan",))]
         policy = Policy(rules=rules, default="refuse")
-        return scripted_agent(home, ScriptedLM(self._reply), tools=tools, workers=workers, policy=policy)
+        return scripted_agent(home, ScriptedLM(self._reply), tools=tools, workers=workers, policy=policy, **more)
 
     def _reply(self, called: ScriptedCall) -> Mapping[str, Any]:
         if "You are the reader." in called.system:
@@ -116,9 +120,9 @@ CASES: dict[str, tuple[Mapping[str, Any], Sequence[str], Any, Rule, bool]] = {
 
 @pytest.mark.parametrize("name", CASES)
 async def test_values_flow_to_those_who_may_see_them(tmp_path: Path, name: str) -> None:
-    first, to, body, approving, sent = CASES[name]
+    first, to, body, allowed, sent = CASES[name]
     desk = Desk(first, call("send", to=to, body=body))
-    async with desk.agent(tmp_path, approving) as agent:
+    async with desk.agent(tmp_path, allowed) as agent:
         assert (await worked(agent)).status == "done"
     assert len(desk.sent) == int(sent)
     assert SECRET not in desk.read
@@ -137,6 +141,38 @@ async def test_person_reads_who_may_see_an_argument(tmp_path: Path) -> None:
         params = {"worker": "clerk", "request": "Send it."}
         [pause] = (await agent.thread("t", account="ana").task("subagent", params)).pauses
     assert pause.labels == {"body": {"origins": ["person"], "form": "value", "readers": [["*@corp.com"]]}}
+
+
+@pytest.mark.parametrize("to", ["ana@corp.com", "eve@x.io"])
+async def test_what_is_kept_in_memory_has_its_readers_in_later_turns(tmp_path: Path, to: str) -> None:
+    first = Desk(call("plan"), call("remember", text={"$text": "Plan: {0}", "of": ["r0"]}))
+    async with first.agent(tmp_path, REMEMBER, memory=Memory()) as agent:
+        await worked(agent)
+        [entry] = await agent.memory.list(account="ana")
+    assert (entry.text, entry.untrusted) == (f"Plan: {SECRET}", ("readers:*@corp.com",))
+    later = Desk(call("recall", text="plan"), call("send", to=[to], body={"$": "r0.entries[0].text"}))
+    async with later.agent(tmp_path, READERS, memory=Memory()) as agent:
+        await worked(agent)
+    assert (len(later.sent), SECRET in later.read) == (int(to == "ana@corp.com"), False)
+
+
+async def test_code_writes_for_those_who_may_see_what_it_has_read(tmp_path: Path) -> None:
+    """It is not the stranger's text, so it needs no approval by a person."""
+
+    async def copied(ctx: TaskContext) -> str:
+        await ctx.call("remember", {"text": str(await ctx.call("plan", {}))})
+        return "copied"
+
+    async with Desk().agent(tmp_path, memory=Memory(), shapes=[shape(copied)]) as agent:
+        await agent.thread("t", account="ana").task("job", {})
+        [entry] = await agent.memory.list(account="ana")
+    assert entry.untrusted == ("readers:*@corp.com",)
+
+
+@pytest.mark.parametrize("globs", [(), ("",), ("a|b",), ("a" * 300,)])
+def test_readers_that_cannot_be_kept_are_nobody(globs: tuple[str, ...]) -> None:
+    kept = Label.of_marks(Label(readers=frozenset({globs})).marks)
+    assert not kept.may_reach(["a", "b", "a|b", "a" * 300, ""])
 
 
 def test_readers_that_are_no_globs() -> None:
