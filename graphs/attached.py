@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
@@ -33,7 +34,7 @@ _SHARE: Final = 4
 
 ATTACHED: Final = "attachments"
 _Why = Literal["not_taken", "missing", "too_large"]
-_ATTACHMENT: Final = "attachment"  # its name in the gate, next to the names of untrusted functions
+ATTACHMENT: Final = "attachment"  # its name in the gate, next to the names of untrusted functions
 _GONE: Final = "its content is gone"
 _NO_ROOM: Final = "not shown again"
 _TOO_LARGE: Final = "not shown: the attachments are too large in all"
@@ -152,7 +153,7 @@ class _ContentLoader:
         content = await self._content(attachment, room)
         if content is None:
             return f", {_GONE}"
-        self._turn.gate.mark(_ATTACHMENT)  # a person can pass on a text that an untrusted party wrote
+        self._turn.gate.mark(ATTACHMENT)  # a person can pass on a text that an untrusted party wrote
         if kind == "text":
             return self._in_words(content, room) if isinstance(content, bytes) else ""
         self._used(room, size)
@@ -255,6 +256,23 @@ def _named(attachment: Attachment) -> str:
     if attachment.url is not None:
         return f"{what}, {attachment.url})"
     return f"{what}, {attachment.size:,} bytes, sha256 {attachment.sha256})"
+
+
+async def texts_in(attachments: Sequence[Attachment], store: Attachments) -> list[dict[str, Any]]:
+    """Attachments as JSON: the name, the type and the text of each; null where it is not a text, or is gone.
+
+    Args:
+        attachments: The attachments.
+        store: Has their content.
+    """
+    found = list[dict[str, Any]]()
+    for each in attachments:
+        text = None
+        if each.kind == "text" and each.url is None:
+            with suppress(AttachmentMissing):
+                text = (await store.read(each)).decode("utf-8-sig", "replace")[:MAX_TEXT_CHARACTERS]
+        found.append({"name": each.name, "type": each.media_type, "text": text})
+    return found
 
 
 def _text(content: bytes) -> str:

@@ -704,7 +704,7 @@ class TurnEngine:
                 if found is not None:
                     given, nodes = _continued(graph, found, otherwise=node)
                     if isinstance(run, Conversation):
-                        await run.find(int(found["round"]), nodes)
+                        await run.find(int(found["round"]), nodes, head=found["head"], asked=found["asked"])
                 values = await run_graph(graph, given, turn=turn, context=run, view=request.view)
             finally:
                 del self._running[turn.turn_id]

@@ -7,18 +7,17 @@ the same from turn to turn (R17).
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, takewhile
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from ..core import canonical_json
 from ..core.errors import StorageInvalid, UnknownMessage
+from ..harness.gate.labels import Label, read_label
 from ..memory import ConversationLog, Message, MessageKind
-from ..memory.attachments import attachments_of
+from ..memory.attachments import Attachment, attachments_of
 from ..memory.conversation import validation_errors
 from ..signatures import NOTE, REPLY, CallMade
 from .attached import ATTACHED, size_of, texts_of
@@ -26,7 +25,6 @@ from .context import TurnContext
 
 _HEAD: Final = "[from"  # the beginning of the line that names the speaker
 _FIRST_LETTERS: Final = 4096  # of a text, among which this is looked for
-_MARK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _UNSEEN: Final = ("Cf", "Cc")  # characters that are invisible and only affect others
 
 
@@ -93,58 +91,61 @@ def untrusted_in(messages: Iterable[Message]) -> frozenset[str]:
     return frozenset(source for message in messages for source in message.body.get("untrusted", ()))
 
 
-def as_guarded(message: Message) -> Message:
+class Holder(Protocol):
+    """Holds back what a guarded model does not read; see `Guarded`."""
+
+    def outline(self, name: str, what: str, value: Any, marks: Collection[str], label: Label | None = None) -> str:
+        """Hold a value, and return what the model sees of it."""
+        ...
+
+    def files(self, name: str, attachments: Sequence[Attachment]) -> str:
+        """Hold attachments, and return what the model sees of them."""
+        ...
+
+
+def as_guarded(message: Message, holder: Holder) -> Message:
     """A message as a guarded model sees it: an outline, if strangers can have written it.
 
     Attachments are never shown. Strangers can have made them, and their names.
+
+    Args:
+        message: The message.
+        holder: Holds what is not shown. It is named by the message's id, so each turn names it the same.
     """
-    body, marks = message.body, message.body.get("untrusted", ())
+    body, marks, name = message.body, message.body.get("untrusted", ()), f"m_{message.id[-8:]}"
+    files = [holder.files(f"{name}_files", attachments_of(message))] if attachments_of(message) else []
     if not marks:
-        attached = len(attachments_of(message))
-        if not attached:
+        if not files:
             return message
-        note = f"({attached} attachment{'s' if attached > 1 else ''}; not shown, because strangers can have made them)"
-        return replace(message, body={**_without(body, "attachments"), "text": f"{body['text']}\n{note}"})
+        return replace(message, body={**_without(body, "attachments"), "text": "\n".join([str(body["text"]), *files])})
+
+    def inputs() -> dict[str, Any]:
+        given = body.get("inputs", {})
+        hidden = {
+            each: holder.outline(f"{name}_{each}".lower(), "an input", value, marks) for each, value in given.items()
+        }
+        return {"inputs": hidden} if given else {}
+
     match message.kind:
         case "message" | "answer" | "summary":
             what = {"message": "a message", "answer": "an answer", "summary": "a summary"}[message.kind]
-            hidden: dict[str, Any] = {"text": not_shown(what, str(body["text"]), marks)}
-            if "inputs" in body and message.kind == "message":
-                hidden["inputs"] = _inputs_not_shown(body["inputs"], marks)
-            kept = _without(body, "attachments", "outputs", "result", "name")
-            return replace(message, body={**kept, **hidden})
+            kept = body.get("labels", {}).get("text")
+            text = holder.outline(name, what, str(body["text"]), marks, None if kept is None else read_label(kept))
+            shown = _without(body, "attachments", "outputs", "result", "name")
+            more = inputs() if message.kind == "message" else {}
+            return replace(message, body={**shown, **more, "text": "\n".join([text, *files])})
         case "schedule":
-            payload = json.dumps(body["payload"], ensure_ascii=False)
-            hidden = {"payload": {"payload": not_shown("a payload", payload, marks)}}
-            if "inputs" in body:
-                hidden["inputs"] = _inputs_not_shown(body["inputs"], marks)
-            return replace(message, body={**body, **hidden})
+            payload = {"payload": holder.outline(name, "a payload", body["payload"], marks)}
+            return replace(message, body={**body, **inputs(), "payload": payload})
         case "result":
             kept = _without(body, "arguments", "result", "error")
             if body["status"] == "failed":
                 code = body["error"].get("code", "")
                 return replace(message, body={**kept, "error": {"code": code, "message": "what it said is held back"}})
-            text = _text(body["result"])
-            return replace(message, body={**kept, "result": {"value": not_shown("a result", text, marks)}})
+            result = {"value": holder.outline(name, "a result", _value(body["result"]), marks)}
+            return replace(message, body={**kept, "result": result})
         case _:  # a model does not see it
             return message
-
-
-def not_shown(what: str, text: str, marks: Iterable[str] = ()) -> str:
-    """The outline of a text that a guarded model does not read.
-
-    Args:
-        what: What it is, such as `a message`.
-        text: The text.
-        marks: The untrusted functions and members that wrote it, or whose text it was made of.
-    """
-    names = sorted(mark for mark in marks if _MARK.fullmatch(mark))  # a host can have taken others from a stranger
-    who = f"{', '.join(names)} wrote it" if names else "strangers can have written it"
-    return f"({what} of {len(text)} characters; not shown, because {who})"
-
-
-def _inputs_not_shown(inputs: Mapping[str, Any], marks: Iterable[str]) -> dict[str, str]:
-    return {name: not_shown("an input", canonical_json(value), marks) for name, value in inputs.items()}
 
 
 def _without(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -338,10 +339,10 @@ class View:
         ids = () if self.summary is None else self.summary.body["results"]
         return tuple(message for message in self.kept_verbatim if message.id in ids)
 
-    def for_guarded(self) -> View:
+    def for_guarded(self, holder: Holder) -> View:
         """The same as a guarded model sees it: outlines in place of what strangers can have written."""
-        summary = None if self.summary is None else as_guarded(self.summary)
-        kept, messages = map(as_guarded, self.kept_verbatim), map(as_guarded, self.messages)
+        summary = None if self.summary is None else as_guarded(self.summary, holder)
+        kept, messages = ([as_guarded(each, holder) for each in some] for some in (self.kept_verbatim, self.messages))
         return replace(self, summary=summary, kept_verbatim=tuple(kept), messages=tuple(messages))
 
     def over(self, bounds: Bounds) -> bool:

@@ -23,6 +23,7 @@ from .history import (
     Bounds,
     Entry,
     Group,
+    Holder,
     View,
     as_history,
     kept_of,
@@ -245,9 +246,9 @@ class Window:
         history: The messages before it.
     """
 
-    def __init__(self, turn: TurnContext, head: str, view: View, own: int, *, guarded: bool = False) -> None:
+    def __init__(self, turn: TurnContext, head: str, view: View, own: int, *, holder: Holder | None = None) -> None:
         self.head = head
-        self._guarded = guarded
+        self._holder = holder
         self._turn = turn
         self._own = own
         self._asked = view.asked.id
@@ -261,7 +262,7 @@ class Window:
 
     @classmethod
     async def open(
-        cls, turn: TurnContext, head: str, asked: str, *, first: bool, own: int, guarded: bool = False
+        cls, turn: TurnContext, head: str, asked: str, *, first: bool, own: int, holder: Holder | None = None
     ) -> Self:
         """Read what the model sees, and make a summary if that is too much.
 
@@ -271,9 +272,9 @@ class Window:
             asked: The id of the turn's message.
             first: Whether this is the turn's first round. Later rounds add nothing that could be summarised.
             own: How many characters the turn's own steps have.
-            guarded: Whether the model sees an outline of what strangers can have written.
+            holder: Holds what a guarded model does not read; None if the model is not guarded.
         """
-        window = cls(turn, head, await view_of(turn, head, asked), own, guarded=guarded)
+        window = cls(turn, head, await view_of(turn, head, asked), own, holder=holder)
         if first and window._view.over(window._bounds):
             await window._summarise(window._bounds)
         return window
@@ -333,9 +334,9 @@ class Window:
 
     def _show(self, view: View) -> None:
         self._view = view
-        if self._guarded:
+        if self._holder is not None:
             self._turn.gate.hold(*view.untrusted)
-            view = view.for_guarded()
+            view = view.for_guarded(self._holder)
         else:
             self._turn.gate.mark(*view.untrusted)
         most = self._bounds.characters

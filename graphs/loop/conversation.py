@@ -26,7 +26,7 @@ from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
 from ...signatures.signature import CHECK
 from ..attached import ATTACHED, Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext
-from ..history import is_plain_result, result_text
+from ..history import is_plain_result, result_text, view_of
 from ..shape import SUBAGENT
 from ..tasks import calls_of
 from ..window import Window
@@ -166,14 +166,19 @@ class Conversation(Loop):
         self._agreed = 0  # how many entries of the history its examples have
         self.outcome: Mapping[str, Any] | None = None  # the body of its answer, set when it is in the log
 
-    async def find(self, rounds: int, nodes: Iterable[str] = ()) -> None:
+    async def find(self, rounds: int, nodes: Iterable[str] = (), *, head: str, asked: str) -> None:
         """Restore the steps that the log has, from the journal.
 
         Args:
             rounds: The number of steps.
             nodes: The nodes that the run continues with. A turn of an earlier version has `act` alone, which then makes
                 the calls of tasks too.
+            head: The last message of the thread.
+            asked: The id of the turn's message.
         """
+        if self.guard is not None:  # what handles of these steps can name
+            window = Window(self.turn, head, await view_of(self.turn, head, asked), 0, holder=self.guard)
+            await self._given(window.message)
         for _ in range(rounds):
             await self._step()
             assert await self.acted(), "a finished step never waits for a person"
@@ -197,8 +202,8 @@ class Conversation(Loop):
         self._first = not (self.round or state["rejections"] or self._checks.report)
         own = sum(map(len, self._found))
         if self._window is None:
-            asked, guarded = state["asked"], self.guard is not None
-            self._window = await Window.open(turn, state["head"], asked, first=self._first, own=own, guarded=guarded)
+            head, asked, holder = state["head"], state["asked"], self.guard
+            self._window = await Window.open(turn, head, asked, first=self._first, own=own, holder=holder)
         else:  # the log only has additional messages of this turn, which the steps contain
             self._window.continue_at(state["head"], own)
         said = await self._step(final=final)
@@ -275,9 +280,7 @@ class Conversation(Loop):
                 shown = await Shown.of(self.turn, message, history, light=light, report=report)
             report = False
             try:
-                inputs = {"history": shown.history, **shown.message}
-                if (recall := self.turn.services.recall) is not None:
-                    inputs |= self.with_context(await self.recall(recall, str(message["message"])))
+                inputs = {"history": shown.history, **shown.message, **await self._given(message)}
                 field = REPLY if self.tools.result is TEXT else None  # JSON is sent only after it is checked
                 thought = await self.ask(inputs, final=final, notes=notes, field=field)
             except (ContextExceeded, ModelRefused) as error:
@@ -290,6 +293,11 @@ class Conversation(Loop):
                 light = True
             elif isinstance(failure, ModelRefused) or not (await self._window.narrow() or self._leave_out()):
                 raise failure
+
+    async def _given(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The field for what is remembered, with the passages of the host."""
+        recall = self.turn.services.recall
+        return {} if recall is None else self.with_context(await self.recall(recall, str(message["message"])))
 
     def keep_example(self) -> None:
         if self.tools.result is not TEXT or self._asked is None:  # the Signature of an answer in JSON has no program

@@ -6,12 +6,13 @@ The journal has the values, and path ids make the names of results, so a replay 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import canonical_json
 from ...core.errors import OutputInvalid
+from ...core.marks import sources_in
 from ...harness.gate.labels import OWN, Label, Steps
 from ...harness.handles import (
     GUIDE,
@@ -21,6 +22,7 @@ from ...harness.handles import (
     Held,
     Question,
     Resolved,
+    as_text,
     has_handles,
     is_handle,
     opens_handle,
@@ -29,14 +31,21 @@ from ...harness.handles import (
 )
 from ...harness.journal import CallRecord
 from ...harness.pipeline import Call
+from ...memory.attachments import Attachment, Attachments
+from ...memory.entries import Entry, Passage
 from ...memory.entries.recall import RECALL
 from ...signatures import Listener, Thought
+from ..attached import ATTACHMENT, texts_in
 
 if TYPE_CHECKING:
     from .tools import Tools
 
 __all__ = ["GUIDE", "Guarded"]
 
+CONTEXT: Final = "context"
+"""The name of passages of the host in the gate, next to the names of untrusted functions."""
+
+_MARK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _PLACE: Final = re.compile(r"\.(\d+)\.(\d+):[^/]*$")
 _UNFIT: Final = "the values of its handles do not fit what is declared"
 
@@ -61,7 +70,70 @@ class Guarded:
 
     def __init__(self) -> None:
         self._handles = Handles()
+        self._files: dict[str, Sequence[Attachment]] = {}  # that no handle has named yet
         self._streamed: _Streamed | None = None
+
+    # --- what is not the result of a call -----------------------------------------------------------------------------
+
+    def outline(self, name: str, what: str, value: Any, marks: Collection[str], label: Label | None = None) -> str:
+        """Hold a value that is not the result of a call, and return what the model sees of it.
+
+        Args:
+            name: By which the model names it.
+            what: What it is, such as `a message`.
+            value: The value as JSON.
+            marks: The marks of it; see `core.marks`.
+            label: Its label, if more is known than its marks.
+        """
+        known = Label.of_marks(marks)
+        self._handles.hold(Held(name, value, label=known if label is None or known.marks - label.marks else label))
+        names = [mark for mark in sources_in(marks) if _MARK.fullmatch(mark)]  # a host can have others from a stranger
+        who = f"{', '.join(names)} wrote it" if names else "strangers can have written it"
+        if not sources_in(marks):
+            who = "not everybody may see it"
+        return f"({name}: {what} of {len(as_text(value))} characters; not shown, because {who})"
+
+    def files(self, name: str, attachments: Sequence[Attachment]) -> str:
+        """Hold attachments, and return what the model sees of them.
+
+        Args:
+            name: By which the model names them, as a list of objects with `name`, `type` and `text`.
+            attachments: The attachments. Their texts are read once a handle names them.
+        """
+        self._files.setdefault(name, attachments)
+        many = "s" if len(attachments) > 1 else ""
+        what = f"{len(attachments)} attachment{many}: [{{name, type, text}}]"
+        return f"({name}: {what}; not shown, because strangers can have made them)"
+
+    async def load(self, given: Any, store: Attachments) -> None:
+        """Read the attachments that handles in JSON of the model name.
+
+        Args:
+            given: The JSON, or a text.
+            store: Has their content.
+        """
+        said = canonical_json(given) if self._files else ""
+        for name in [name for name in self._files if name in said]:
+            value = await texts_in(self._files.pop(name), store)
+            self._handles.hold(Held(name, value, label=Label.of_marks([ATTACHMENT])))
+
+    def entry(self, entry: Entry) -> Entry:
+        """A memory entry as the model sees it."""
+        if not entry.untrusted:
+            return entry
+        text = self.outline(f"e_{entry.id[-8:]}", "an entry", entry.text, entry.untrusted)
+        return replace(entry, text=text, untrusted=())
+
+    def passage(self, place: int, passage: Passage) -> dict[str, str]:
+        """A passage of the host as the model sees it.
+
+        Args:
+            place: Its place among them.
+            passage: The passage.
+        """
+        if passage.trusted:
+            return {"from": passage.source, "text": passage.text}
+        return {"from": CONTEXT, "text": self.outline(f"c{place}", "a passage", passage.text, [CONTEXT])}
 
     # --- calls ------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Ste
 from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
 from ...memory import Draft
-from ...memory.entries import Entry, Passage, Recall, as_passages
+from ...memory.entries import Entry, Recall, as_passages
 from ...signatures import (
     CallMade,
     Listener,
@@ -60,16 +60,13 @@ from ...signatures.calling import FIND_TOOLS, memory_fields
 from ...signatures.summaries import without_role_in
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
-from ..history import not_shown, result_text
+from ..history import result_text
 from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
-from .guarded import GUIDE, Guarded
+from .guarded import CONTEXT, GUIDE, Guarded
 from .reading import ASKING, answer_of, question_of
 from .tools import Tools
-
-CONTEXT: Final = "context"
-"""The name of passages of the host in the gate, next to the names of untrusted functions."""
 
 _LOG = logging.getLogger("worldagent.tools")
 _NEVER_BEGUN: Final = "model"  # the kind of a record of a call that failed before it began, and had no effects
@@ -156,7 +153,12 @@ class Loop:
                 raise
             self._unused = ""
             return {"fault": error.fault or _UNREAD}
-        said = self.tools.checked(thought) if self.guard is None else self.guard.checked(self.tools, thought)
+        if self.guard is None:
+            said = self.tools.checked(thought)
+        else:
+            given = [thought.answer, dict(thought.outputs), *(arguments for _, arguments in thought.calls)]
+            await self.guard.load(given, self.turn.services.attachments)
+            said = self.guard.checked(self.tools, thought)
         self._unused = _shown(thought) if "fault" in said else ""
         if self._served:
             said["served"] = await self._record_served()
@@ -328,7 +330,9 @@ class Loop:
             return {}
         if self._recalled is None:
             self._recalled = await self._look_up(recall, text)
-        shown = self._recalled if self.guard is None else [_entry_as_guarded(each) for each in self._recalled]
+        shown, guard = self._recalled, self.guard
+        if guard is not None:
+            shown = [guard.entry(each) for each in shown]
         return {names[0]: as_passages(shown)}
 
     def with_context(self, recalled: dict[str, Any]) -> dict[str, Any]:
@@ -336,7 +340,7 @@ class Loop:
         context = self.turn.context
         if self.guard is not None:
             self.turn.gate.hold(*(CONTEXT for each in context if not each.trusted))
-            given = [_as_guarded(each) for each in context]
+            given = [self.guard.passage(place, each) for place, each in enumerate(context)]
             return {name: [*given, *entries] for name, entries in recalled.items()}
         if not all(each.trusted for each in context):
             self.turn.gate.mark(CONTEXT)
@@ -475,8 +479,11 @@ class Loop:
         Raises:
             OutputInvalid: A reader gave nothing of the kind that was asked for.
         """
-        questions = () if self.guard is None else questions_in(said)
-        if self.guard is None or not questions:
+        if self.guard is None:
+            return said
+        await self.guard.load(said, self.turn.services.attachments)
+        questions = questions_in(said)
+        if not questions:
             return said
         found: list[Resolved] = []
         for number, given in enumerate(questions):
@@ -490,6 +497,7 @@ class Loop:
     async def _asked_reader(self, guard: Guarded, call: Mapping[str, Any], call_id: str) -> Any:
         """The outcome of a call of `ask`."""
         try:
+            await guard.load(call["arguments"], self.turn.services.attachments)
             question = guard.question(question_of(call["arguments"]))
             assert isinstance(question, Question), "`question_of` makes one"
             found = await answer_of(self.turn, question, path=call_id, parent=self.calls.path)
@@ -558,20 +566,6 @@ def _for_guarded(caller: ModelCaller) -> ModelCaller:
             remedy="use another model, take its tools away so that it only reads, or begin the turn with guard=False",
         )
     return replace(caller, options=replace(caller.options, schemas="off"))
-
-
-def _as_guarded(passage: Passage) -> dict[str, str]:
-    """A passage of the host as a guarded model sees it."""
-    if passage.trusted:
-        return {"from": passage.source, "text": passage.text}
-    return {"from": CONTEXT, "text": not_shown("a passage", passage.text)}
-
-
-def _entry_as_guarded(entry: Entry) -> Entry:
-    """A memory entry as a guarded model sees it."""
-    if not entry.untrusted:
-        return entry
-    return replace(entry, text=not_shown("an entry", entry.text, entry.untrusted), untrusted=())
 
 
 def calls_served(said: Mapping[str, Any]) -> list[CallMade]:

@@ -71,6 +71,8 @@ class WorkerLoop(Loop):
     async def find(self) -> str:
         """Restore the steps from the journal, and return the node to continue at."""
         node: str | None = THINK
+        if self.guard is not None and self.is_over(self.think_id):
+            await self._given()  # what handles of these steps can name
         while node == THINK and self.is_over(self.think_id):
             node = await self._think()
             if node == ACT and all(self.is_over(call_id) for call_id in self.act_ids):
@@ -92,13 +94,18 @@ class WorkerLoop(Loop):
         return self._goto(await self._act(get_config()))
 
     async def ask_model(self, final: bool) -> Thought:
-        inputs = {REQUEST: self._worker.message(self._inputs)} if self._worker.prompt else self._inputs
-        if (recall := self.turn.services.recall) is not None:
-            text = str(inputs[REQUEST]) if inputs.keys() == {REQUEST} else canonical_json(inputs)
-            inputs = {**inputs, **self.with_context(await self.recall(recall, text))}
+        inputs = await self._given()
         self.step = self.round
         field = answer_field(self.tools.signature) if self.tools.result is TEXT else None
         return await self.ask(inputs, final=final, notes=self.fault_notes(), field=field)
+
+    async def _given(self) -> Mapping[str, Any]:
+        """The input fields of its entry Signature, with what is remembered."""
+        inputs = {REQUEST: self._worker.message(self._inputs)} if self._worker.prompt else self._inputs
+        if (recall := self.turn.services.recall) is None:
+            return inputs
+        text = str(inputs[REQUEST]) if inputs.keys() == {REQUEST} else canonical_json(inputs)
+        return {**inputs, **self.with_context(await self.recall(recall, text))}
 
     async def _think(self) -> str | None:
         """Let the model think once, and return the next node; None if the turn has to stop."""

@@ -117,7 +117,7 @@ class Entry:
         kind: Its kind.
         tags: Words to filter by.
         source: Where it comes from.
-        untrusted: The untrusted functions whose results it was made of, and who may see it, as `core.marks`.
+        untrusted: The untrusted functions whose results it was made of, and who may see it, as in `core.marks`.
         classification: How widely it may be known.
         domain: The area that the classification is of; empty is any.
         confidence: How certain it is, 0 to 1.

@@ -304,7 +304,10 @@ async def test_context_memory_and_attachments_are_outlines(tmp_path: Path) -> No
         )
         await agent.thread("t", account="ana").converse("And now?", guard=True)
     assert "evil" not in desk.read
-    assert all(each in desk.read for each in ("Hats are red.", "Hats are blue.", "1 attachment; not shown"))
+    assert all(
+        each in desk.read
+        for each in ("Hats are red.", "Hats are blue.", "1 attachment: [{name, type, text}]; not shown")
+    )
 
 
 # --- turns that a stranger began -------------------------------------------------------------------------------------
