@@ -553,6 +553,11 @@ def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: 
     return replace(thread, _on_behalf_of=member, _sender=sender, _marks=tuple(sorted(set(marks))))
 
 
+def with_marks(thread: Thread, marks: Sequence[str]) -> Thread:
+    """Return a handle whose turns begin with these marks, as if they had read what has them."""
+    return replace(thread, _marks=tuple(sorted({*thread._marks, *marks}))) if marks else thread
+
+
 def within_node(thread: Thread, view: NodeView) -> Thread:
     """Return a handle whose streamed turns are shown as subgraphs of a node; see `graphs.nesting.view_of`."""
     return replace(thread, _view=view)

@@ -135,8 +135,11 @@ def as_guarded(message: Message, holder: Holder) -> Message:
             more = inputs() if message.kind == "message" else {}
             return replace(message, body={**shown, **more, "text": "\n".join([text, *files])})
         case "schedule":
-            payload = {"payload": holder.outline(name, "a payload", body["payload"], marks)}
-            return replace(message, body={**body, **inputs(), "payload": payload})
+            key, given = "payload", body["payload"]
+            if isinstance(given, Mapping) and given.keys() == {"message"}:  # of a schedule that starts a conversation
+                key, given = "message", given["message"]
+            hidden = holder.outline(name, f"a {key}", given, marks)
+            return replace(message, body={**body, **inputs(), "payload": {key: hidden}})
         case "result":
             kept = _without(body, "arguments", "result", "error")
             if body["status"] == "failed":

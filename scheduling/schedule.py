@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Discriminator, Tag, TypeAdapter, ValidationErro
 
 from ..agent.starts import STRICT, StartMessage, StartSkill, StartTask, check_label, copied_json
 from ..core import Tier, check_id
+from ..core.checks import ids
 from ..core.errors import ScheduleInvalid, UnknownTier
 from ..core.pauses import UnattendedMode
 from ..core.validation import describe_failure
@@ -142,6 +143,9 @@ class Schedule:
             starts it after that run, `cancel-older` cancels that run.
         paused: Whether its slots are skipped for now.
         unattended: What a run does if a person would be asked: `refuse` or `pause`. None uses the setting `unattended`.
+        guard: Whether its runs are guarded (H11). None uses the profile's `guard`, then the setting `guard`.
+        untrusted: The marks of what it was made of, as `ctx.gate.marks`; its runs begin with them. A call that adds a
+            schedule adds its own marks.
 
     Raises:
         ScheduleInvalid: A field is invalid; the text names it.
@@ -163,6 +167,8 @@ class Schedule:
     overlap: Overlap = "skip"
     paused: bool = False
     unattended: UnattendedMode | None = None
+    guard: bool | None = None
+    untrusted: tuple[str, ...] = ()
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -204,6 +210,9 @@ class Schedule:
             raise self._invalid("misfire_limit", f"an integer from 1 to {MAX_MISFIRE_LIMIT}", "pass one in this range")
         if not isinstance(self.paused, bool):
             raise self._invalid("paused", "true or false", "pass a bool")
+        if self.guard is not None and not isinstance(self.guard, bool):
+            raise self._invalid("guard", "true, false or null", "pass a bool, or leave it out")
+        object.__setattr__(self, "untrusted", ids("untrusted", self.untrusted))
 
     def _invalid(self, name: str, wanted: str, remedy: str) -> ScheduleInvalid:
         given = str(getattr(self, name))[:40]
@@ -228,9 +237,12 @@ class Schedule:
         return slots_after(self.when, self.time_zone, after)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON that `from_json` reads. Fields with their default are included."""
+        """Return it as JSON that `from_json` reads. Fields with their default are included.
+
+        Except `guard` and `untrusted`: versions before 0.2.0 do not read a schedule that has them.
+        """
         dumped: dict[str, Any] = _SCHEDULE.dump_python(self, mode="json")
-        return dumped
+        return {name: value for name, value in dumped.items() if name not in _LATER or value not in (None, [])}
 
     @classmethod
     def from_json(cls, data: object) -> Schedule:
@@ -259,6 +271,7 @@ class Schedule:
 
 
 _SCHEDULE: Final = TypeAdapter(Schedule)
+_LATER: Final = ("guard", "untrusted")
 
 
 def refuse_call_role(schedule_id: object, role: object) -> None:

@@ -20,10 +20,12 @@ from ..agent.requests import Scheduled
 from ..agent.runtime.inside import inside
 from ..agent.runtime.stale import Stale, end_stale, find_stale
 from ..agent.starts import StartMessage, StartSkill, StartTask, request_of
+from ..agent.thread import with_marks
 from ..agent.threads import ThreadState
 from ..core import Scope, canonical_json, digest
 from ..core.errors import AgentClosed, NothingToResume, ScheduleInvalid, ThreadBusy, ThreadPaused, WorldAgentError
 from ..core.validation import check_integer
+from ..harness.inside import Inside
 from ..memory import thread_key
 from ..memory.schedules import Change, RunStatus, ScheduleRows, ScheduleRun, StoredSchedule
 from .policies import MAX_WAIT_SECONDS, DueSlots, due_slots, overlap_action, seconds_to_next
@@ -91,6 +93,9 @@ class Schedules:
                 f"`schedule` must be a Schedule, got a {type(schedule).__name__}",
                 remedy="make one with Schedule(...), or with Schedule.from_json(...)",
             )
+        within = Inside.now()
+        if within is not None:
+            schedule = replace(schedule, untrusted=tuple(sorted({*schedule.untrusted, *within.origin.marks})))
         now = inside(self._agent).clock.now()
         if schedule.workspace != self._agent.workspace:
             raise ScheduleInvalid(
@@ -423,6 +428,7 @@ class Schedules:
             "domain": starts.domain,
             "payload": starts.payload,
             "timestamp": slot.at,
+            **({"metadata": {"untrusted": [*schedule.untrusted]}} if schedule.untrusted else {}),
         }
         try:
             self._agent.society  # noqa: B018 -- it raises if there is none
@@ -453,6 +459,7 @@ class Schedules:
     def _stream(self, schedule: Schedule, run: ScheduleRun, thread: Thread) -> TurnStream:
         slot = Slot.parse(run.slot)
         how: dict[str, Any] = {"key": schedule.key(slot), "detach": True, "unattended": schedule.unattended or True}
+        how["guard"] = schedule.guard
         match schedule.starts:
             case StartMessage(message=message, inputs=inputs):
                 trigger = Trigger(schedule=schedule.id, fired_at=slot.at, payload={"message": message})
@@ -465,7 +472,8 @@ class Schedules:
     # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _thread(self, schedule: Schedule) -> Thread:
-        return self._agent.thread(schedule.thread_id, account=schedule.account, tiers=schedule.tiers)
+        thread = self._agent.thread(schedule.thread_id, account=schedule.account, tiers=schedule.tiers)
+        return with_marks(thread, schedule.untrusted)
 
     def _check(self, schedule: Schedule) -> None:
         """Refuse what cannot be started, before anything is written."""

@@ -102,6 +102,8 @@ class NewSchedule(AgentOptions):
         account (--account ID; What it starts): The account of its runs. Its stored role applies.
         unattended (--unattended refuse|pause; What it starts): What a run does if a person would be asked. Default: the
             setting unattended.
+        guard (--guard/--no-guard; What it starts): No model of its runs that calls tools reads what a stranger can
+            have written. Default: the profile, else the setting guard.
     """
 
     id: str
@@ -120,6 +122,7 @@ class NewSchedule(AgentOptions):
     params: str | None = None
     account: str | None = None
     unattended: str | None = None
+    guard: bool | None = None
 
 
 @command(app, "add", asks=("schedule_add",))
@@ -253,7 +256,7 @@ def _given(options: NewSchedule) -> dict[str, Any]:
         starts |= {"skill": options.skill, "input": options.request if params is None else params}
     if event is not None:
         starts |= {"event": event, "domain": domain, "payload": params or {}}
-    names = ("id", "workspace", "account", "zone", "misfire", "overlap", "unattended")
+    names = ("id", "workspace", "account", "zone", "misfire", "overlap", "unattended", "guard")
     return {
         **{name: getattr(options, name) for name in names},
         "when": {name: each for name, each in times.items() if each is not None},

@@ -149,6 +149,9 @@ class ScheduleAddArguments(WorkspaceArguments):
     unattended: Literal["refuse", "pause"] | None = Field(
         default=None, description="what a run does where a person would be asked; null: by the server's setting"
     )
+    guard: bool | None = Field(
+        default=None, description="whether its runs are guarded; null: by the profile, else by the server's setting"
+    )
 
 
 class ScheduleArguments(WorkspaceArguments):
@@ -189,6 +192,10 @@ class ScheduleRecord(Wire):
     overlap: Overlap
     paused: bool
     unattended: Literal["refuse", "pause"] | None
+    guard: bool | None = Field(default=None, description="whether its runs are guarded")
+    untrusted: list[str] = Field(
+        default_factory=list, description="the untrusted functions whose results it was made of, and who may see it"
+    )
     next_slot: str | None = Field(description="the next time at which it fires if it is not paused; null without one")
     workspace: SkipJsonSchema[str] = Field(default="", exclude=True)  # the caller knows it
 
@@ -235,7 +242,7 @@ class ScheduleHistoryAnswer(Answer):
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
-_FIELDS: Final = ("zone", "thread", "tiers", "misfire", "misfire_limit", "overlap", "paused", "unattended")
+_FIELDS: Final = ("zone", "thread", "tiers", "misfire", "misfire_limit", "overlap", "paused", "unattended", "guard")
 
 
 @operation(

@@ -13,6 +13,7 @@ from support.agents import scripted_agent
 from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.harness.gate import Predicate
 from worldagent.memory.entries import Passage
+from worldagent.scheduling import Every, Schedule, Schedules, StartMessage
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("H11")
@@ -46,7 +47,7 @@ def send(body: Any) -> dict[str, Any]:
 
 KEEPING = Rule(
     decision="approve",
-    function=("remember", "begin", "send_message"),
+    function=("remember", "begin", "plan_later"),
     arguments={"text": Predicate(origin="any", readers="any")},
 )
 ONE = Worker("clerk", "You are the clerk.", tools=("mail", "plan", "send"), guard=True)
@@ -80,8 +81,15 @@ class Office:
             await self.agent.thread("other", account="ana").converse(text, guard=True)
             return "begun"
 
+        @tool(risk="write")
+        async def plan_later(text: str) -> str:
+            """Start a turn in an hour."""
+            what = {"when": Every(3600), "starts": StartMessage(text), "workspace": "novel", "account": "ana"}
+            await Schedules(self.agent).add(Schedule(id="late", guard=True, **what))
+            return "planned"
+
         policy = Policy(rules=(self._rule, KEEPING), default="refuse")
-        tools = [mail, plan, send, begin]
+        tools = [mail, plan, send, begin, plan_later]
         settings = {"history_limit": 4, "guard": "unattended"}
         self.agent = scripted_agent(
             self._home,
@@ -158,6 +166,13 @@ async def _worked(office: Office, source: str) -> None:
     await office.agent.thread("t", account="ana").task("subagent", {"worker": "clerk", "request": "Go on."})
 
 
+async def _planned(office: Office, source: str) -> None:
+    await office.turn(call(source), call("plan_later", text={"$": "r0"}))
+    schedules = Schedules(office.agent)
+    await schedules.run_now("late")
+    await schedules.settled()
+
+
 WAYS: dict[str, Way] = {
     "answer": Way(_answered),
     "result of a call": Way(_called),
@@ -167,6 +182,7 @@ WAYS: dict[str, Way] = {
     "memory that is looked up": Way(
         _remembered, (call("recall", text="Go on"), send({"$": "r0.entries[0].text"})), thread="another"
     ),
+    "schedule that a tool adds": Way(_planned, thread="schedule:late"),
     "turn that a tool begins": Way(_begun, thread="other"),
 }
 

@@ -54,6 +54,8 @@ SCHEDULES = st.builds(
     overlap=st.sampled_from(["skip", "queue", "cancel-older"]),
     paused=st.booleans(),
     unattended=st.sampled_from([None, "refuse", "pause"]),
+    guard=st.none() | st.booleans(),
+    untrusted=st.sampled_from([(), ("mail", "readers:*@corp.com")]),
 )
 
 
