@@ -17,6 +17,7 @@ from .gate import BOUNDED, Caller, Verdict
 from .guard import guarded
 from .inside import Inside, without_exit
 from .journal import UNATTENDED, Ask, CallRecord, Step, decision_of, pause_of
+from .revealing import confirm
 
 if TYPE_CHECKING:
     from .context import CallContext
@@ -214,6 +215,8 @@ def _note(
             result["held"] = True
         if callee.guard:
             result["guard"] = True
+        if callee.body is confirm.body:
+            result = {"confirmed": True}
         if result:
             more["result"] = result
     if step.labels:

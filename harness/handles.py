@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -153,6 +153,14 @@ class Resolved:
     def below(self, step: str | int) -> Resolved:
         """The same as a part of something."""
         return replace(self, strange=tuple(((step, *steps), value, label) for steps, value, label in self.strange))
+
+    def relabelled(self, change: Callable[[Label], Label]) -> Resolved:
+        """The same with other labels for what is not the person's."""
+        return replace(self, strange=tuple((steps, value, change(label)) for steps, value, label in self.strange))
+
+    def joined(self, other: Label) -> Resolved:
+        """The same as a part of something that has another label as well."""
+        return self if other == OWN else self.relabelled(other.join)
 
     def read(self, params: BaseModel) -> Resolved:
         """The same, once it was read as the params of a function."""
@@ -516,9 +524,14 @@ def _made(value: Any, label: Label, form: Form) -> Resolved:
 
 
 class Handles:
-    """The results that a guarded model can name."""
+    """The results that a guarded model can name.
 
-    def __init__(self) -> None:
+    Args:
+        read: Returns the label of what the model has read. It is in all that the model makes of parts.
+    """
+
+    def __init__(self, read: Callable[[], Label] = lambda: OWN) -> None:
+        self._made_of = read
         self._held: dict[str, Held] = {}
         self._read: dict[str, Resolved] = {}  # what readers found, by name
 
@@ -535,7 +548,7 @@ class Handles:
             name: By which the model can name it; by default it does not learn of it.
         """
         name = name or f"read{len(self._read)}"
-        self._read[name] = found
+        self._read[name] = found.joined(self._made_of())
         return {PART: name}
 
     def question(self, given: Mapping[str, Any]) -> Question | Expression:
@@ -599,7 +612,8 @@ class Handles:
                 raise HandleInvalid(f"{path[:80]!r} is not a path such as r1[0].name")
             steps.append((step[1] or "", step[2] or "", step[3] or ""))
             at = step.end()
-        return _walked(held, steps, path)
+        found, chooser = _walked(held, steps, path), self._made_of()
+        return found if chooser == OWN else found.relabelled(lambda label: label.chosen_by(chooser))
 
     @property
     def _names(self) -> str:
@@ -629,7 +643,7 @@ class Handles:
         # Each place is replaced once, and what is put there is not read again; `str.format` reaches attributes.
         made = _PLACE.sub(lambda place: as_text(parts[int(place[1])].value), text)
         label = joined(each.label for each in parts)
-        return Resolved(made, () if label == OWN else (((), made, label),))
+        return Resolved(made, () if label == OWN else (((), made, label),)).joined(self._made_of())
 
     # --- texts --------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import canonical_json
 from ...core.errors import OutputInvalid
 from ...core.marks import sources_in
-from ...harness.gate.labels import OWN, Label, Steps
+from ...harness.gate import Gate
+from ...harness.gate.labels import OWN, Label, Steps, joined, read_label
 from ...harness.handles import (
     GUIDE,
     Expression,
@@ -31,6 +32,7 @@ from ...harness.handles import (
 )
 from ...harness.journal import CallRecord
 from ...harness.pipeline import Call
+from ...harness.revealing import confirm, reveal
 from ...memory.attachments import Attachment, Attachments
 from ...memory.entries import Entry, Passage
 from ...memory.entries.recall import RECALL
@@ -66,10 +68,14 @@ class Answered:
 
 
 class Guarded:
-    """The results that one guarded loop does not read."""
+    """The results that one guarded loop does not read.
 
-    def __init__(self) -> None:
-        self._handles = Handles()
+    Args:
+        gate: The gate of the loop, which knows what its model has read.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self._handles = Handles(lambda: Label.of_marks(gate.marks))
         self._files: dict[str, Sequence[Attachment]] = {}  # that no handle has named yet
         self._streamed: _Streamed | None = None
 
@@ -178,6 +184,12 @@ class Guarded:
             value: Its result as JSON.
         """
         gate, function = call.ctx.gate, call.named
+        given = joined(map(read_label, call.labels.values()))
+        if function.body is reveal.body:
+            gate.mark(*given.marks)
+            return {"value": value}
+        if function.body is confirm.body:
+            return self._held(Held(name_of(call.id), value, label=OWN.seen_by(given.readers)))
         text = value if isinstance(value, str) else canonical_json(value)
         label = gate.result_of(call.id, function, text, call.labels.values())
         if (also := self._also_read(call, value)) != OWN:

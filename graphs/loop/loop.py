@@ -114,7 +114,7 @@ class Loop:
     """Failures of calls that are reported to the model; any other ends the loop."""
 
     def __init__(self, turn: TurnContext, calls: CallContext, tools: Tools, *, guard: bool = False) -> None:
-        self.guard = Guarded() if guard and tools.functions else None
+        self.guard = Guarded(turn.gate) if guard and tools.functions else None
         if self.guard is not None:
             tools = tools.guarded()
         self.turn, self.calls, self.tools = turn, calls, tools

@@ -233,6 +233,9 @@ class Sources:
                 for glob in label["fields"]:
                     if is_at(steps, glob):
                         self._add(each, Label((f"{record.name}.{glob}",)))
+        elif label.get("confirmed"):
+            for _, each in leaves(value):
+                self._add(each, OWN)
         elif record.kind == "leaf" and record.at < self._changed and "labels" not in decision:
             for _, each in leaves(value) if self._is_trusted(record.name) else ():
                 self._add(each, OWN)
