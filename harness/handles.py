@@ -230,7 +230,10 @@ def _outline(value: Any, schema: Any, held: Held, steps: Steps) -> str:
 
 def _outline_of_value(value: Any, way: Mapping[str, Any], held: Held, steps: Steps) -> str:
     kind = _kind(way, held.schema) if way else _TYPES.get(type(value), "text")
-    if held.label_at(steps).form == "value" and held.function and fits_bounds(value, way):
+    label = held.label_at(steps)
+    # What a model sees it writes as its own, so nothing that a stranger chose is shown, nor what not all may see.
+    open_to_it = held.function and label.form == "value" and not (label.chosen or label.readers)
+    if open_to_it and fits_bounds(value, way):
         return f"{kind} {value if isinstance(value, str) else canonical_json(value)}"
     return f"text of {len(value)}" if kind == "text" else kind
 

@@ -165,11 +165,12 @@ class Guarded:
 
     def told(self, call_id: str, question: Question, found: Resolved) -> dict[str, Any]:
         """The outcome of a call of the tool `ask`: what the model sees, or a held answer."""
-        if question.is_shown:
+        if question.is_shown and not found.label.readers:
             return {"value": found.value}
         name, marks = name_of(call_id), found.label.marks
         self._handles.keep(found, name)
         shown = f"text of {len(found.value)}" if isinstance(found.value, str) else str(question.kind)
+        shown = "one of its words" if isinstance(question.kind, list) else shown
         return {
             "value": found.value,
             "outline": f"{name}: {shown}",
