@@ -650,15 +650,6 @@ class Handles:
 
     # --- texts --------------------------------------------------------------------------------------------------------
 
-    def check(self, text: str) -> None:
-        """Check the handles in an answer.
-
-        Raises:
-            HandleInvalid: There is one that cannot be resolved.
-        """
-        for _, _, given in _objects(text):
-            self.resolved(given)
-
     def rendered(self, text: str) -> tuple[str, Label]:
         """An answer with values in the place of the handles in it, and its label.
 

@@ -17,7 +17,6 @@ from ...harness.gate import Gate
 from ...harness.gate.labels import OWN, Label, Steps, joined, read_label
 from ...harness.handles import (
     GUIDE,
-    Expression,
     HandleInvalid,
     Handles,
     Held,
@@ -72,10 +71,13 @@ class Guarded:
 
     Args:
         gate: The gate of the loop, which knows what its model has read.
+
+    Attributes:
+        handles: By these its model names them.
     """
 
     def __init__(self, gate: Gate) -> None:
-        self._handles = Handles(lambda: Label.of_marks(gate.marks))
+        self.handles = Handles(lambda: Label.of_marks(gate.marks))
         self._files: dict[str, Sequence[Attachment]] = {}  # that no handle has named yet
         self._streamed: _Streamed | None = None
 
@@ -92,7 +94,7 @@ class Guarded:
             label: Its label, if more is known than its marks.
         """
         known = Label.of_marks(marks)
-        self._handles.hold(Held(name, value, label=known if label is None or known.marks - label.marks else label))
+        self.handles.hold(Held(name, value, label=known if label is None or known.marks - label.marks else label))
         names = [mark for mark in sources_in(marks) if _MARK.fullmatch(mark)]  # a host can have others from a stranger
         who = f"{', '.join(names)} wrote it" if names else "strangers can have written it"
         if not sources_in(marks):
@@ -121,7 +123,7 @@ class Guarded:
         said = canonical_json(given) if self._files else ""
         for name in [name for name in self._files if name in said]:
             value = await texts_in(self._files.pop(name), store)
-            self._handles.hold(Held(name, value, label=Label.of_marks([ATTACHMENT])))
+            self.handles.hold(Held(name, value, label=Label.of_marks([ATTACHMENT])))
 
     def entry(self, entry: Entry) -> Entry:
         """A memory entry as the model sees it."""
@@ -143,32 +145,16 @@ class Guarded:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def resolved(self, given: Any) -> Resolved:
-        """JSON of the model with values in the place of handles.
-
-        Raises:
-            HandleInvalid: A handle cannot be resolved.
-        """
-        return self._handles.resolved(given)
-
-    def question(self, given: Mapping[str, Any]) -> Question | Expression:
-        """A question to a reader, or an expression.
-
-        Raises:
-            HandleInvalid: It is not one, or names parts that are not there.
-        """
-        return self._handles.question(given)
-
     def with_answers(self, given: Any, answers: Iterable[Resolved]) -> Any:
         """JSON of the model, or a text, with handles of answers in the place of its questions."""
-        return with_answers(given, iter([self._handles.keep(each) for each in answers]))
+        return with_answers(given, iter([self.handles.keep(each) for each in answers]))
 
     def told(self, call_id: str, question: Question, found: Resolved) -> dict[str, Any]:
         """The outcome of a call of the tool `ask`: what the model sees, or a held answer."""
         if question.is_shown and not found.label.readers:
             return {"value": found.value}
         name, marks = name_of(call_id), found.label.marks
-        self._handles.keep(found, name)
+        self.handles.keep(found, name)
         shown = f"text of {len(found.value)}" if isinstance(found.value, str) else str(question.kind)
         shown = "one of its words" if isinstance(question.kind, list) else shown
         return {
@@ -217,7 +203,7 @@ class Guarded:
 
     def _held(self, held: Held) -> dict[str, Any]:
         untrusted = {"untrusted": sorted(held.marks)} if held.marks else {}
-        return {"value": held.value, "outline": self._handles.hold(held).outline, **untrusted}
+        return {"value": held.value, "outline": self.handles.hold(held).outline, **untrusted}
 
     @staticmethod
     def failed(
@@ -271,19 +257,18 @@ class Guarded:
         return {**said, "outputs": dict(thought.outputs)} if has_handles(thought.outputs) else said
 
     def _with_values(self, thought: Thought) -> Thought:
-        calls = tuple((name, self._handles.resolved(given).value) for name, given in thought.calls)
-        answer, outputs = thought.answer, self._handles.resolved(dict(thought.outputs)).value
-        if isinstance(answer, str):
-            self._handles.check(answer)
-        else:
-            answer = self._handles.resolved(answer).value
+        for each in (thought.answer, *thought.outputs.values()):
+            if isinstance(each, str):  # it stays as it is until it is rendered
+                self.handles.rendered(each)
+        calls = tuple((name, self.handles.resolved(given).value) for name, given in thought.calls)
+        answer, outputs = (self.handles.resolved(each).value for each in (thought.answer, dict(thought.outputs)))
         return replace(thought, calls=calls, answer=answer, outputs=outputs)
 
     def answer(self, said: Any) -> tuple[Any, Label]:
         """The answer of the model with values in the place of handles, and its label. Texts are rendered for people."""
         if isinstance(said, str):
-            return self._handles.rendered(said)
-        resolved = self._handles.resolved(said)
+            return self.handles.rendered(said)
+        resolved = self.handles.resolved(said)
         return resolved.value, resolved.label
 
     def answered(self, tools: Tools, said: Any, outputs: Mapping[str, Any]) -> Answered:
@@ -297,11 +282,13 @@ class Guarded:
         Raises:
             OutputInvalid: The values do not fit what is declared.
         """
-        labels = [*self._labels_in(said, ()), *self._labels_in(outputs, ("outputs",))]
-        outputs = {name: self._in_text(value) for name, value in outputs.items()}
+        labels = [*self._labels_in(said, ())]
+        for name, each in outputs.items():
+            labels += self._labels_in(each, ("outputs", name))
+        outputs = {name: self.answer(each)[0] if isinstance(each, str) else each for name, each in outputs.items()}
         answer, _ = self.answer(said)
         if has_handles(said) or has_handles(outputs):
-            thought = Thought(answer=answer, outputs=self._handles.resolved(dict(outputs)).value)
+            thought = Thought(answer=answer, outputs=self.handles.resolved(dict(outputs)).value)
             checked = tools.checked(thought)
             if "fault" in checked:
                 raise OutputInvalid(f"the answer is not valid: {_UNFIT}", remedy="try again, or use a larger model")
@@ -309,23 +296,18 @@ class Guarded:
             outputs = checked.get("outputs", {}) if has_handles(outputs) else outputs
         return Answered(answer, outputs, labels)
 
-    def _in_text(self, output: Any) -> Any:
-        """A further output with values in the place of handles, if it is a text."""
-        return self._handles.rendered(output)[0] if isinstance(output, str) else output
-
     def _labels_in(self, said: Any, at: Steps) -> Iterator[tuple[Steps, Label]]:
         """The labels of handles in an answer, each with the keys and places that lead to it."""
         match said:
-            case str():
-                yield at, self._handles.rendered(said)[1]
             case Mapping() if not is_handle(said):
-                for key, each in said.items():
-                    yield from self._labels_in(each, (*at, key))
+                inside: Iterable[tuple[str | int, Any]] = said.items()
             case list():
-                for place, each in enumerate(said):
-                    yield from self._labels_in(each, (*at, place))
+                inside = enumerate(said)
             case _:
-                yield at, self._handles.resolved(said).label
+                yield at, self.answer(said)[1]
+                return
+        for step, each in inside:  # a text in JSON is never rendered, so nothing in it is a handle
+            yield from [((*at, step), OWN)] if isinstance(each, str) else self._labels_in(each, (*at, step))
 
     def listening(self, listener: Listener) -> Listener:
         """The same listener, whose text stops before the first handle."""

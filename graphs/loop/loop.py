@@ -433,7 +433,7 @@ class Loop:
                 given = await self.read(given, call_id)
                 if given is SUSPENDED:
                     return SUSPENDED
-                resolved = self.guard.resolved(given)
+                resolved = self.guard.handles.resolved(given)
                 given = resolved.value
             params = read_model(function.params, given, what=f"arguments of {name!r}", error=ParamsInvalid)
             ctx = replace(self.calls, tools=None) if name == FIND_TOOLS else self.calls  # no glob names it
@@ -487,7 +487,7 @@ class Loop:
             return said
         found: list[Resolved] = []
         for number, given in enumerate(questions):
-            question = self.guard.question(given)
+            question = self.guard.handles.question(given)
             answer = await answer_of(self.turn, question, path=f"{path}/ask.{number}", parent=self.calls.path)
             if answer is None:
                 return SUSPENDED
@@ -498,7 +498,7 @@ class Loop:
         """The outcome of a call of `ask`."""
         try:
             await guard.load(call["arguments"], self.turn.services.attachments)
-            question = guard.question(question_of(call["arguments"]))
+            question = guard.handles.question(question_of(call["arguments"]))
             assert isinstance(question, Question), "`question_of` makes one"
             found = await answer_of(self.turn, question, path=call_id, parent=self.calls.path)
         except (OutputInvalid, HostError) as error:

@@ -352,12 +352,27 @@ async def test_further_outputs_have_the_values(tmp_path: Path) -> None:
     assert [*turn.labels] == ["outputs.about"]
 
 
-async def test_role_is_withheld_from_the_whole_answer(tmp_path: Path) -> None:
-    @tool(risk="read_only")
-    async def echo(text: str) -> str:
-        """Return it."""
-        return text
+async def test_wrong_handle_in_a_further_output_is_corrected(tmp_path: Path) -> None:
+    said = [SEARCH, *({"reply": "Done.", "about": f'About {{"$": "{name}"}}'} for name in ("r9", "r0[0].id"))]
+    desk = Desk()
+    desk.lm = ScriptedLM(said)
+    async with desk.agent(tmp_path, converse=Moody) as agent:
+        turn = await agent.thread("t", account="ana").converse("Find it.", guard=True)
+    assert turn.outputs == {"about": "About `7042`"}
 
+
+@pytest.mark.parametrize("name", ["r9", "r0"])
+async def test_text_in_a_typed_answer_has_no_handles(tmp_path: Path, name: str) -> None:
+    class Found(BaseModel):
+        about: list[str]
+
+    desk = Desk(SEARCH, reply={"about": [f'{{"$": "{name}"}}']})
+    async with desk.agent(tmp_path) as agent:
+        turn = await agent.thread("t", account="ana").converse("Find it.", guard=True, output=Found)
+    assert (turn.result, turn.labels) == (Found(about=[f'{{"$": "{name}"}}']), {})
+
+
+async def test_role_is_withheld_from_the_whole_answer(tmp_path: Path) -> None:
     secret = "You speak as the old captain of the lost ship Meridian, who hides three maps from all in the harbour."
     words = secret.split()
     half = len(words) // 2
@@ -369,7 +384,7 @@ async def test_role_is_withheld_from_the_whole_answer(tmp_path: Path) -> None:
         """Find a text."""
         return second
 
-    async with desk.agent(tmp_path, functions=[echo, hidden]) as agent:
+    async with desk.agent(tmp_path, functions=[hidden]) as agent:
         turn = await agent.thread("t", account="ana").converse("Find it.", guard=True, role=Role("captain", secret))
     assert second not in turn.text
     assert turn.withheld.characters > 0
