@@ -170,6 +170,7 @@ class Matrix:
         engine: Where the turn is kept.
         grouping: Whether other threads' turns run in the killed process, and how their transactions go with its own.
         queued: Whether it is killed between queue and flush, and nowhere else.
+        turn: The module of the turn: its `begin` and `go_on`.
     """
 
     phase: str
@@ -178,6 +179,7 @@ class Matrix:
     engine: Engine = "sqlite"
     grouping: str = ALONE
     queued: bool = False
+    turn: Any = kill_turn
 
     def points(self) -> list[Point]:
         """Every point that the phase passes, by running it without a kill."""
@@ -197,7 +199,7 @@ class Matrix:
         group = int((home / "group").read_text()) if self.grouping != ALONE else 1
         killer = Killer(None, where, crowd=self._crowd(home))
         found: dict[str, Any]
-        code, found = forked_result(lambda: _run(kill_turn.go_on, home, killer))
+        code, found = forked_result(lambda: _run(self.turn.go_on, home, killer))
         assert code == 0, f"no process could resume after {point}"
         leaks += kill_turn.leaks_of(home)
         removed(home)
@@ -209,7 +211,7 @@ class Matrix:
 
     def _run(self, home: Path, killer: Killer) -> tuple[int, Passed]:
         """Run the phase in a fork; gives how that ended, and how often it passed each point."""
-        work = kill_turn.begin if self.phase == FIRST else kill_turn.go_on
+        work = self.turn.begin if self.phase == FIRST else self.turn.go_on
         return forked_result(lambda: (_run(work, home, killer), killer.counted())[1])
 
     def _home(self, name: str) -> Path:
@@ -220,7 +222,7 @@ class Matrix:
         if not before.exists():
             made(self.engine, before)
             point = _BEFORE_THE_RESUME if self.phase == RESUMED else None
-            ended, _ = forked_result(lambda: _run(kill_turn.begin, before, Killer(point, before / "where")))
+            ended, _ = forked_result(lambda: _run(self.turn.begin, before, Killer(point, before / "where")))
             assert ended == (0 if point is None else -signal.SIGKILL), f"the turn ended with {ended}"
         copied(before, home)
         return home

@@ -19,7 +19,7 @@ from support.databases import contents_of, rows_of
 from support.kill_points import AFTER, BEFORE, IN, Killer, bare_agent, prepare
 from support.processes import add, lines
 from worldagent import Role, WorldAgent
-from worldagent.agent import Thread
+from worldagent.agent import Thread, Turn
 from worldagent.core.errors import EffectLost, NothingToResume, StorageUnavailable, ToolFailed
 from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
@@ -57,20 +57,22 @@ class Judge(dspy.Signature):
     verdict: str = dspy.OutputField()
 
 
-def functions(home: Path, killer: Killer) -> list[Function]:
-    async def effect(what: str) -> str:
-        await killer(BEFORE, PLAIN_EFFECT)
-        add(home / "begun", what)
-        await killer(IN, PLAIN_EFFECT)
-        add(home / "effects", what)
-        await killer(AFTER, PLAIN_EFFECT)
-        return what
+async def effect(what: str, home: Path, killer: Killer) -> str:
+    """An effect of a plain leaf."""
+    await killer(BEFORE, PLAIN_EFFECT)
+    add(home / "begun", what)
+    await killer(IN, PLAIN_EFFECT)
+    add(home / "effects", what)
+    await killer(AFTER, PLAIN_EFFECT)
+    return what
 
+
+def functions(home: Path, killer: Killer) -> list[Function]:
     async def put(what: str) -> str:
-        return await effect(what)
+        return await effect(what, home, killer)
 
     async def pay(what: str) -> str:
-        return await effect(what)
+        return await effect(what, home, killer)
 
     async def broken(what: str) -> str:
         raise ToolFailed("there is no such thing", remedy="do without it")
@@ -224,19 +226,29 @@ async def _ready(home: Path, agent: WorldAgent, killer: Killer) -> None:
 
 async def _to_the_end(thread: Thread, home: Path, asked: dict[str, bool]) -> str:
     """Answer and resume until the turn is done; `asked` gets what is uncertain, and whether it had happened."""
-    result = "done"
+
+    def answer(pause: Pause) -> object:
+        if pause.kind == "uncertain":
+            asked[call_id_of(pause.id)] = happened(pause, home)
+        return answer_to(pause, home)
+
+    again = await to_the_end(thread, answer, lambda: thread.converse("Do all parts.", role=ROLE))
+    return "done, asked again" if again else "done"
+
+
+async def to_the_end(thread: Thread, answer: Callable[[Pause], object], begin: Callable[[], Awaitable[Turn]]) -> bool:
+    """Answer and resume until a turn is done, and begin it where it is not there; returns whether it was begun."""
+    begun = False
     while True:
-        pauses = await open_pauses(thread)
-        asked.update({call_id_of(pause.id): happened(pause, home) for pause in pauses if pause.kind == "uncertain"})
-        answers = {pause.id: answer_to(pause, home) for pause in pauses}
+        answers = {pause.id: answer(pause) for pause in await open_pauses(thread)}
         try:
             turn = await thread.resume(answers, role=ROLE)
         except NothingToResume:
             if any(message.kind == "answer" for message in await thread.history()):
-                return result
-            turn, result = await thread.converse("Do all parts.", role=ROLE), "done, asked again"
+                return begun
+            turn, begun = await begin(), True
         if turn.status == "done":
-            return result
+            return begun
 
 
 def answer_to(pause: Pause, home: Path) -> object:
