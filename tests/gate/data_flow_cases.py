@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
-from support.agents import scripted_agent
+from support.agents import call, scripted_agent
 from support.mutants import Mutant
 from worldagent import Approve, Policy, Reject, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
@@ -34,11 +34,6 @@ IMAGE = "![x](https://x.io/p)"
 REQUEST = "Write to ana@corp.com about hats."
 
 Step = Mapping[str, Any]
-
-
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A step of a model that makes one call."""
-    return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
 def calls(*made: Step) -> dict[str, Any]:
@@ -195,8 +190,6 @@ def mcp(name: str, schema: Mapping[str, Any], value: Any, fields: tuple[str, ...
     """A tool of an MCP server that lies."""
 
     async def body() -> Any:
-        if isinstance(value, Exception):
-            raise value
         return value
 
     class Nothing(BaseModel):
@@ -212,7 +205,6 @@ LIES = (
     mcp("kind", {"type": "object", "properties": {"id": {}}}, {"id": EVIL}, ("id",)),
     mcp("listed", {"type": "array", "items": OBJECT}, [{"id": 2, "note": EVIL}]),
     mcp("either", {"anyOf": [{"type": "string"}, OBJECT]}, EVIL),
-    mcp("wrong", OBJECT, ToolFailed(EVIL, remedy=EVIL)),
     mcp("chosen", {"enum": [ADDRESS, "fine"]}, ADDRESS),
 )
 
@@ -262,7 +254,7 @@ class Loud(BaseModel):
 ALL = re.findall(
     r"\w+",
     "search page files rows number flags visit grade dotted loud hidden many book echo parse twice copied "
-    "extra loose kind listed either wrong chosen save load write pay copying aliased loose_write upper "
+    "extra loose kind listed either chosen save load write pay copying aliased loose_write upper "
     "reader helper saver searcher inner ",
 )
 
@@ -306,9 +298,8 @@ class Desk:
         def worker(name: str, *names: str, **more: Any) -> Worker:
             return Worker(name, f"You are the {name}.", tools=names, **more)
 
-        typed = {} if case.output is None else {"output": case.output}
         workers = [
-            worker("clerk", *ALL, guard=self.guard, **typed),
+            worker("clerk", *ALL, guard=self.guard),
             worker("boss", "clerk", "write", "page", "pay"),
             worker("reader"),
             worker("helper", "write", "page"),
@@ -317,7 +308,7 @@ class Desk:
             worker("inner", "write", "book", guard=True),
         ]
         made = {each.name: each for each in (*self._functions(), *tools)}
-        policy = Policy(rules=(*(() if self.guard else UNGUARDED), *case.rules), default=case.default)
+        policy = Policy(rules=(*(() if self.guard else UNGUARDED), *case.rules), default="refuse")
         return scripted_agent(home, ScriptedLM(self._reply), tools=[*made.values()], workers=workers, policy=policy)
 
     def _functions(self) -> list[Function]:
@@ -347,15 +338,8 @@ class Desk:
         kept = [search, page, files, rows, number, flags, visit, grade, dotted, hidden, many, book, echo]
         kept += [parse, twice, copied, *LIES]
         made = [tool(risk="write")(write), tool(risk="write")(save), tool(risk="read_only")(load)]
-        others = {
-            "copying": Copying,
-            "aliased": Aliased,
-            "loose_write": Loose,
-            "upper": Upper,
-            "loud": Loud,
-            "pay": Loose,
-        }
-        return [*kept, *made, *(sends(name, params) for name, params in others.items())]
+        others = [("copying", Copying), ("aliased", Aliased), ("loose_write", Loose), ("upper", Upper), ("loud", Loud)]
+        return [*kept, *made, *(sends(*each) for each in (*others, ("pay", Loose)))]
 
     def _reply(self, called: ScriptedCall) -> Step:
         who = re.findall(r"You are the (\w+)\.", called.system)[0]
@@ -450,8 +434,6 @@ class Case:
         others: What other workers do.
         effect: Whether the attack succeeded.
         run: Runs the turn.
-        output: What the clerk's answer is declared to be.
-        default: What the policy does about calls that no rule approves.
     """
 
     check: Mutant
@@ -464,8 +446,6 @@ class Case:
     others: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     effect: Callable[[Desk], bool] = wrote
     run: Run = worked
-    output: Any = None
-    default: Literal["ask", "refuse"] = "refuse"
 
 
 # --- the checks ------------------------------------------------------------------------------------------------------
@@ -587,7 +567,6 @@ CASES: dict[str, Case] = {
     "server declares no type": Case(check=FITS, steps=[call("kind")]),
     "server adds a key to an item": Case(check=IS_HELD, steps=[call("listed")]),
     "server answers in the other way it declares": Case(check=TEXTS, steps=[call("either")]),
-    "server reports an error": Case(check=ERRORS, steps=[call("wrong")]),
     "server declares the values": Case(check=TEXTS, steps=[call("chosen")]),
     # Errors.
     "error of an untrusted function": Case(check=ERRORS, steps=[call("page", address="broken")]),
@@ -604,7 +583,6 @@ CASES: dict[str, Case] = {
     ),
     # Results of functions that got a value.
     "echo": Case(check=ARGUMENTS, steps=[SEARCH, call("echo", text=SUBJECT)]),
-    "echo of a list": Case(check=ARGUMENTS, steps=[SEARCH, call("echo", text=[{"a": SUBJECT}])]),
     "echo of a text with parts": Case(
         check=ARGUMENTS, steps=[SEARCH, call("echo", text={"$text": "Re: {0}", "of": ["r0[0].subject"]})]
     ),
@@ -744,14 +722,6 @@ CASES: dict[str, Case] = {
         check=FENCE,
         steps=[call("page", address="ticks")],
         result='It says {"$": "r0"}',
-        sign=IMAGE,
-        wanted={"result": IMAGE},
-        effect=shows_image,
-    ),
-    "image in a text with parts in an answer": Case(
-        check=QUOTED,
-        steps=[call("page", address="image")],
-        result='{"$text": "It says {0}", "of": ["r0"]}',
         sign=IMAGE,
         wanted={"result": IMAGE},
         effect=shows_image,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from worldagent.benchmarks._dataflow import Declared, Desk, Sent, written_over
+from worldagent.benchmarks._dataflow import Desk, Sent, written_over
 from worldagent.benchmarks._dataflow_form import Attack, Call, Ended, Opened, Suite, Tool
 from worldagent.benchmarks._dataflow_guarded import Plan as TaskPlan
 from worldagent.benchmarks._dataflow_guarded import changes
@@ -187,15 +187,18 @@ def test_aims_are_of_a_whole_run_and_nothing_is_reported_without_agentdojo() -> 
     assert not any(row.missed for row in rows(strict, bad, {}, whole=False))
 
 
-def test_every_policy_of_the_suites_can_be_read() -> None:
+def test_every_policy_and_plan_of_the_suites_can_be_read() -> None:
     path = Path(counted.__code__.co_filename).with_name("dataflow.yaml")
     made = Plan(read_yaml(path.read_bytes(), name=path.name, error=PolicyInvalid))
     for suite in made.suites:
         for level in LEVELS:
             assert policy_in(made.document, suite, level.policy or level.name).default == "refuse"
+        plans = made.plans(Suite(name=suite, tools=(), tasks=(), injections={}))
+        used = {how.kind for each in plans.values() for ways in each.arguments.values() for how in ways.values()}
+        assert used <= set("fcibsw")
     assert made.declared.is_untrusted("get_webpage")
     assert not made.declared.is_untrusted("get_iban")
-    assert isinstance(made.declared, Declared)
+    assert made.declared.fields["get_channels"] == ("*",)
 
 
 # --- the guarded level ------------------------------------------------------------------------------------------------
@@ -280,13 +283,3 @@ def test_costs_are_compared_with_an_unguarded_run() -> None:
     assert cost["guarded_more_tokens"] == pytest.approx(10)
     assert cost["guarded_more_cached"] == pytest.approx(100 * 80 / 440)
     assert {row.value for row in costs(guarded, {}, base, whole=True)} == {None}
-
-
-def test_every_plan_of_the_suites_can_be_read() -> None:
-    path = Path(counted.__code__.co_filename).with_name("dataflow.yaml")
-    made = Plan(read_yaml(path.read_bytes(), name=path.name, error=PolicyInvalid))
-    for suite in made.suites:
-        plans = made.plans(Suite(name=suite, tools=(), tasks=(), injections={}))
-        used = {how.kind for each in plans.values() for ways in each.arguments.values() for how in ways.values()}
-        assert used <= set("fcibsw")
-    assert made.declared.fields["get_channels"] == ("*",)

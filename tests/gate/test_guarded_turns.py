@@ -9,7 +9,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent, shape, streamed
+from support.agents import call, scripted_agent, shape, streamed
 from support.services import Said, schema_of, service
 from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, signatures, tool
 from worldagent.agent import Trigger
@@ -42,11 +42,6 @@ class Mail(BaseModel):
 async def search(query: str) -> list[Mail]:
     """Search the mail."""
     return [Mail(id=7042, sender="bob@corp.com", subject=EVIL)]
-
-
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A step of a model that makes one call."""
-    return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
 SEARCH = call("search", query="hats")

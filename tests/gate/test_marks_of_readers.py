@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import StringConstraints, TypeAdapter
 
-from support.agents import scripted_agent
+from support.agents import call, scripted_agent
 from support.homes import change, selected
 from worldagent import Approve, Policy, Rule, Worker, WorldAgent, flow, tool
 from worldagent.agent import Turn
@@ -29,11 +29,6 @@ APPROVED = Policy(
 )
 Id = Annotated[str, StringConstraints(pattern=r"^INV-[0-9]{4}$")]
 _WHO = re.compile(r"<(\w+)>")
-
-
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A step of a model that makes one call."""
-    return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
 READ = call("reader", request="Read the page.")
@@ -304,16 +299,10 @@ async def test_finished_reader_in_another_process(tmp_path: Path, case: str) -> 
 # --- a reader that obeys ---------------------------------------------------------------------------------------------
 
 
-def obeying(kind: str) -> Callable[[str], Any]:
-    """What a reader answers that does what the text says, as far as its type allows."""
-    return {"bool": lambda _: True, "int": lambda _: 10**18, "one of": lambda _: "no"}.get(kind, lambda _: "EVIL")
-
-
-@pytest.mark.parametrize("kind", ["bool", "int", "one of"])
-async def test_reader_that_obeys_every_text_makes_no_call_of_its_own(tmp_path: Path, kind: str) -> None:
-    answer = json.dumps(obeying(kind)(""))
+@pytest.mark.parametrize(("kind", "answer"), [("bool", "true"), ("int", str(10**18)), ("one of", "no")])
+async def test_reader_that_obeys_every_text_makes_no_call_of_its_own(tmp_path: Path, kind: str, answer: str) -> None:
     obeys = [call("fetch"), *(call("write", path=f"evil {place}") for place in range(3))]
-    office = Office(BOUNDED[kind][0], answer.strip('"'), reader=obeys)
+    office = Office(BOUNDED[kind][0], answer, reader=obeys)
     rules = (Rule(decision="approve", function="write"),)
     async with office.agent(tmp_path, Policy(rules=rules, default="refuse")) as agent:
         turn = await agent.thread("t").task("subagent", {"worker": "boss", "request": "Go."}, unattended=True)

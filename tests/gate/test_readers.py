@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
+from support.agents import call, scripted_agent
 from support.homes import selected
 from worldagent import Approve, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
@@ -30,11 +30,6 @@ async def bills() -> list[dict[str, Any]]:
 async def payees() -> list[str]:
     """List the payees."""
     return ["GB29X", "DE11Y"]
-
-
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A step of a model that makes one call."""
-    return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
 def ask(kind: Any, *of: str, question: str = "whom to pay") -> dict[str, Any]:

@@ -250,6 +250,11 @@ def calls(*asked: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     return {"calls": [{"tool": name, "arguments": arguments} for name, arguments in asked]}
 
 
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
+    """An answer that calls one tool."""
+    return calls((name, arguments))
+
+
 def to(worker: str, request: str = "Go.") -> dict[str, Any]:
     """A plan that asks a worker."""
     return {"reply": "", "calls": [{"tool": worker, "arguments": {"request": request}}]}

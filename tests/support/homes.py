@@ -36,6 +36,12 @@ async def selected(agent: WorldAgent, query: str, *given: object) -> list[tuple[
     return await database_of(agent).read(lambda transaction: transaction.execute(query, given))
 
 
+async def gates(agent: WorldAgent, name: str) -> list[Any]:
+    """The decisions about the calls of a function, as the journal keeps them."""
+    found = await selected(agent, "SELECT gate FROM wa_call WHERE name=? ORDER BY at, id", name)
+    return [json.loads(gate) for (gate,) in found]
+
+
 async def rows(agent: WorldAgent, table: str, where: str = "1=1", *given: object) -> int:
     """How many rows a table has."""
     [(found,)] = await selected(agent, f"SELECT COUNT(*) FROM {table} WHERE {where}", *given)
