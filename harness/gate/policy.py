@@ -21,7 +21,7 @@ from ..yaml import LONGEST, YamlDocument, read_yaml
 from .arguments import may_have, received, schema_of
 from .labels import OWN, Label, Steps, leaves
 from .predicates import (
-    ANY_READER,
+    ANY,
     Condition,
     Data,
     asks_for_origin,
@@ -194,15 +194,18 @@ class Rule(Data):
             for steps, label in strange
         )
 
+    @property
+    def _recipients(self) -> dict[str, str]:
+        """The arguments with those who get a value, by the arguments whose `readers` they must be among."""
+        named = {path: named_readers(said) for path, said in self.arguments.items()}
+        return {path: name for path, name in named.items() if name is not None and name != ANY}
+
     def _reaches_readers(
         self, arguments: Mapping[str, Any], labels_in: Callable[[str, Any], Iterable[Label]], schema: Any
     ) -> bool:
         """Whether those who get the arguments for which it names `readers` may see all that they were made of."""
-        for path, said in self.arguments.items():
-            name = named_readers(said)
-            if name in (None, ANY_READER):
-                continue
-            recipients = [str(each) for value in received(arguments, str(name), schema) for _, each in leaves(value)]
+        for path, name in self._recipients.items():
+            recipients = [str(each) for value in received(arguments, name, schema) for _, each in leaves(value)]
             for value in received(arguments, path, schema):
                 labels = (label for label in labels_in(path.partition(".")[0], value) if label.readers)
                 if not all(label.may_reach(recipients) for label in labels):
@@ -290,8 +293,7 @@ def _check(rule: Rule, known: Mapping[str, Function]) -> None:
             f"the rule {rule.name!r} {problem}",
             remedy=f"the known names are: {', '.join(sorted(known)) or 'none'}; or set optional on the rule",
         )
-    readers = [name for said in rule.arguments.values() if (name := named_readers(said)) not in (None, ANY_READER)]
-    for path in (*rule.arguments, *map(str, readers)):
+    for path in (*rule.arguments, *rule._recipients.values()):
         if not any(may_have(callee.params, path) for callee in matched):
             raise PolicyInvalid(
                 f"the rule {rule.name!r} names the argument {path!r}, which none of its functions has",

@@ -50,8 +50,8 @@ _OTHER_ROOT = re.compile(r"~|//|[A-Za-z]:")
 
 LabelsIn = Callable[[Any], Iterable[Label]]
 
-ANY_ORIGIN: Final = "any"
-ANY_READER: Final = "any"
+ANY: Final = "any"
+"""Every origin of a value, and everybody who may see one."""
 
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
@@ -165,11 +165,7 @@ class Predicate(Data):
         """
 
         def one(name: str) -> bool:
-            if name in (
-                "form",
-                "chosen",
-                "readers",
-            ):  # the first two belong to the origin, and the rule knows who gets it
+            if name in ("form", "chosen", "readers"):  # two belong to the origin, and the rule knows who gets it
                 return True
             if name == "origin":
                 return self._comes_from(value, unsure, labels_in)
@@ -188,13 +184,13 @@ class Predicate(Data):
     @property
     def widest(self) -> Form:
         """The widest form of a value that a rule with it approves."""
-        return self.form or ("words" if ANY_ORIGIN in _several(self.origin) else "value")
+        return self.form or ("words" if ANY in _several(self.origin) else "value")
 
     def _allows(self, label: Label, unsure: bool) -> bool:
         globs = _several(self.origin)
         if not label.carries_at_most(self.form or "words" if unsure else self.widest):
             return False
-        if ANY_ORIGIN not in globs and not (can_be_from if unsure else is_from)(label.origins, globs):
+        if ANY not in globs and not (can_be_from if unsure else is_from)(label.origins, globs):
             return False
         return unsure or self.chosen is None or is_from(label.chosen, _several(self.chosen))
 
@@ -259,7 +255,14 @@ def is_plain(text: str) -> bool:
 
 def asks_for_origin(said: Condition) -> bool:
     """Whether a condition names where a value can come from."""
-    return isinstance(said, Predicate) and (said.origin is not None or asks_for_origin(said.each))
+    return origin_in(said) is not None
+
+
+def origin_in(said: Condition) -> Predicate | None:
+    """The predicate about the origin of a value, or of its items; None if there is none."""
+    if not isinstance(said, Predicate):
+        return None
+    return said if said.origin is not None else origin_in(said.each)
 
 
 def named_readers(said: Condition) -> str | None:

@@ -10,7 +10,7 @@ from ...core.events import Risk
 from ..function import UNKNOWN
 from .labels import PERSON
 from .policy import Rule, several
-from .predicates import Condition, Predicate
+from .predicates import Condition, Predicate, origin_in
 
 _BIG: Final = 1_000_000_000
 _RUNNERS: Final = frozenset(
@@ -100,20 +100,13 @@ def openings(rule: Rule) -> list[Opening]:
     found = [Opening(path="*", what="within its conditions, after reading", origins=several(rule.after))]
     found = found if rule.after else []
     for path, said in rule.arguments.items():
-        origin = _origin_in(said)
+        origin = origin_in(said)
         others = () if origin is None else tuple(each for each in several(origin.origin or ()) if each != PERSON)
         if origin is not None and others:
             what = _DECIDED[origin.widest]
             what = what.replace("any words", "any words without links") if origin.plain else what
             found.append(Opening(path=path, what=what, origins=others))
     return found
-
-
-def _origin_in(said: Condition) -> Predicate | None:
-    """The predicate about the origin of an argument, or of its items."""
-    if not isinstance(said, Predicate):
-        return None
-    return said if said.origin is not None else _origin_in(said.each)
 
 
 def _of_argument(rule: Rule, path: str, acting: Mapping[str, tuple[Risk, ...]]) -> Surprise | None:
