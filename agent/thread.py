@@ -400,14 +400,10 @@ class Thread:
         marks = sorted({*self._marks, *(mark for of in hooks.marks for mark in of(self._on_behalf_of))})
         settings, scheduled = parts.settings, isinstance(asked, Scheduled)
         unattended = check_unattended(given, settings.unattended, scheduled=scheduled)
-        guard, by_profile = asked.guard, parts.profile.guard
-        if guard is not None or by_profile is not None or settings.guard != "off":
-            guard = check_guard(guard, by_profile, settings.guard, unattended=unattended is not None)
+        guard = check_guard(asked.guard, parts.profile.guard, settings.guard, unattended=unattended is not None)
         if guard and self._sender is not None:
             marks = sorted({*marks, f"{_MESSAGE_MARK}{self._sender}"})
-        body = {**request.body, "untrusted": marks} if marks else request.body
-        if guard:
-            body = {**body, "guard": True}
+        body = {**request.body, **({"untrusted": marks} if marks else {}), **({"guard": True} if guard else {})}
         return replace(
             request,
             body=body,

@@ -359,10 +359,14 @@ class Conversation(Loop):
         more: Mapping[str, Any] = {}
         if self.guard is not None:
             said = answer if self.tools.result is TEXT else json.loads(answer)
+            texts = {name: each for name, each in outputs.items() if isinstance(each, str)}
             read = [await self.read(said, self.think_id), await self.read(outputs, f"{self.think_id}/outputs")]
+            read += [await self.read(each, f"{self.think_id}/outputs/{name}") for name, each in texts.items()]
             if SUSPENDED in read:
                 interrupt(STOPPED)
-            answer, outputs, more = await self._rendered(self.guard, *read)
+            said, outputs, *rest = read
+            outputs = {**outputs, **dict(zip(texts, rest, strict=True))}
+            answer, outputs, more = await self._rendered(self.guard, said, outputs)
         if again and self.tools.result is TEXT:
             self.turn.emit(TextReplaced, text=answer)
         elif self.guard is not None and self.tools.result is TEXT:

@@ -337,14 +337,13 @@ class Loop:
 
     def with_context(self, recalled: dict[str, Any]) -> dict[str, Any]:
         """The field for what is remembered with the passages of the host before it."""
-        context = self.turn.context
-        if self.guard is not None:
-            self.turn.gate.hold(*(CONTEXT for each in context if not each.trusted))
-            given = [self.guard.passage(place, each) for place, each in enumerate(context)]
-            return {name: [*given, *entries] for name, entries in recalled.items()}
+        context, gate, guard = self.turn.context, self.turn.gate, self.guard
         if not all(each.trusted for each in context):
-            self.turn.gate.mark(CONTEXT)
-        given = [{"from": each.source, "text": each.text} for each in context]
+            (gate.mark if guard is None else gate.hold)(CONTEXT)
+        if guard is None:
+            given = [{"from": each.source, "text": each.text} for each in context]
+        else:
+            given = [guard.passage(place, each) for place, each in enumerate(context)]
         return {name: [*given, *entries] for name, entries in recalled.items()}
 
     @property

@@ -347,6 +347,16 @@ async def test_further_outputs_have_the_values(tmp_path: Path) -> None:
     assert [*turn.labels] == ["outputs.about"]
 
 
+async def test_reader_is_asked_in_a_further_output(tmp_path: Path) -> None:
+    asked = '{"$ask": "who", "of": ["r0[0].subject"], "as": "span"}'
+    steps = iter([SEARCH, {"reply": asked, "about": f"About {asked}"}])
+    desk = Desk()
+    desk.lm = ScriptedLM(lambda called: {"answer": "evil"} if "parts" in called.fields else next(steps))
+    async with desk.agent(tmp_path, converse=Moody) as agent:
+        turn = await agent.thread("t", account="ana").converse("Find it.", guard=True)
+    assert (turn.text, turn.outputs) == ("`evil`", {"about": "About `evil`"})
+
+
 async def test_wrong_handle_in_a_further_output_is_corrected(tmp_path: Path) -> None:
     said = [SEARCH, *({"reply": "Done.", "about": f'About {{"$": "{name}"}}'} for name in ("r9", "r0[0].id"))]
     desk = Desk()
