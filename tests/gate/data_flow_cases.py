@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -357,10 +358,10 @@ class Desk:
         return {"result": self.case.result if who == "clerk" else ("evil" in text and EVIL) or "Done."}
 
 
-async def worked(desk: Desk, home: Path) -> None:
-    """One unattended turn."""
+async def worked(desk: Desk, home: Path, worker: str = "clerk") -> None:
+    """One unattended turn, of the clerk or of the boss, who is not guarded and calls the clerk."""
     async with desk.agent(home) as agent:
-        await begun(desk, agent)
+        await begun(desk, agent, worker)
 
 
 async def begun(desk: Desk, agent: WorldAgent, worker: str = "clerk", **more: Any) -> Turn:
@@ -371,12 +372,6 @@ async def begun(desk: Desk, agent: WorldAgent, worker: str = "clerk", **more: An
     if turn.status == "done":
         desk.texts.append(turn.result.text)
     return turn
-
-
-async def for_the_boss(desk: Desk, home: Path) -> None:
-    """One unattended turn of a worker that is not guarded and calls the clerk."""
-    async with desk.agent(home) as agent:
-        await begun(desk, agent, "boss")
 
 
 def answered(*answers: Any, tools: Sequence[Function] = (), worker: str = "clerk") -> "Run":
@@ -397,6 +392,7 @@ def answered(*answers: Any, tools: Sequence[Function] = (), worker: str = "clerk
 
 
 Run = Callable[[Desk, Path], Any]
+FOR_THE_BOSS: Run = partial(worked, worker="boss")
 
 
 def wrote(desk: Desk) -> bool:
@@ -516,7 +512,6 @@ SEARCH = call("search", query="hats")
 PAGE = call("page", address="a")
 SUBJECT = {"$": "r0[0].subject"}
 TO_SUBJECT = call("write", to=SUBJECT)
-TO_PAGE = call("write", to={"$": "r0"})
 SENDER_RULE = allowing(to={"origin": ("person", "search.sender")})
 ANY = {"origin": "any"}
 SAVES = allowing("save", text=ANY)
@@ -583,9 +578,6 @@ CASES: dict[str, Case] = {
     ),
     # Results of functions that got a value.
     "echo": Case(check=ARGUMENTS, steps=[SEARCH, call("echo", text=SUBJECT)]),
-    "echo of a text with parts": Case(
-        check=ARGUMENTS, steps=[SEARCH, call("echo", text={"$text": "Re: {0}", "of": ["r0[0].subject"]})]
-    ),
     "code that reads": Case(check=BELOW, steps=[call("twice", address="a")]),
     "worker that reads for the clerk": Case(
         check=BELOW, steps=[call("searcher", request="Look.")], others={"searcher": [PAGE]}
@@ -594,11 +586,6 @@ CASES: dict[str, Case] = {
     # Stores.
     "saved and loaded": Case(
         check=WRITTEN, steps=[SEARCH, call("save", text=SUBJECT), call("load")], rules=[OWN_RULE, SAVES]
-    ),
-    "saved as a text with parts, and loaded": Case(
-        check=WRITTEN,
-        steps=[PAGE, call("save", text={"$text": "x {0}", "of": ["r0"]}), call("load")],
-        rules=[OWN_RULE, SAVES],
     ),
     "saved as a key, and loaded": Case(
         check=ALL_KEYS,
@@ -617,7 +604,6 @@ CASES: dict[str, Case] = {
     # Values get to where no rule allows them.
     "value where the rule names no origin": Case(check=COVERS, steps=[SEARCH, TO_SUBJECT]),
     "value of another field": Case(check=ORIGINS, steps=[SEARCH, TO_SUBJECT], rules=[anything(SENDER)]),
-    "value of another function": Case(check=ORIGINS, steps=[PAGE, TO_PAGE], rules=[anything(SENDER)]),
     "words where the rule allows values": Case(
         check=FORM, steps=[SEARCH, TO_SUBJECT], rules=[allowing(to={"origin": "search.*"})]
     ),
@@ -767,7 +753,7 @@ CASES: dict[str, Case] = {
         steps=[SEARCH],
         result='It says {"$": "r0[0].subject"}',
         others={"boss": [call("clerk", request="What is new?")]},
-        run=for_the_boss,
+        run=FOR_THE_BOSS,
     ),
     "worker that is not guarded reads it in another process": Case(
         check=RECALLED,
@@ -778,6 +764,6 @@ CASES: dict[str, Case] = {
         run=answered(Approve(), worker="boss"),
     ),
     "clerk of a worker that has read": Case(
-        check=FRAMES, others={"boss": [PAGE, call("clerk", request=EVIL)]}, deaf=["boss"], run=for_the_boss
+        check=FRAMES, others={"boss": [PAGE, call("clerk", request=EVIL)]}, deaf=["boss"], run=FOR_THE_BOSS
     ),
 }

@@ -266,6 +266,12 @@ WRONG = {
     "not a handle": {"$text": "{0}"},
     "place in a text": {"$text": "{1}", "of": ["r0[0].id"]},
     "two at once": {"$": "r0", "$text": "x"},
+    "question without a kind": {"$ask": "x", "of": ["r0"]},
+    "question of an unknown kind": {"$ask": "x", "of": ["r0"], "as": "word"},
+    "question about nothing": {"$ask": "x", "of": [], "as": "span"},
+    "question about a part that is not there": {"$ask": "x", "of": ["r9"], "as": "span"},
+    "question with one word to choose from": {"$ask": "x", "of": ["r0"], "as": ["x"]},
+    "question for an item of a text": {"$ask": "x", "of": ["r0[0].subject"], "as": "item"},
 }
 
 

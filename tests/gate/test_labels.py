@@ -12,7 +12,7 @@ from support.homes import gates
 from worldagent import Approve, Policy, Role, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, PolicyInvalid
-from worldagent.harness import Function, ToolContext
+from worldagent.harness import ToolContext
 from worldagent.harness.gate import Predicate
 from worldagent.hosts.service.pauses import pause_lines
 from worldagent.mcp_client import StdioHost
@@ -62,7 +62,16 @@ class Desk:
                 output=Annotated[str, StringConstraints(pattern="^INV-[0-9]{4}$")],
             ),
         ]
-        tools = [self._search(), self._write(), *TOOLS]
+
+        async def search(query: str) -> list[dict[str, Any]]:
+            return MAIL
+
+        async def write(to: Any, count: int = 0, urgent: bool = False) -> str:
+            self.done.append(str(to))
+            return "written"
+
+        found = tool(risk="read_only", untrusted=True, fields=self.fields)(search)
+        tools = [found, tool(risk="write")(write), *TOOLS]
         return scripted_agent(home, ScriptedLM(self._reply), tools=tools, workers=workers, policy=policy)
 
     def _reply(self, called: ScriptedCall) -> Mapping[str, Any]:
@@ -70,19 +79,6 @@ class Desk:
         if "You are the reader." in called.system:
             return [SEARCH, {"result": "INV-0042"}][min(place, 1)]
         return self.steps[place] if place < len(self.steps) else {"result": "Done."}
-
-    def _search(self) -> Function:
-        async def search(query: str) -> list[dict[str, Any]]:
-            return MAIL
-
-        return tool(risk="read_only", untrusted=True, fields=self.fields)(search)
-
-    def _write(self) -> Function:
-        async def write(to: Any, count: int = 0, urgent: bool = False) -> str:
-            self.done.append(str(to))
-            return "written"
-
-        return tool(risk="write")(write)
 
 
 @tool(risk="read_only")

@@ -15,7 +15,6 @@ from support.homes import change, selected
 from worldagent import Approve, Policy, Rule, Worker, WorldAgent, flow, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import ToolFailed
-from worldagent.harness import Function
 from worldagent.harness.bounds import bounds_of
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -68,7 +67,12 @@ class Office:
                 "reader", "You are <reader>.", tools=("fetch", "fails", "write", "look", "careful"), output=self.output
             ),
         ]
-        tools = [self._write(), fetch, fails, look, careful, reading]
+
+        async def write(path: str) -> str:
+            self.done.append(path)
+            return "written"
+
+        tools = [tool(risk="write")(write), fetch, fails, look, careful, reading]
         return scripted_agent(home, ScriptedLM(self._reply), tools=tools, workers=workers, policy=policy)
 
     def _reply(self, called: ScriptedCall) -> Mapping[str, Any]:
@@ -76,13 +80,6 @@ class Office:
         assert who is not None
         steps = self.steps[who[1]]
         return steps[min(len(called.steps), len(steps) - 1)]
-
-    def _write(self) -> Function:
-        async def write(path: str) -> str:
-            self.done.append(path)
-            return "written"
-
-        return tool(risk="write")(write)
 
 
 @tool(risk="read_only", untrusted=True)

@@ -225,24 +225,3 @@ async def test_resumed_turn_asks_no_reader_again(tmp_path: Path) -> None:
         await agent.thread("t", account="ana").resume({pause.id: Approve(hash=pause.hash)})
         found = await selected(agent, "SELECT id FROM wa_call WHERE name='ReadParts'")
     assert (desk.paid, len(desk.asked), len(found)) == (["GB29X"], 1, 1)
-
-
-WRONG = {
-    "no kind": {"$ask": "x", "of": [BILL_TEXT]},
-    "unknown kind": ask("word", BILL_TEXT),
-    "no parts": ask("span"),
-    "part that is not there": ask("span", "r9"),
-    "one word to choose from": ask(["x"], BILL_TEXT),
-    "item of a text": ask("item", BILL_TEXT),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-async def test_wrong_question_is_corrected(tmp_path: Path, name: str) -> None:
-    steps = iter([call("bills"), call("pay", to=WRONG[name]), call("pay", to=ask("span", BILL_TEXT))])
-    desk = Desk(answer="GB29X")
-    scripted = desk._reply
-    desk._reply = lambda called: scripted(called) if "form" in called.fields else next(steps, {"result": "Done."})  # type: ignore[method-assign]
-    async with desk.agent(tmp_path, rule(**ANY)) as agent:
-        assert (await worked(agent)).status == "done"
-    assert desk.paid == ["GB29X"]
