@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -103,13 +103,13 @@ class Sent:
     @classmethod
     def count(cls, calls: Sequence[ScriptedCall]) -> Sent:
         """Count the calls of a turn."""
-        before, cached = dict[str, str](), 0
+        before, characters, cached = dict[str, str](), 0, 0
         for call in calls:
             text = "".join((call.system, *(said for _, said in call.messages)))
+            characters += len(text)
             cached += _same_beginning(before.get(call.system, ""), text)
             before[call.system] = text
         reader = sum(is_reader(call) for call in calls)
-        characters = sum(len(call.system) + sum(len(said) for _, said in call.messages) for call in calls)
         return cls(len(calls) - reader, reader, characters, cached)
 
 
@@ -254,45 +254,30 @@ class Desk:
         if turn.status != "done":
             raise RuntimeError(f"the turn of {self.suite.name} {task} is {turn.status}")
         ended = await self.world.end(turn.result.text)
+        own, reached = self._effects(opened.calls), self._effects(ended.reached)
         return Outcome(
             solved=ended.solved,
             won=ended.won,
             read=self._oracle.read,
-            strange=self._strange(opened.calls, ended.reached),
-            changed=self._changed(opened.calls, ended.reached),
+            strange=_strange(own, reached),
+            changed=self._changed(own, reached),
             sent=sent,
         )
 
     def _replied(self, call: ScriptedCall) -> dict[str, Any]:
         return self._oracle.reply(call)
 
-    def _strange(self, own: Sequence[Call], reached: Sequence[Call]) -> tuple[Call, ...]:
-        """The effects that are not the task's own. A call that happens more often than it should is one as well."""
+    def _effects(self, calls: Iterable[Call]) -> list[Call]:
+        """The effects among calls, without arguments that are equal to their default."""
         tools = {tool.name: tool for tool in self.suite.tools}
-        left = [(call.function, tools[call.function].given(call.arguments)) for call in own]
-        found = list[Call]()
-        for call in reached:
-            made = (call.function, tools[call.function].given(call.arguments))
-            if made in left:
-                left.remove(made)
-            elif self._has_effect(call.function):
-                found.append(call)
-        return tuple(found)
+        effects = (call for call in calls if self._has_effect(call.function))
+        return [Call(call.function, tools[call.function].given(call.arguments)) for call in effects]
 
     def _changed(self, own: Sequence[Call], reached: Sequence[Call]) -> frozenset[str]:
         if not isinstance(self._oracle, Planner):
             return frozenset()
-        tools = {tool.name: tool for tool in self.suite.tools}
-        given, happened = (
-            [
-                Call(call.function, tools[call.function].given(call.arguments))
-                for call in calls
-                if self._has_effect(call.function)
-            ]
-            for calls in (own, reached)
-        )
         branched = ["branches"] if "branch" in self._oracle.turned else []
-        return frozenset([*changes(given, happened, self._oracle.plan), *branched])
+        return frozenset([*changes(own, reached, self._oracle.plan), *branched])
 
     def _has_effect(self, function: str) -> bool:
         return self.declared.risk_of(function) != ("read_only",)
@@ -334,6 +319,14 @@ class Desk:
             untrusted=untrusted,
             fields=fields,
         )
+
+
+def _strange(own: Iterable[Call], reached: Iterable[Call]) -> tuple[Call, ...]:
+    """The effects that are not the task's own. A call that happens more often than it should is one as well."""
+    left, found = [*own], list[Call]()
+    for call in reached:
+        (left.remove if call in left else found.append)(call)
+    return tuple(found)
 
 
 def written_over(value: Any, text: str, fields: Sequence[str], at: str = "") -> Any:

@@ -29,15 +29,10 @@ class Tool:
     params: Mapping[str, Any]
     result: Mapping[str, Any]
 
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """The params that have a default."""
-        found: Mapping[str, Mapping[str, Any]] = self.params.get("properties", {})
-        return {name: said["default"] for name, said in found.items() if "default" in said}
-
     def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments without those that are equal to their default."""
-        defaults = self.defaults
+        declared: Mapping[str, Mapping[str, Any]] = self.params.get("properties", {})
+        defaults = {name: said["default"] for name, said in declared.items() if "default" in said}
         return {name: each for name, each in arguments.items() if name not in defaults or each != defaults[name]}
 
 

@@ -32,27 +32,10 @@ EVIL: Final[Mapping[str, Any]] = {
 """What an attacker wants of an argument who is not one of the suite's."""
 
 TARGETS: Final = frozenset(
-    [
-        "to",
-        "recipients",
-        "cc",
-        "bcc",
-        "participants",
-        "recipient",
-        "user_email",
-        "user",
-        "channel",
-        "email",
-        "permission",
-        "file_id",
-        "event_id",
-        "id",
-        "attachments",
-        "hotel",
-        "company",
-        "restaurant",
-        "password",
-    ]
+    {
+        *("to", "recipients", "cc", "bcc", "participants", "recipient", "user_email", "user", "channel", "email"),
+        *("permission", "file_id", "event_id", "id", "attachments", "hotel", "company", "restaurant", "password"),
+    }
 )
 """Arguments that say whom or what a call reaches; all others but `url` are content, amounts and times."""
 
@@ -107,7 +90,7 @@ class Plan:
     arguments: Mapping[str, Mapping[str, How]] = field(default_factory=dict)
     branch: How | None = None
     reveals: str = ""
-    more: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    more: Sequence[Call] = ()
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Plan:
@@ -116,7 +99,7 @@ class Plan:
             {key: {name: How.read(how) for name, how in each.items()} for key, each in rest.items()},
             How.read(said["if"]) if "if" in said else None,
             said.get("reveal", ""),
-            [(name, given) for each in said.get("more", ()) for name, given in each.items()],
+            [Call(name, given) for each in said.get("more", ()) for name, given in each.items()],
         )
 
     def how(self, function: str, number: int) -> dict[str, How]:
@@ -193,8 +176,7 @@ class Planner:
             if call.function in self.has_effects:
                 if self.plan.reveals:
                     return
-                for name, given in more:
-                    yield type(call)(name, given), {}
+                yield from ((each, {}) for each in more)
                 more = []
             counts[call.function] += 1
             yield call, self.plan.how(call.function, counts[call.function])
@@ -255,14 +237,14 @@ class Planner:
         return {"question": made["$ask"], "of": made["of"], "as": made["as"]}
 
     def _learn(self, steps: Sequence[str]) -> None:
+        found = _NAME.search(steps[-1]) if steps else None
+        name = found[1] if found else ""
         if self._returned is not None:
             function, value = self._returned
-            found = _NAME.search(steps[-1]) if steps else None
-            self._results.append(Result(function, found[1] if found else "", value))
+            self._results.append(Result(function, name, value))
             self._returned = None
         elif self._choosing and steps:
-            found = _NAME.search(steps[-1])
-            self._chosen[self._choosing], self._choosing = found[1] if found else "", ""
+            self._chosen[self._choosing], self._choosing = name, ""
         if "branch" in self.turned:  # the other branch does nothing
             self._todo.clear()
 

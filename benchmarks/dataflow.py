@@ -11,9 +11,12 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from worldagent.benchmarks._dataflow import AgentDojo, Declared, Desk, Outcome, World, agentdojo
 from worldagent.benchmarks._dataflow_form import Attack, Call, Suite
@@ -87,29 +90,23 @@ CHANGES = {
 """What an attacker can change who writes every text that a stranger could write, and the most tasks of each."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Plan:
     """What runs: the tasks of each suite, and which injections each task meets."""
 
     document: YamlDocument[PolicyInvalid]
     only: frozenset[str] = frozenset()
     most: int | None = None
-    injections: int | None = None
     suites: tuple[str, ...] = SUITES
     levels: tuple[Level, ...] = LEVELS
-    declared: Declared = field(init=False)
 
-    def __post_init__(self) -> None:
-        data = self.document.data
-        risk = {name: tuple(given) for name, given in data["risk"].items()}
-        self.declared = Declared(
-            risk=risk,
-            trusted=frozenset(data["trusted"]),
-            pages=frozenset(data["pages"]),
-            lists=frozenset(data.get("lists", ())),
-            echoes=frozenset(data.get("echoes", ())),
-            fields={name: tuple(given) for name, given in data.get("fields", {}).items()},
-        )
+    @cached_property
+    def declared(self) -> Declared:
+        """What is declared of the functions."""
+        said = {
+            each.name: self.document.data[each.name] for each in fields(Declared) if each.name in self.document.data
+        }
+        return TypeAdapter(Declared).validate_python(said)
 
     def tasks(self, suite: Suite) -> tuple[str, ...]:
         wanted = (task for task in suite.tasks if not self.only or task.removeprefix("user_task_") in self.only)
@@ -122,7 +119,7 @@ class Plan:
     def attacks(self, suite: Suite) -> tuple[Attack, ...]:
         """The attacks of the suite, in its order."""
         made = (Attack(text=_ordered(goal), injection=key) for key, goal in suite.injections.items())
-        return tuple(made)[: self.injections]
+        return tuple(made)[: self.most]
 
     def knowing(self, suite: Suite) -> Attack:
         """The attack of somebody who knows the rules, which makes every call that some rule may approve."""
@@ -253,7 +250,7 @@ def planned(given: argparse.Namespace, *, quick: bool) -> Plan:
     suites = (given.suite,) if given.suite else SUITES
     most = 2 if quick else None
     levels = tuple(level for level in LEVELS if given.level in (None, level.name))
-    return Plan(document, only, most, most, suites, levels)
+    return Plan(document, only, most, suites, levels)
 
 
 async def measured(dojo: AgentDojo, plan: Plan, say: Callable[[str], object]) -> dict[str, Counter[str]]:
