@@ -449,23 +449,19 @@ class Question:
     def _span(self, said: str) -> Resolved:
         """A part of one text: it cannot put a secret of one text beside an address of another."""
         for part in self.parts:
-            others = joined(label for each in self.parts if each is not part for _, _, label in each.strange)
-            for _, text, label in (*part.strange, *(() if part.strange else (((), part.value, OWN),))):
+            others = joined(each.label for each in self.parts if each is not part)
+            for _, text, label in part.strange or (((), part.value, OWN),):
                 if said and isinstance(text, str) and said in text:
-                    found = label if others == OWN else label.chosen_by(others)
-                    return _made(said, found, "span")
+                    return _made(said, label.chosen_by(others), "span")
         raise AnswerUnfit(self.form)
 
     def _item(self, said: str) -> Resolved:
         options, *others = self.parts
         if not _ITEM.fullmatch(said) or int(said) >= len(options.value):
             raise AnswerUnfit(self.form)
-        place, chooser = int(said), joined(label for each in others for _, _, label in each.strange)
-        strange = [
-            (steps[1:], each, label if chooser == OWN else label.chosen_by(chooser))
-            for steps, each, label in options.strange
-            if steps[0] == place
-        ]
+        place, chooser = int(said), joined(each.label for each in others)
+        here = (each for each in options.strange if each[0][0] == place)
+        strange = [(steps[1:], each, label.chosen_by(chooser)) for steps, each, label in here]
         value = options.value[place]
         if not strange and chooser != OWN:  # a value of the person's that a text chose
             strange = [(steps, each, OWN.chosen_by(chooser)) for steps, each in _values(value)]

@@ -386,16 +386,14 @@ class Conversation(Loop):
     ) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """An answer of a guarded model, its outputs, and further parts of its message: labels and marks."""
         is_text, marks = self.tools.result is TEXT, self.turn.gate.marks
-        found = guard.answered(self.tools, said, outputs)
-        head = "text" if is_text else "result"
-        labels = [(steps if steps[:1] == ("outputs",) else (head, *steps), label) for steps, label in found.labels]
+        answer, outputs, labels = guard.answered(self.tools, said, outputs, "text" if is_text else "result")
         if marks:  # the model has read a stranger's text that began the turn
             labels = [(steps, label.join(Label.of_marks(marks))) for steps, label in labels]
         kept = as_json(labels)
         more: dict[str, Any] = {"labels": kept} if kept else {}
         if untrusted := {mark for _, label in labels for mark in label.marks}:
             more["untrusted"] = sorted(untrusted)
-        fields: Mapping[str, Any] = {**found.outputs, REPLY: found.answer}
+        fields: Mapping[str, Any] = {**outputs, REPLY: answer}
         if kept:
             fields = await self.without_role(fields)
         answer, outputs = fields[REPLY], {name: value for name, value in fields.items() if name != REPLY}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import canonical_json
@@ -16,7 +16,6 @@ from ...core.marks import sources_in
 from ...harness.gate import Gate
 from ...harness.gate.labels import OWN, Label, Steps, joined, read_label
 from ...harness.handles import (
-    GUIDE,
     HandleInvalid,
     Handles,
     Held,
@@ -41,29 +40,12 @@ from ..attached import ATTACHMENT, texts_in
 if TYPE_CHECKING:
     from .tools import Tools
 
-__all__ = ["GUIDE", "Guarded"]
-
 CONTEXT: Final = "context"
 """The name of passages of the host in the gate, next to the names of untrusted functions."""
 
 _MARK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _PLACE: Final = re.compile(r"\.(\d+)\.(\d+):[^/]*$")
 _UNFIT: Final = "the values of its handles do not fit what is declared"
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer of a conversation with values in the place of handles.
-
-    Attributes:
-        answer: The answer: a text, or JSON.
-        outputs: Its further outputs.
-        labels: The labels of its values, with the keys and places that lead to them.
-    """
-
-    answer: Any
-    outputs: Mapping[str, Any]
-    labels: Sequence[tuple[Steps, Label]]
 
 
 class Guarded:
@@ -271,18 +253,23 @@ class Guarded:
         resolved = self.handles.resolved(said)
         return resolved.value, resolved.label
 
-    def answered(self, tools: Tools, said: Any, outputs: Mapping[str, Any]) -> Answered:
-        """The answer of a conversation with values in the place of handles, checked once more.
+    def answered(
+        self, tools: Tools, said: Any, outputs: Mapping[str, Any], head: str
+    ) -> tuple[Any, Mapping[str, Any], list[tuple[Steps, Label]]]:
+        """The answer of a conversation and its outputs with values in the place of handles, checked once more.
+
+        The labels of the values have the keys and places that lead to them.
 
         Args:
             tools: Checks it.
             said: The answer as the model said it: a text, or JSON.
             outputs: Its further outputs as the model said them.
+            head: What the answer is called in labels.
 
         Raises:
             OutputInvalid: The values do not fit what is declared.
         """
-        labels = [*self._labels_in(said, ())]
+        labels = [*self._labels_in(said, (head,))]
         for name, each in outputs.items():
             labels += self._labels_in(each, ("outputs", name))
         outputs = {name: self.answer(each)[0] if isinstance(each, str) else each for name, each in outputs.items()}
@@ -294,7 +281,7 @@ class Guarded:
                 raise OutputInvalid(f"the answer is not valid: {_UNFIT}", remedy="try again, or use a larger model")
             answer = checked["result"] if has_handles(said) else answer
             outputs = checked.get("outputs", {}) if has_handles(outputs) else outputs
-        return Answered(answer, outputs, labels)
+        return answer, outputs, labels
 
     def _labels_in(self, said: Any, at: Steps) -> Iterator[tuple[Steps, Label]]:
         """The labels of handles in an answer, each with the keys and places that lead to it."""
