@@ -1,7 +1,7 @@
 """Results that are too small to carry a text: bools, numbers, dates, declared values, and ids of a declared pattern.
 
 The declaration says which of them a result is, and the value itself is compared with it by code. A worker with such a
-result marks only its own frame (see `Gate.of_task`).
+result marks only its own frame (see `Gate.of_call`).
 """
 
 from __future__ import annotations
