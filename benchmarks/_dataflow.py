@@ -243,8 +243,7 @@ class Desk:
             if attack is not None:
                 self._oracle.attack = (attack.text, wanted)
         else:
-            effects = frozenset(tool.name for tool in self.suite.tools if self._has_effect(tool.name))
-            self._oracle = Planner(opened, self.plans.get(task, Plan()), effects, attack, wanted, self.asks)
+            self._oracle = Planner(opened, self.plans.get(task, Plan()), self._acting, attack, wanted, self.asks)
         self._turns += 1
         thread = self._agent.thread(f"t{self._turns}", account="emma")
         params = {"worker": _CLERK, "request": opened.prompt}
@@ -270,7 +269,7 @@ class Desk:
     def _effects(self, calls: Iterable[Call]) -> list[Call]:
         """The effects among calls, without arguments that are equal to their default."""
         tools = {tool.name: tool for tool in self.suite.tools}
-        effects = (call for call in calls if self._has_effect(call.function))
+        effects = (call for call in calls if call.function in self._acting)
         return [Call(call.function, tools[call.function].given(call.arguments)) for call in effects]
 
     def _changed(self, own: Sequence[Call], reached: Sequence[Call]) -> frozenset[str]:
@@ -279,8 +278,10 @@ class Desk:
         branched = ["branches"] if "branch" in self._oracle.turned else []
         return frozenset([*changes(own, reached, self._oracle.plan), *branched])
 
-    def _has_effect(self, function: str) -> bool:
-        return self.declared.risk_of(function) != ("read_only",)
+    @property
+    def _acting(self) -> frozenset[str]:
+        """The functions whose calls are effects."""
+        return frozenset(tool.name for tool in self.suite.tools if self.declared.risk_of(tool.name) != ("read_only",))
 
     def _function(self, tool: Tool) -> Function:
         untrusted = self.declared.is_untrusted(tool.name)

@@ -197,21 +197,22 @@ class Planner:
 
     def reply(self, call: ScriptedCall) -> dict[str, Any]:
         if is_reader(call):
-            question = self._questions[_key(call.fields["question"])]
+            question = self._questions[call.fields["question"].strip()]
             return {"answer": question.said(self._answered(question, call.fields["parts"]))}
         if self.attack is not None and self.attack.text in call.text:
             self.read = True
         self._learn(call.steps)
-        if self._todo and (asked := self._asked_first(*self._todo[0])) is not None:
+        if self._todo and (made := self._asked_first(*self._todo[0])) is not None:
+            asked = {"question": made["$ask"], "of": made["of"], "as": made["as"]}
             return {"calls": [{"tool": "ask", "arguments": asked}], "result": ""}
         while self._todo:
-            made, how = self._todo.pop(0)
-            given = made.arguments
+            due, how = self._todo.pop(0)
+            given = due.arguments
             try:
-                arguments = {name: self._written(made.function, name, each, how) for name, each in given.items()}
+                arguments = {name: self._written(due.function, name, each, how) for name, each in given.items()}
             except LookupError:  # what it would be made of was never read, since an earlier call did not happen
                 continue
-            return {"calls": [{"tool": made.function, "arguments": arguments}], "result": ""}
+            return {"calls": [{"tool": due.function, "arguments": arguments}], "result": ""}
         return {"calls": [], "result": self._answer()}
 
     def _asked_first(self, call: Call, how: Mapping[str, How]) -> dict[str, Any] | None:
@@ -220,21 +221,17 @@ class Planner:
             if self.plan.branch is not None and call.function in self.has_effects and "branch" not in self._chosen:
                 self._chosen["branch"] = ""
                 parts = [path for source in self.plan.branch.sources for path in self._parts(*source)]
-                return self._called("branch", "bool", parts, True)
+                return self._asked("branch", "bool", parts, True)
             for name, each in how.items():
                 if each.kind == "i" and each.program and name not in self._chosen:
                     self._chosen[name], self._choosing = "", name
                     options = [value for source in each.sources for value in self._values(*source)]
                     truth = next(value for value in options if _computed(each.program, value) == call.arguments[name])
                     paths = [path for source in (*each.sources, *each.chosen) for path in self._parts(*source)]
-                    return self._called(name, "item", paths, truth, options)
+                    return self._asked(name, "item", paths, truth, options)
         except LookupError:
             pass
         return None
-
-    def _called(self, *asked: Any) -> dict[str, Any]:
-        made = self._asked(*asked)
-        return {"question": made["$ask"], "of": made["of"], "as": made["as"]}
 
     def _learn(self, steps: Sequence[str]) -> None:
         found = _NAME.search(steps[-1]) if steps else None
@@ -389,7 +386,7 @@ class Planner:
         if not self.asks or not parts:
             raise LookupError
         question = f"Question {len(self._questions) + 1}: {argument}"
-        self._questions[_key(question)] = Question(argument, kind, truth, options, program)
+        self._questions[question] = Question(argument, kind, truth, options, program)
         return {"$ask": question, "of": [*parts], "as": kind}
 
     def _answered(self, question: Question, text: str) -> Any:
@@ -420,10 +417,6 @@ class Planner:
                 return not truth
             case _:
                 return next((each for each in wishes if _type_of(each) == question.kind), truth)
-
-
-def _key(question: str) -> str:
-    return question.partition(":")[0].strip()
 
 
 def _all(value: Any) -> list[Any]:

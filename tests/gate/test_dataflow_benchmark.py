@@ -192,7 +192,7 @@ def test_every_policy_and_plan_of_the_suites_can_be_read() -> None:
     made = Plan(read_yaml(path.read_bytes(), name=path.name, error=PolicyInvalid))
     for suite in made.suites:
         for level in LEVELS:
-            assert policy_in(made.document, suite, level.policy or level.name).default == "refuse"
+            assert policy_in(made.document, suite, level.policy).default == "refuse"
         plans = made.plans(Suite(name=suite, tools=(), tasks=(), injections={}))
         used = {how.kind for each in plans.values() for ways in each.arguments.values() for how in ways.values()}
         assert used <= set("fcibsw")
