@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent, shape
+from support.agents import call, scripted_agent, shape
 from worldagent import Memory, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import FunctionInvalid, PolicyInvalid
@@ -42,11 +42,6 @@ async def files() -> list[dict[str, Any]]:
 async def through(ctx: WorkerContext, name: str) -> str:
     """Read by code."""
     return str(await ctx.call(name, {}))
-
-
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A step of a model that makes one call."""
-    return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
 def rule(**body: Any) -> Rule:

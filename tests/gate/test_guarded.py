@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from gate.data_flow_cases import book, echo, twice
 from support.agents import call, scripted_agent
 from support.homes import gates
 from worldagent import Approve, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import ToolFailed
-from worldagent.harness import WorkerContext
 from worldagent.harness.gate import Predicate
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -54,24 +54,6 @@ async def page(address: str) -> str:
 async def total() -> dict[str, Any]:
     """Count."""
     return {"count": 2, EVIL: EVIL}
-
-
-@tool(risk="read_only")
-async def book() -> dict[str, str]:
-    """List the address book."""
-    return {"ana": "ana@corp.com"}
-
-
-@tool(risk="read_only")
-async def echo(text: str) -> str:
-    """Return it."""
-    return text
-
-
-@tool(risk="read_only")
-async def twice(ctx: WorkerContext, address: str) -> str:
-    """Read a page, by code."""
-    return str(await ctx.call("page", {"address": address}))
 
 
 SEARCH = call("search", query="hats")

@@ -9,12 +9,12 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import call, scripted_agent, shape, streamed
+from support.agents import call, scripted_agent, shape, standing, streamed
 from support.services import Said, schema_of, service
 from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, signatures, tool
 from worldagent.agent import Trigger
 from worldagent.core.errors import InvalidArgument, ModelNotConfigured
-from worldagent.core.events import TextDelta, TextReplaced
+from worldagent.core.events import TextDelta
 from worldagent.core.pauses import UnattendedMode
 from worldagent.graphs import TaskContext
 from worldagent.harness.gate import Predicate
@@ -217,11 +217,7 @@ async def test_stream_is_the_rendered_answer(tmp_path: Path) -> None:
     desk = Desk(SEARCH)
     async with desk.agent(tmp_path) as agent:
         turn, events = await streamed(agent.thread("t", account="ana").stream("Find it.", guard=True))
-    text = ""
-    for event in events:
-        if isinstance(event, TextDelta | TextReplaced):
-            text = event.text if isinstance(event, TextReplaced) else text + event.text
-    assert (turn.text, text) == (SHOWN, SHOWN)
+    assert (turn.text, standing(events)) == (SHOWN, SHOWN)
     assert "$" not in "".join(each.text for each in events if isinstance(each, TextDelta))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import StringConstraints
 
+from gate.data_flow_cases import echo
 from support.agents import call, scripted_agent
 from support.homes import gates
 from worldagent import Approve, Policy, Role, Rule, Worker, WorldAgent, tool
@@ -85,12 +86,6 @@ class Desk:
 async def book() -> dict[str, str]:
     """List the address book."""
     return {"eve": "eve@corp.com"}
-
-
-@tool(risk="read_only")
-async def echo(text: str) -> str:
-    """Return it."""
-    return text
 
 
 @tool(risk="write")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
+from support.agents import call, scripted_agent
 from support.mutants import Mutant
 from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.harness.gate import Predicate
@@ -34,11 +34,6 @@ async def mail() -> str:
 async def plan() -> str:
     """Read the plan."""
     return SECRET
-
-
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A step of a model that makes one call."""
-    return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
 def send(body: Any) -> dict[str, Any]:
