@@ -365,7 +365,10 @@ class RoleWithheld(_Event):
 
 
 class PauseOpened(_Event):
-    """The turn waits for a person, or for a reply; it ends as `paused` once nothing else in it can run."""
+    """The turn waits for a person, or for a reply; it ends as `paused` once nothing else in it can run.
+
+    `labels` says where the arguments come from, as `Pause.labels` does; an event without any lacks the key.
+    """
 
     type: Literal["pause_opened"] = "pause_opened"
     pause_id: str
@@ -380,6 +383,7 @@ class PauseOpened(_Event):
     question: str | None = None
     options: tuple[str, ...] | None = None
     answer_schema: dict[str, Any] | None = None
+    labels: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda labels: not labels)
 
 
 class PauseNotified(_Event):
@@ -407,7 +411,8 @@ class TurnEnded(_Event):
     """The last event of a turn in this run. If the turn failed, `code` is the error's code.
 
     A `paused` turn waits for a person. A `stopped` turn can continue where it stopped. You resume both.
-    `outputs` has the further outputs of the answer; an event without any lacks the key.
+    `outputs` has the further outputs of the answer, and `labels` says which of its parts strangers can have written, as
+    `Turn.labels` does. An event without any lacks the key.
     """
 
     type: Literal["turn_ended"] = "turn_ended"
@@ -415,6 +420,7 @@ class TurnEnded(_Event):
     text: str = ""
     code: str | None = None
     outputs: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda outputs: not outputs)
+    labels: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda labels: not labels)
 
 
 TurnEvent = Annotated[

@@ -89,7 +89,7 @@ class TurnPath:
             self._end("failed", "internal")
             raise
         else:
-            self._end(turn.status, text=turn.text, outputs=self._outputs if turn.outputs else None)
+            self._end(turn.status, text=turn.text, outputs=self._outputs if turn.outputs else None, labels=turn.labels)
             return turn
         finally:
             self.parts.starts.leave(self.turn_id)
@@ -135,13 +135,11 @@ class TurnPath:
     def _thread(self) -> str:
         return self.work.scope.thread or ""
 
-    def _end(
-        self, status: str, code: str | None = None, *, text: str = "", outputs: Mapping[str, Any] | None = None
-    ) -> None:
+    def _end(self, status: str, code: str | None = None, **answer: Any) -> None:
         """Emit how the run ended, unless the event log has that event already and hands it out from there."""
         recording = self.work.recording
         if recording is None or not recording.finish(self.emit):
-            emit_end(self.emit, status, code, text=text, outputs=outputs)
+            emit_end(self.emit, status, code, **answer)
 
     # --- own --------------------------------------------------------------------------------------------------------
 
@@ -308,7 +306,8 @@ class TurnPath:
             self._emit_pauses(emit, outcome)
         if counts and status == "done" and outcome.text and text and not emit.standing:
             emit(TextReplaced, text=text)  # an earlier run was interrupted after it had this text
-        emit_end(emit, status, text=text if counts else "", outputs=outcome.outputs if counts else None)
+        answer: dict[str, Any] = {"text": text, "outputs": outcome.outputs, "labels": outcome.labels} if counts else {}
+        emit_end(emit, status, **answer)
 
     def _turn(self, outcome: TurnOutcome, *, tiers: tuple[Tier, ...], skipped: tuple[Tier, ...] = ()) -> Turn:
         self._outputs = outcome.outputs
@@ -338,11 +337,12 @@ def emit_end(
     *,
     text: str = "",
     outputs: Mapping[str, Any] | None = None,
+    labels: Mapping[str, Any] | None = None,
 ) -> None:
     """Emit how a run ended; without an answer, the text that was streamed so far is withdrawn."""
     if status != "done" and emit.standing:
         emit(TextReplaced, text="")
-    emit(TurnEnded, status=status, code=code, text=text, outputs=outputs or {})
+    emit(TurnEnded, status=status, code=code, text=text, outputs=outputs or {}, labels=labels or {})
 
 
 async def _with_fields(parts: RunnerParts, request: TurnRequest) -> TurnRequest:

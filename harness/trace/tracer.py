@@ -31,10 +31,17 @@ _TEXT_EVENTS: Final = (ev.UnnumberedEvent, ev.TextDelta, ev.TextReplaced, ev.Cal
 _TEXT_FIELDS: Final[Mapping[type, Mapping[str, Any]]] = {
     ev.CallStarted: {"arguments": None},  # captured separately, if capture is on
     ev.TaskStarted: {"arguments": None},
-    ev.TurnEnded: {"text": "", "outputs": {}},
+    ev.TurnEnded: {"text": "", "outputs": {}, "labels": {}},
     ev.AnswerChecked: {"findings": ""},
     ev.PlanRejected: {"reason": ""},
-    ev.PauseOpened: {"arguments": {}, "question": None, "options": None, "answer_schema": None, "reason": ""},
+    ev.PauseOpened: {
+        "arguments": {},
+        "labels": {},
+        "question": None,
+        "options": None,
+        "answer_schema": None,
+        "reason": "",
+    },
 }
 """The values that replace texts in events before they are traced."""
 

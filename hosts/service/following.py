@@ -331,6 +331,7 @@ def _record(read: EventsRead, state: ThreadState, pauses: tuple[Pause, ...]) -> 
             "text": None if over is None else over.text,
             "result": json.loads(over.text) if typed and over is not None else None,
             "outputs": {} if over is None else over.outputs,
+            "labels": {} if over is None else over.labels,
             "role_tiers": None if read.started is None else [tier.value for tier in state.role_tiers],
             "withheld": to_json(Withheld.of(read.withheld)) if read.started and read.withheld else None,
             "pauses": [pause_record(pause) for pause in pauses],

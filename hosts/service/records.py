@@ -68,6 +68,12 @@ class TurnRecord(Wire):
         description="the further outputs of the answer; left out if there are none",
         exclude_if=lambda outputs: not outputs,
     )
+    labels: dict[str, Any] = Field(
+        default_factory=dict,
+        description="where the parts of a guarded answer come from that strangers can have written, by dotted paths; "
+        "left out if there are none",
+        exclude_if=lambda labels: not labels,
+    )
     role_tiers: list[str] | None = Field(default=None, description="the tiers of the role, lowest precedence first")
     skipped_tiers: list[str] | None = Field(default=None, description="the tiers whose source was down")
     usage: TurnUsageRecord | None = None

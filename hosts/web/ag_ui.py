@@ -116,7 +116,7 @@ async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall
             raise InvalidArgument("`resume` answers an interrupt twice", remedy="send one answer for each interrupt")
         answers = {each.interrupt_id: _answer(kinds.get(each.interrupt_id), each) for each in given.resume}
         return await web.call(request, ResumeArguments, {**common, "answers": answers})
-    more = {name: props[name] for name in ("model", "attachments", "inputs") if props.get(name) is not None}
+    more = {name: props[name] for name in ("model", "attachments", "inputs", "guard") if props.get(name) is not None}
     return await web.call(request, MessageArguments, {**common, **more, "text": _text(given), "key": given.run_id})
 
 
@@ -259,6 +259,8 @@ class _Translation:
         state: dict[str, Any] = {"thread": self._thread, "turn": turn.id, "status": turn.status, "pauses": waiting}
         if turn.outputs:
             state["outputs"] = turn.outputs
+        if turn.labels:
+            state["labels"] = turn.labels
         if turn.withheld is not None:
             state["withheld"] = turn.withheld.model_dump()
         yield StateSnapshotEvent(snapshot=state)
