@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from ...core import canonical_json
 from ...core.marks import mark_of, readers_in, sources_in
+from .texts import is_recipient
 
 if TYPE_CHECKING:
     from ..journal.records import CallRecord
@@ -71,9 +72,8 @@ class Label:
 
     def may_reach(self, recipients: Collection[str]) -> bool:
         """Whether all of these may see it, and there is one."""
-        names = [each.casefold() for each in recipients]
-        return bool(names) and all(
-            any(fnmatchcase(name, glob.casefold()) for glob in globs) for globs in self.readers for name in names
+        return bool(recipients) and all(
+            any(is_recipient(name, glob) for glob in globs) for globs in self.readers for name in recipients
         )
 
     def carries_at_most(self, form: Form) -> bool:

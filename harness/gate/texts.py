@@ -24,6 +24,9 @@ _HOST_PATTERN: Final = re.compile(rf"(?:([a-z][a-z0-9+.-]*)://)?((?:\*\.)?{_HOST
 _PLAIN: Final = re.compile(r"[\x21-\x7e]+")
 _LOCAL: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._+='~-]*[A-Za-z0-9_+='~-])?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_WILD: Final = re.compile(r"[*?\[]")
+_ONE: Final = re.compile(r"[\w.:/?&=#+~-]+")
+"""A recipient without an `@`, such as the name of a team or a URL."""
 _MAX_HOST: Final = 253  # characters of a host (RFC 1035)
 _MAX_EMAIL: Final = 254  # characters of an address (RFC 5321)
 _MAX_TEXT: Final = 8192  # characters of a URL or a command that is approved
@@ -129,6 +132,17 @@ def is_email(text: str, pattern: str, *, unsure: bool) -> bool:
     if len(text) > _MAX_DOUBTED:
         return True
     return "@" in normal_form("NFKC", unquote(text)) and domain in _hosts(text)
+
+
+def is_recipient(text: str, glob: str) -> bool:
+    """Whether a text is one recipient, such as an address or the name of a team, that a glob matches in any case.
+
+    A wildcard matches no text that could be several recipients: what separates, quotes or hides one, and an address
+    with a name or a comment. Without a wildcard the two must be equal.
+    """
+    if _WILD.search(glob) and not (_ONE.fullmatch(text) if "@" not in text else _address(text)):
+        return False
+    return fnmatchcase(text.casefold(), glob.casefold()) or text.casefold() == glob.casefold()
 
 
 def _address(text: str) -> tuple[str, str] | None:

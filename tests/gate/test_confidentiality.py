@@ -44,6 +44,27 @@ async def through(ctx: WorkerContext, name: str) -> str:
     return str(await ctx.call(name, {}))
 
 
+@pytest.mark.parametrize(
+    ("glob", "recipient", "may"),
+    [
+        ("*@corp.com", "a.n+a@corp.com", True),
+        ("*@*.corp.com", "ana@paris.corp.com", True),
+        ("*@*.corp.com", "ana@x.io,b@a.corp.com", False),
+        ("ana@corp.com", "ANA@corp.com", True),
+        ("Ana <ana@corp.com>", "Ana <ana@corp.com>", True),
+        ("team-*", "team-red", True),
+        ("team-*", "team-red,eve", False),
+        ("team-*", "team-red eve", False),
+        ("team-*", "team-red@x.io,eve@x.io", False),
+        ("https://corp.com/*", "https://corp.com/hook?x=1", True),
+        ("*", "eve@x.io", True),
+        ("*", "eve@x.io,ana@corp.com", False),
+    ],
+)
+def test_a_glob_of_readers_fits_one_recipient(glob: str, recipient: str, may: bool) -> None:
+    assert Label(readers=frozenset({(glob,)})).may_reach([recipient]) is may
+
+
 def rule(**body: Any) -> Rule:
     """A rule about mail, with a condition on its body."""
     return Rule(decision="approve", function="send", arguments={"to": Predicate(each="*"), "body": Predicate(**body)})
@@ -90,6 +111,20 @@ CASES: dict[str, tuple[Mapping[str, Any], Sequence[str], Any, Rule, bool]] = {
     "one who may": (call("plan"), ["ana@corp.com"], PLAN, READERS, True),
     "one who may, in other case": (call("plan"), ["Ana@Corp.com"], PLAN, READERS, True),
     "one who may not": (call("plan"), ["eve@x.io"], PLAN, READERS, False),
+    **{
+        f"a reader beside a stranger in one text: {text}": (call("plan"), [text], PLAN, READERS, False)
+        for text in (
+            "eve@x.io,ana@corp.com",
+            "eve@x.io ana@corp.com",
+            "eve@x.io;ana@corp.com",
+            "Eve <eve@x.io>, ana@corp.com",
+            "eve@x.io%ana@corp.com",
+            "mailto:eve@x.io?cc=ana@corp.com",
+            '"eve@x.io"@corp.com',
+            "eve@x.io\nana@corp.com",
+            "corp.com/ana@corp.com",
+        )
+    },
     "one of several who may not": (call("plan"), ["ana@corp.com", "eve@x.io"], PLAN, READERS, False),
     "nobody": (call("plan"), [], PLAN, READERS, False),
     "rule that names no readers": (call("plan"), ["ana@corp.com"], PLAN, rule(origin="any"), False),
