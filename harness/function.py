@@ -9,7 +9,7 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,6 +22,7 @@ from ..core.errors import FunctionInvalid
 from ..core.events import Risk
 from ..core.validation import declaration, describe_failure, is_text
 from .bounds import Bounds
+from .guard import OnError
 from .limits import Limits, Retry
 
 _CONFIG: Final = ConfigDict(
@@ -140,23 +141,53 @@ Readers = tuple[str, ...] | Callable[[Any], Iterable[str] | None]
 """Who may see a result: globs over recipients, or what returns them for an item of the result."""
 
 
-def readers_of(readers: Readers | None, item: Any) -> frozenset[tuple[str, ...]]:
+def are_globs(given: object) -> bool:
+    """Whether it is a list of globs. A text is none: its letters would be globs, and `*` fits everything."""
+    return isinstance(given, Iterable) and not isinstance(given, str) and all(map(is_text, given))
+
+
+def are_readers(given: object) -> bool:
+    """Whether it can say who may see a result: a list of globs, or a plain function."""
+    return not inspect.iscoroutinefunction(given) if callable(given) else are_globs(given)
+
+
+def readers_of(readers: Readers | None, item: Any, on_error: OnError | None = None) -> frozenset[tuple[str, ...]]:
     """Who may see an item, as in labels. If that cannot be told, nobody may.
 
     Args:
         readers: What the function declares.
         item: The item, as JSON.
+        on_error: Receives what a function of readers raises, and an error if it returns anything but globs.
     """
     try:
         given = readers(item) if callable(readers) else readers
-        return frozenset() if given is None else frozenset({tuple(map(str, given))})
-    except Exception:
+        if given is not None and not are_globs(given := given if isinstance(given, str) else tuple(given)):
+            raise FunctionInvalid("a function of `readers` did not return globs", remedy="return a list, or None")
+        return frozenset() if given is None else frozenset({tuple(given)})
+    except Exception as error:
+        if on_error is not None:
+            on_error(error)
         return frozenset({()})
 
 
 def readers_of_any(readers: Readers | None) -> frozenset[tuple[str, ...]]:
     """Who may see whatever code made of a result; nobody if that depends on the item."""
     return frozenset({()}) if callable(readers) else readers_of(readers, None)
+
+
+def item_at(value: Any, steps: Sequence[str | int]) -> tuple[int | None, Any]:
+    """The item of a result that a part of it is in, and its place: a member of a list, or else the whole result.
+
+    Servers wrap a list, as in `{"result": [...]}`. Its members are items too, if the object has no other key.
+
+    Args:
+        value: The result, as JSON.
+        steps: The keys and places that lead to the part.
+    """
+    if isinstance(value, Mapping) and len(value) == 1 and steps and isinstance(value.get(steps[0]), list):
+        value, steps = value[steps[0]], steps[1:]
+    place = steps[0] if steps and isinstance(value, list) else None
+    return (place, value[place]) if isinstance(place, int) else (None, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +271,15 @@ class Function:
                 f"the timeout of the function {self.name!r} must be a positive number of seconds, got {self.timeout!r}",
                 remedy="give seconds above 0, or leave it out",
             )
-        if self.fields and not (self.untrusted and all(isinstance(each, str) and each for each in self.fields)):
+        if self.fields and not (self.untrusted and are_globs(self.fields)):
             raise FunctionInvalid(
                 f"the function {self.name!r} has fields=, but is not untrusted, or one of them is not a glob",
                 remedy="set untrusted=True, and pass globs over fields of its result, such as fields=('id', 'sender')",
             )
-        if self.readers is not None and not callable(self.readers) and not all(map(is_text, self.readers)):
+        if self.readers is not None and not are_readers(self.readers):
             raise FunctionInvalid(
                 f"the readers of the function {self.name!r} are not globs",
-                remedy="pass a list of recipients such as ['*@corp.com'], or a function of an item",
+                remedy="pass a list of recipients such as ['*@corp.com'], or a function of an item that is not async",
             )
         # The journal would return the results of its earlier calls, so a retry would fail in the same way.
         if self.kind != "leaf" and self.retry.attempts > 1:

@@ -25,8 +25,9 @@ from pydantic import BaseModel
 from ..core import canonical_json
 from ..core.marks import mark_of
 from .bounds import fits_bounds
-from .function import Readers, readers_of, readers_of_any
+from .function import Readers, item_at, readers_of, readers_of_any
 from .gate.labels import OWN, Form, Label, Steps, is_at, joined
+from .guard import OnError
 
 PART: Final = "$"
 ASK: Final = "$ask"
@@ -74,6 +75,7 @@ class Held:
         function: The untrusted function that returned it, whose fields are origins.
         fields: Globs over the fields that the function's system makes.
         readers: Who may see it, or an item of it.
+        on_error: Receives what a function of readers raises.
     """
 
     name: str
@@ -83,6 +85,8 @@ class Held:
     function: str = ""
     fields: tuple[str, ...] = ()
     readers: Readers | None = None
+    on_error: OnError | None = field(default=None, repr=False)
+    _seen: dict[int | None, frozenset[tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def outline(self) -> str:
@@ -104,9 +108,10 @@ class Held:
         label = self._made_at(steps)
         if self.readers is None:
             return label
-        first = steps[0] if steps else ""
-        item = self.value[first] if isinstance(self.value, list) and isinstance(first, int) else self.value
-        return label.seen_by(readers_of(self.readers, item))
+        place, item = item_at(self.value, steps)
+        if place not in self._seen:
+            self._seen[place] = readers_of(self.readers, item, self.on_error)
+        return label.seen_by(self._seen[place])
 
     def _made_at(self, steps: Steps) -> Label:
         if not self.function:

@@ -138,7 +138,8 @@ class _Options(typing.TypedDict, total=False):
         fields: Globs over dotted paths of fields of an untrusted result that the system makes, and no stranger. Rules
             can name them as the origin of an argument.
         readers: Who may see its result, or an item of it if it is a list: globs over recipients, or a function that
-            returns them for an item. Guarded models pass it on only to these (H11).
+            gets an item as JSON and returns them, or None for everybody. If it raises, nobody may see the item.
+            Guarded models pass it on only to these (H11).
         capabilities: Words by which `agent.find` finds it.
         timeout: The most seconds for one attempt; by default the time that its caller has left.
         limits: What one call of it, and all calls below it, can use.
@@ -328,9 +329,10 @@ def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[
             problem, remedy = "but it calls nothing", "take a WorkerContext as first parameter, or omit the option"
         raise FunctionInvalid(f"the function {name!r} has the option {option!r}, {problem}", remedy=remedy)
     given = {key: value for key, value in options.items() if key not in ("name", "description")}
-    given |= {key: tuple(given[key]) for key in ("capabilities", "fields", "tools") if given.get(key) is not None}
-    if given.get("readers") is not None and not callable(given["readers"]):
-        given["readers"] = tuple(given["readers"])
+    given |= {key: tuple(given[key]) for key in ("capabilities", "tools") if given.get(key) is not None}
+    for key in ("fields", "readers"):  # `Function` refuses a text
+        if given.get(key) is not None and not isinstance(given[key], str) and not callable(given[key]):
+            given[key] = tuple(given[key])
     return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
 
 

@@ -167,7 +167,18 @@ class Guarded:
             return {"value": value}
         fields = gate.fields_of(call.id, function)
         name = function.name if gate.was_untrusted(call.id, function) else ""
-        return self._held(Held(name_of(call.id), value, function.output_schema, label, name, fields, function.readers))
+        return self._held(
+            Held(
+                name_of(call.id),
+                value,
+                function.output_schema,
+                label,
+                name,
+                fields,
+                function.readers,
+                call.ctx.on_error,
+            )
+        )
 
     def _also_read(self, call: Call, value: Any) -> Label:
         """What a trusted function says that its result was made of: memory entries, or the reply of a member."""

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import Risk
-from ...harness.function import risks
+from ...core.validation import is_text
+from ...harness.function import Readers, are_globs, are_readers, risks
 from ..hosts import HttpHost, StdioHost, check_seconds
 from ..logins import Login, LoginBy
 
@@ -42,8 +43,9 @@ class McpServer:
         fields: Fields of results that the server's system makes, such as ids, by globs for the names that it gives its
             tools; the first match counts. Each field is a glob over a dotted path in the structured result. Rules can
             name them as the origin of an argument. The server cannot declare them.
-        readers: Who may see results, as globs over recipients, by globs for the names that it gives its tools; the
-            first match counts. Guarded models pass them on only to these (H11).
+        readers: Who may see results, by globs for the names that it gives its tools; the first match counts. Each is a
+            list of globs over recipients, or a function of an item as for `@tool`, such as a member of the list that a
+            tool returns. Guarded models pass them on only to these (H11).
         trust_annotations: Whether the server's hints about a tool's risk count, if `risk` does not match.
         elicitation: Whether it can ask a person during a call.
         approval: Whether each call requires approval, whatever the policy allows.
@@ -64,7 +66,7 @@ class McpServer:
     deny: Sequence[str] = field(default=(), kw_only=True)
     risk: Mapping[str, Risk | Iterable[Risk]] = field(default_factory=dict, kw_only=True)
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
-    readers: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
+    readers: Mapping[str, Sequence[str] | Readers] = field(default_factory=dict, kw_only=True)
     trust_annotations: bool = field(default=False, kw_only=True)
     elicitation: bool = field(default=False, kw_only=True)
     approval: bool = field(default=False, kw_only=True)
@@ -103,7 +105,7 @@ class McpServer:
         object.__setattr__(self, "risk", {glob: _risks(glob, given) for glob, given in dict(self.risk).items()})
 
     def _check_globs(self, name: str, tool: str, glob: str) -> None:
-        """Check a mapping of tools to globs.
+        """Check a mapping of tools to globs; readers can also be a function.
 
         Args:
             name: The name of the mapping.
@@ -112,25 +114,23 @@ class McpServer:
         """
         given: object = getattr(self, name)
         pairs = dict(given) if isinstance(given, Mapping) else {"": ""}
-        for each, globs in pairs.items():
-            if (
-                isinstance(globs, str)
-                or not globs
-                or not all(isinstance(part, str) and part for part in (each, *globs))
-            ):
-                raise InvalidArgument(
-                    f"`{name}` must map names of tools to lists of globs",
-                    remedy=f"pass one such as {{{tool!r}: [{glob!r}]}}",
-                )
-        object.__setattr__(self, name, {each: tuple(globs) for each, globs in pairs.items()})
+        fits = are_readers if name == "readers" else are_globs
+        if not all(is_text(each) and globs and fits(globs) for each, globs in pairs.items()):
+            raise InvalidArgument(
+                f"`{name}` must map names of tools to lists of globs",
+                remedy=f"pass one such as {{{tool!r}: [{glob!r}]}}",
+            )
+        kept = {each: globs if callable(globs) else tuple(globs) for each, globs in pairs.items()}
+        object.__setattr__(self, name, kept)
 
     def fields_of(self, tool: str) -> tuple[str, ...]:
         """The declared fields of a tool's results, by the name that the server gives it."""
         return next((tuple(each) for glob, each in self.fields.items() if fnmatchcase(tool, glob)), ())
 
-    def readers_of(self, tool: str) -> tuple[str, ...] | None:
+    def readers_of(self, tool: str) -> Readers | None:
         """Who may see a tool's results, by the name that the server gives it; None is everybody."""
-        return next((tuple(each) for glob, each in self.readers.items() if fnmatchcase(tool, glob)), None)
+        found = next((each for glob, each in self.readers.items() if fnmatchcase(tool, glob)), None)
+        return found if found is None or callable(found) else tuple(found)
 
     def _check_login(self) -> None:
         host, given = self.host, self.login

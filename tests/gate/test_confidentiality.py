@@ -1,5 +1,6 @@
 """Who may see a value: a guarded model passes results on only to those who may see all that they were made of (H11)."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import pytest
 from support.agents import call, scripted_agent, shape
 from worldagent import Memory, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
-from worldagent.core.errors import FunctionInvalid, PolicyInvalid
+from worldagent.core.errors import FunctionInvalid, InvalidArgument, PolicyInvalid
 from worldagent.graphs import TaskContext
 from worldagent.harness import WorkerContext
 from worldagent.harness.gate import Predicate
 from worldagent.harness.gate.labels import Label
+from worldagent.mcp_client import StdioHost
+from worldagent.mcp_client.tools import McpServer
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("H11")
@@ -81,12 +84,12 @@ class Desk:
         self.steps, self.sent = steps, list[str]()
         self.read = ""
 
-    def agent(self, home: Path, *rules: Rule, **more: Any) -> WorldAgent:
+    def agent(self, home: Path, *rules: Rule, files: Any = files, **more: Any) -> WorldAgent:
         async def send(to: list[str], body: str) -> str:
             self.sent.append(body)
             return "sent"
 
-        names = ("plan", "files", "through", "send", "reader", "remember", "recall")
+        names = ("plan", "files", "through", "send", "reader", "remember", "recall", "crm_*")
         worker = Worker("clerk", "You are the clerk.", tools=names, guard=True)
         tools = [plan, files, through, tool(risk=("write", "network"))(send)]
         workers = [worker, Worker("reader", "You are the reader.", tools=("plan",))]
@@ -209,8 +212,85 @@ def test_readers_that_are_no_globs() -> None:
     async def plain() -> str:
         return ""
 
-    with pytest.raises(FunctionInvalid, match="readers"):
-        tool(readers=[7])(plain)  # type: ignore[list-item]  # it is wrong
+    async def later(_: Any) -> list[str]:
+        return ["*@corp.com"]
+
+    wrong: Any
+    for wrong in ([7], "*@corp.com", later):
+        with pytest.raises(FunctionInvalid, match="readers"):
+            tool(readers=wrong)(plain)
+    for wrong in (["*@corp.com"], {"read": "*@corp.com"}, {"read": []}, {"read": [7]}, {"read": 7}, {"read": later}):
+        with pytest.raises(InvalidArgument, match="`readers` must map"):
+            McpServer(StdioHost(["x"]), readers=wrong)
+
+
+CUSTOMERS = """
+from mcp.server import MCPServer
+
+server = MCPServer("crm")
+FILES = [{"customer": "acme.com", "text": "Hats."}, {"customer": "blue.org", "text": "Coats."}]
+
+@server.tool()
+def list_files() -> list[dict[str, str]]:
+    return FILES
+
+@server.tool()
+def get_file() -> dict[str, str]:
+    return FILES[0]
+
+server.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "to", "may"),
+    [
+        ("crm_list_files", "r0.result[0].text", "ann@acme.com", True),
+        ("crm_list_files", "r0.result[1].text", "ann@acme.com", False),
+        ("crm_list_files", "r0.result[1].text", "bo@blue.org", True),
+        ("crm_list_files", "r0.result[*].text", "ann@acme.com", False),
+        ("crm_list_files", "r0", "ann@acme.com", False),
+        ("crm_get_file", "r0.text", "ann@acme.com", True),
+        ("crm_get_file", "r0.text", "bo@blue.org", False),
+    ],
+)
+async def test_files_of_a_customer_reach_only_people_of_this_customer(
+    tmp_path: Path, name: str, part: str, to: str, may: bool
+) -> None:
+    """Each item of what a server returns has its readers, also in the object that its SDK makes of a list."""
+    (file := tmp_path / "crm.py").write_text(CUSTOMERS)
+    crm = McpServer(
+        StdioHost([sys.executable, str(file)]),
+        risk={"*": "read_only"},
+        readers={"*": lambda item: [f"*@{item['customer']}"]},
+    )
+    text = {"$text": "{0}", "of": [part]}
+    desk = Desk(call(name), call("send", to=[to], body=text))
+    async with desk.agent(tmp_path, READERS, mcp={"crm": crm}) as agent:
+        await worked(agent)
+    assert len(desk.sent) == int(may)
+
+
+@pytest.mark.parametrize("found", [ValueError("no"), "*@corp.com", [7], 7])
+async def test_function_of_readers_that_fails_is_reported_once_and_lets_nobody_see_the_item(
+    tmp_path: Path, found: Any
+) -> None:
+    def who(_: Any) -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    @tool(name="files", risk="read_only", readers=who)
+    async def mine() -> list[dict[str, Any]]:
+        """List the files."""
+        return FILES
+
+    send = call("send", to=["ana@corp.com"], body=FILE)
+    desk, seen = Desk(call("files"), send, send), list[BaseException]()
+    async with desk.agent(tmp_path, READERS, files=mine, on_error=seen.append) as agent:
+        await worked(agent)
+    assert desk.sent == []
+    assert len(seen) == 1
 
 
 async def test_rule_names_an_argument_for_its_readers(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_fields_belong_to_untrusted_functions() -> None:
     async def plain() -> str:
         return ""
 
-    for fields, untrusted in ((("id",), False), (("",), True)):
+    for fields, untrusted in ((("id",), False), (("",), True), ("id", True)):
         with pytest.raises(FunctionInvalid, match="fields="):
             tool(fields=fields, untrusted=untrusted)(plain)
 
