@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self
 
 from ..core.errors import AttachmentInvalid, AttachmentMissing, AttachmentNotTaken
 from ..core.events import AttachmentLeftOut
+from ..harness.gate.labels import ATTACHMENT
 from ..memory.attachments import Attachment, Attachments
 from ..signatures.media import Media, MediaKind
 from .context import TurnContext
@@ -34,7 +35,6 @@ _SHARE: Final = 4
 
 ATTACHED: Final = "attachments"
 _Why = Literal["not_taken", "missing", "too_large"]
-ATTACHMENT: Final = "attachment"  # its name in the gate, next to the names of untrusted functions
 _GONE: Final = "its content is gone"
 _NO_ROOM: Final = "not shown again"
 _TOO_LARGE: Final = "not shown: the attachments are too large in all"

@@ -14,7 +14,7 @@ from ...core import canonical_json
 from ...core.errors import OutputInvalid
 from ...core.marks import sources_in
 from ...harness.gate import Gate
-from ...harness.gate.labels import OWN, Label, Steps, joined, read_label
+from ...harness.gate.labels import ATTACHMENT, CONTEXT, OWN, Label, Steps, joined, read_label
 from ...harness.handles import (
     HandleInvalid,
     Handles,
@@ -35,13 +35,11 @@ from ...memory.attachments import Attachment, Attachments
 from ...memory.entries import Entry, Passage
 from ...memory.entries.recall import RECALL
 from ...signatures import Listener, Thought
-from ..attached import ATTACHMENT, texts_in
+from ..attached import texts_in
 
 if TYPE_CHECKING:
     from .tools import Tools
 
-CONTEXT: Final = "context"
-"""The name of passages of the host in the gate, next to the names of untrusted functions."""
 
 _MARK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _PLACE: Final = re.compile(r"\.(\d+)\.(\d+):[^/]*$")

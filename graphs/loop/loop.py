@@ -39,7 +39,7 @@ from ...core.errors import (
 from ...core.events import MemoryRecalled, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
-from ...harness.gate.labels import Label
+from ...harness.gate.labels import CONTEXT, Label
 from ...harness.handles import GUIDE, Question, Resolved, questions_in
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
@@ -64,7 +64,7 @@ from ..history import result_text
 from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
-from .guarded import CONTEXT, Guarded
+from .guarded import Guarded
 from .reading import ASKING, answer_of, question_of
 from .tools import Tools
 

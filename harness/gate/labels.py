@@ -23,6 +23,11 @@ from .texts import is_recipient
 if TYPE_CHECKING:
     from ..journal.records import CallRecord
 
+ATTACHMENT: Final = "attachment"
+CONTEXT: Final = "context"
+HOST: Final = "host"
+"""The names of attachments, of passages of the host and of its memory entries, next to those of untrusted functions."""
+
 PERSON: Final = "person"
 """The origin of what the person wrote, and of what a model wrote that has read nothing untrusted."""
 
@@ -282,20 +287,20 @@ def is_from(origins: Iterable[str], globs: Iterable[str]) -> bool:
 
 def can_be_from(origins: Iterable[str], globs: Iterable[str]) -> bool:
     """Whether an origin of a value can match one of these globs."""
-    return any(_overlap(origin, glob) for origin in origins for glob in globs)
+    return any(can_overlap(origin, glob) for origin in origins for glob in globs)
 
 
 @lru_cache(maxsize=4096)
-def _overlap(one: str, other: str) -> bool:
+def can_overlap(one: str, other: str) -> bool:
     """Whether a text can match both globs. A set of characters counts as any character."""
     one, other = (re.sub(r"\[!?\]?[^]]*\]", "?", each) for each in (one, other))
     if not one or not other:
         return not (one or other).strip("*")
     if one[0] == "*":
-        return _overlap(one[1:], other) or _overlap(one, other[1:])
+        return can_overlap(one[1:], other) or can_overlap(one, other[1:])
     if other[0] == "*":
-        return _overlap(other, one)
-    return (one[0] == other[0] or "?" in (one[0], other[0])) and _overlap(one[1:], other[1:])
+        return can_overlap(other, one)
+    return (one[0] == other[0] or "?" in (one[0], other[0])) and can_overlap(one[1:], other[1:])
 
 
 def is_at(steps: Steps, glob: str) -> bool:

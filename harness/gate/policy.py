@@ -19,7 +19,7 @@ from ...core.pauses import MAX_WAIT_SECONDS
 from ..function import CALLERS, Function
 from ..yaml import LONGEST, YamlDocument, read_yaml
 from .arguments import may_have, received, schema_of
-from .labels import OWN, Label, Steps, leaves
+from .labels import ATTACHMENT, CONTEXT, HOST, OWN, PERSON, Label, Steps, can_overlap, leaves
 from .predicates import (
     ANY,
     Condition,
@@ -27,6 +27,7 @@ from .predicates import (
     asks_for_origin,
     find,
     holds,
+    named_origins,
     named_readers,
     read_condition,
 )
@@ -273,12 +274,14 @@ class Policy(Data):
                 offers nothing. Rules about them are not checked.
 
         Raises:
-            PolicyInvalid: A rule that is not `optional` names a function, a caller or an argument that does not exist.
+            PolicyInvalid: A rule that is not `optional` names a function, a caller, an argument or an origin that does
+                not exist.
         """
         known = {callee.name: callee for callee in callees}
         for rule in self.rules:
             if not rule.optional and not any(glob.startswith(absent) for glob in several(rule.function)):
                 _check(rule, known)
+                _check_origins(rule, known, absent)
 
 
 def _check(rule: Rule, known: Mapping[str, Function]) -> None:
@@ -298,6 +301,28 @@ def _check(rule: Rule, known: Mapping[str, Function]) -> None:
             raise PolicyInvalid(
                 f"the rule {rule.name!r} names the argument {path!r}, which none of its functions has",
                 remedy="use an argument that the function declares, or set optional on the rule",
+            )
+
+
+def _check_origins(rule: Rule, known: Mapping[str, Function], absent: tuple[str, ...]) -> None:
+    untrusted = {name: callee.fields for name, callee in known.items() if callee.untrusted}
+    named = (each for said in rule.arguments.values() for each in named_origins(said))
+    for glob, declared in named:
+        if glob == ANY or is_like(PERSON, glob) or glob.startswith(absent):
+            continue
+        sources = [name for name in (*untrusted, ATTACHMENT, CONTEXT, HOST) if can_overlap(glob, f"{name}.*")]
+        if not sources:
+            raise PolicyInvalid(
+                f"the rule {rule.name!r} names the origin {glob!r}, which does not exist",
+                remedy=f"use person, any or FUNCTION.FIELD; the untrusted functions are: "
+                f"{', '.join(sorted(untrusted)) or 'none'}; or set optional on the rule",
+            )
+        fields = [f"{name}.{each}" for name in sources for each in untrusted.get(name, ())]
+        if rule.decision == "approve" and declared and not any(can_overlap(glob, each) for each in fields):
+            raise PolicyInvalid(
+                f"the rule {rule.name!r} names the origin {glob!r}, which is not a declared field",
+                remedy=f"the declared fields are: {', '.join(fields) or 'none'}; declare it with fields= if no "
+                "stranger can choose it, or set form to what the value can carry: bounded, span or words",
             )
 
 

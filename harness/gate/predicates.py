@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from ...core import canonical_json
 from ...core.errors import PolicyInvalid
 from ...core.validation import describe_failure, storable_json
+from ..yaml import near
 from .labels import Form, Label, can_be_from, is_from
 from .texts import command_pattern, email_pattern, host_pattern, is_at_host, is_command, is_email
 
@@ -265,6 +266,14 @@ def origin_in(said: Condition) -> Predicate | None:
     return said if said.origin is not None else origin_in(said.each)
 
 
+def named_origins(said: Condition) -> Iterator[tuple[str, bool]]:
+    """The globs over origins in a condition, and whether a value must be a declared field to fit there."""
+    if isinstance(said, Predicate):
+        yield from ((glob, said.widest == "value") for glob in _several(said.origin))
+        yield from ((glob, False) for glob in _several(said.chosen))
+        yield from named_origins(said.each)
+
+
 def named_readers(said: Condition) -> str | None:
     """The argument that a condition names for those who get a value."""
     if not isinstance(said, Predicate):
@@ -286,6 +295,11 @@ def read_condition(path: str, said: Any) -> Any:
         problem = "NaN never holds" if said != said else ""
     elif not isinstance(said, Mapping):
         problem = "give a glob, a value or a predicate"
+    elif unknown := [str(key) for key in said if str(key) not in Predicate.model_fields]:
+        named = list(Predicate.model_fields)
+        problem = (
+            f"there is no predicate {unknown[0]!r}; {near(unknown[0], named)}the predicates are: {', '.join(named)}"
+        )
     else:
         try:
             return Predicate(**{str(key): each for key, each in said.items()})

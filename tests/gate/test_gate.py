@@ -556,6 +556,9 @@ async def test_no_role_changes_what_is_decided(tmp_path: Path, world: World, con
         ({"function": "write", "arguments": {"path.x": "x"}}, "the argument 'path.x'"),
         ({"function": "*", "arguments": {"nopath": "x"}}, "the argument 'nopath'"),
         ({"function": "write", "caller": "nosuch"}, "the caller 'nosuch'"),
+        ({"function": "write", "arguments": {"path": {"origin": "nosuch.id"}}}, "the origin 'nosuch.id'"),
+        ({"function": "write", "arguments": {"path": {"each": {"origin": ["person", "fetch"]}}}}, "the origin 'fetch'"),
+        ({"function": "write", "arguments": {"path": {"origin": "any", "chosen": "persons"}}}, "the origin 'persons'"),
     ],
 )
 async def test_rule_with_unknown_name_is_refused(tmp_path: Path, rule: dict[str, Any], problem: str) -> None:

@@ -276,7 +276,7 @@ async def test_origins_of_each_item(tmp_path: Path) -> None:
     ],
 )
 async def test_rule_that_refuses_an_origin(tmp_path: Path, origin: str, to: list[str], refused: bool) -> None:
-    rules = (Rule(decision="refuse", function="write", arguments={"to": Predicate(origin=origin)}),)
+    rules = (Rule(decision="refuse", function="write", arguments={"to": Predicate(origin=origin)}, optional=True),)
     desk = Desk(SEARCH, call("write", to=to))
     async with desk.agent(tmp_path, Policy(rules=rules)) as agent:
         turn = await worked(agent)
@@ -294,7 +294,7 @@ async def test_rule_about_origins_does_not_refuse_what_a_person_writes(tmp_path:
 
 @pytest.mark.parametrize("origin", ["search.sender", "search.?", "search.[a-z]*"])
 async def test_field_that_is_not_known_fits_no_part_of_the_fields(tmp_path: Path, origin: str) -> None:
-    rule = ANY.model_copy(update={"arguments": {"to": Predicate(origin=origin)}})
+    rule = ANY.model_copy(update={"arguments": {"to": Predicate(origin=origin)}, "optional": True})
     desk = Desk(SEARCH, call("write", to="eve@x.io"))
     async with desk.agent(tmp_path, Policy(rules=(rule,))) as agent:
         assert (await worked(agent)).status == "paused"
@@ -310,6 +310,30 @@ def test_fields_belong_to_untrusted_functions() -> None:
     for fields, untrusted in ((("id",), False), (("",), True), ("id", True)):
         with pytest.raises(FunctionInvalid, match="fields="):
             tool(fields=fields, untrusted=untrusted)(plain)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"origin": "serach.sender"}, "the origin 'serach.sender', which does not exist.*functions are: search"),
+        ({"origin": ("person", "search")}, "the origin 'search', which does not exist"),
+        ({"origin": "book.*"}, "the origin 'book.*', which does not exist"),
+        ({"each": {"origin": "search.body"}}, "the origin 'search.body', which is not a declared field.*search.sender"),
+        ({"origin": "search.body", "form": "words"}, None),
+        ({"origin": "search.*", "chosen": "search.body"}, None),
+        ({"origin": "attachment.*", "form": "words"}, None),
+        ({"origin": ("any", "person")}, None),
+    ],
+)
+async def test_origins_that_a_rule_names_exist(tmp_path: Path, said: dict[str, Any], problem: str | None) -> None:
+    policy = Policy(rules=(ANY.model_copy(update={"arguments": {"to": Predicate(**said)}}),))
+    agent = Desk().agent(tmp_path, policy)
+    if problem is not None:
+        with pytest.raises(PolicyInvalid, match=problem):
+            await agent.start()
+        return
+    async with agent:
+        assert agent.functions
 
 
 def test_fields_of_an_mcp_server_are_declared_by_the_host() -> None:

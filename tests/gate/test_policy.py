@@ -264,6 +264,12 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ("rules:\n  - {decision: ask}\n  - {decision: refuse}\n", ":3", "is never used"),
         ("rules:\n  - {decision: ask, function: []}\n", ":2", "function: it is empty"),
         ("rules:\n  - {decision: ask, arguments: {n: {among: 3}}}\n", ":2", "arguments: n: among: Input should"),
+        (
+            "rules:\n  - {decision: ask, arguments: {n: {orgin: person}}}\n",
+            ":2",
+            "n: there is no predicate 'orgin'; did you",
+        ),
+        ("rules:\n  - {decision: ask, arguments: {n: {each: {a: 1}}}}\n", ":2", "the predicates are: equals, among"),
         ("rules:\n  - <<: {decision: approve}\n", ":2", "'<<'"),
     ],
 )
