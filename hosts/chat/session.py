@@ -287,7 +287,8 @@ class Session:
         """
         attached, self.attached = self.attached, ()
         try:
-            stream = self.thread.stream(text, role=self.role, attachments=(*attached, *files), model=self.model)
+            files_sent, guard = (*attached, *files), self.options.guard
+            stream = self.thread.stream(text, role=self.role, attachments=files_sent, model=self.model, guard=guard)
             named = f"attached: {', '.join(file.name for file in files)}"
             await self._follow(stream, entered=lambda: self._hint(named) if files else None)
             return

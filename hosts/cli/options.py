@@ -281,6 +281,8 @@ class ChatOptions(SpeakerOptions):
         role (--role TEXT|@FILE; Model and role): A call role for every message, on every thread, until /role changes
             it. @FILE reads a file, @@ begins a text with a single @. It is never stored, but other users of the machine
             can see TEXT in its list of processes.
+        guard (--guard/--no-guard; Model and role): No model that calls tools reads what a stranger can have written.
+            Default: the profile, else the setting guard.
         json (--json; Output): Read messages line by line, and print one JSON object per line: the turn, or the error.
         verbose (--verbose -v; Output): Print on stderr which role tiers reached a model, and which memory entries. At a
             terminal, chat always shows them.
@@ -289,6 +291,7 @@ class ChatOptions(SpeakerOptions):
     thread: str = "main"
     attach: list[str] | None = None
     role: str | None = None
+    guard: bool | None = None
     json: bool = False
     verbose: bool = False
 

@@ -1,11 +1,13 @@
 """What every host says of a guarded turn: where its answer and the arguments of a waiting call come from."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from support.chat import COMMAND, piped
 from support.sidecar_served import agents, caller_of, served, tokens
 from support.web import STREAM, events_in, say, web
 from worldagent import tool
@@ -94,3 +96,34 @@ async def test_the_state_of_ag_ui_has_it(tmp_path: Path) -> None:
         events = events_in((await client.post("/ag-ui", json=body)).text)
     [state] = [each["snapshot"] for each in events if each["type"] == "STATE_SNAPSHOT"]
     assert (state["status"], state["labels"]) == ("done", ANSWER)
+
+
+APP = """
+from worldagent import WorldAgent, tool
+from worldagent.testing import ScriptedLM
+
+
+@tool(risk="read_only", untrusted=True)
+async def search() -> str:
+    return "Hello."
+
+
+def answer(call):
+    if not call.steps:
+        return {"reply": "", "calls": [{"tool": "search", "arguments": {}}]}
+    return {"reply": "Hello." if "Hello." in call.text else 'Not read: {"$": "r0"}'}
+
+
+def agent():
+    return WorldAgent("desk", lm=ScriptedLM(answer), tools=[search])
+"""
+
+
+@pytest.mark.parametrize(("option", "reply"), [("--guard", "Not read: `Hello.`\n"), ("--no-guard", "Hello.\n")])
+async def test_a_chat_is_guarded_by_its_option(
+    tmp_path: Path, environment: dict[str, str], option: str, reply: str
+) -> None:
+    (tmp_path / "desk.py").write_text(APP)
+    path = {"PYTHONPATH": os.pathsep.join((environment["PYTHONPATH"], str(tmp_path)))}
+    argv = (*COMMAND, "--app", "desk:agent", option)
+    assert await piped(environment | path, b"What is new?\n", argv=argv) == (0, reply, "")
