@@ -14,6 +14,7 @@ Code puts the values in their place, and gives each a label. This module calls n
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -473,6 +474,18 @@ class Question:
         return Resolved(value, tuple(strange))
 
 
+def _check_expression(code: str) -> None:
+    """Check that a text of the model is an expression, which says nothing of the parts.
+
+    Raises:
+        HandleInvalid: It is not one.
+    """
+    try:
+        ast.parse(f"(\n{code}\n)", mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise HandleInvalid(f"{code[:200]!r} is not a Python expression") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """An expression of a guarded model over parts, which runs in the sandbox.
@@ -569,6 +582,7 @@ class Handles:
                 parts = tuple(self.part(str(path)) for path in paths)
                 return Question(text, kind, parts).checked()
             case {"$run": str() as code, "of": [_, *_] as paths} if len(given) == 2 and len(paths) <= len(_NAMES):
+                _check_expression(code)
                 return Expression(code, tuple(self.part(str(path)) for path in paths))
             case _:
                 form = '{"$ask": "...", "of": ["r1.name"], "as": "span"}'

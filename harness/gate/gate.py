@@ -676,7 +676,7 @@ class Gate:
         why, strange = "nothing in the policy allows it", () if call.resolved is None else self._strange(call)
         if strange:
             names = dict.fromkeys(str(steps[0]) for steps, _ in strange)
-            why = f"nothing in the policy allows where its arguments come from: {', '.join(names)}"
+            why = f"nothing in the policy allows it with values that the person did not give: {', '.join(names)}"
         elif self.policy.default == "ask" and self._is_trusted(callee, caller):
             return _BY_TRUST
         return Verdict(self.policy.default, "default", self._why(callee, why))

@@ -151,6 +151,14 @@ async def test_value_of_an_expression(tmp_path: Path, name: str) -> None:
     assert "EVIL" not in desk.read
 
 
+@pytest.mark.parametrize("code", ["x[", "import os", "1)\nimport os\n(2", "x\0", "(" * 5000])
+async def test_what_is_not_an_expression_is_told_to_the_model(tmp_path: Path, code: str) -> None:
+    desk = Desk(call("bills"), call("pay", to={"$run": code, "of": ["r0"]}))
+    async with desk.agent(tmp_path, rule(**ANY)) as agent:
+        assert (await worked(agent, unattended="refuse")).status == "done"
+    assert (desk.paid, "is not a Python expression" in desk.read) == ([], True)
+
+
 async def test_expression_without_the_sandbox_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worldagent.graphs.shapes.sandbox.find_spec", lambda name: None)
     desk = Desk(call("bills"), call("pay", to={"$run": "max(x)", "of": ["r0[*].amount"]}))
