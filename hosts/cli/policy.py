@@ -88,22 +88,26 @@ def functions(options: AgentOptions, output: Output) -> None:
 
 async def _check(output: Output, read: Policy, file: Path, app: str | None) -> None:
     functions: Sequence[Function] | None = None
+    unguarded: list[dict[str, Any]] = []
     if app is not None:
         from .agents import open_agent
 
         async with open_agent(AgentOptions(app=app), output) as agent:
             functions = agent.functions
         read.check(functions)
+        is_guarded = agent.settings.guard == "unattended" if agent.profile.guard is None else agent.profile.guard
+        unguarded = [] if is_guarded else _unguarded(functions)
     rules = [_rule_object(rule, functions) for rule in read.rules]
     for rule, shown in zip(read.rules, rules, strict=True):
         if shown["matches"] == [] and not rule.optional:
             output.note(f"the rule {rule.name!r} matches nothing that can be called")
-    unguarded = _unguarded(functions or ())
+    names = {each.name for each in functions or ()}  # the conversation is not among them
     for each in unguarded:
         some = [", ".join(each[key][:_SOME]) + (", ..." if len(each[key]) > _SOME else "") for key in ("reads", "acts")]
+        one = "Worker(guard=True)" if each["worker"] in names else "guard: true in the profile"
         output.note(
             f"in unattended turns, strangers can steer {each['worker']!r}, which reads {some[0]} and calls {some[1]}; "
-            "Worker(guard=True) or the setting guard = unattended prevents that"
+            f"{one} or the setting guard = unattended prevents that"
         )
     found = {"file": str(file), "default": read.default, "rules": rules, "unguarded": unguarded}
     lines = [f"{file}: {counted(len(rules), 'rule')}; if none matches: {read.default}", *map(_line, rules)]
@@ -145,19 +149,23 @@ def _sources(origins: Sequence[str]) -> str:
 
 
 def _unguarded(functions: Sequence[Function]) -> list[dict[str, Any]]:
-    """The workers whose unattended work a stranger's text can steer: they read such texts, and act."""
+    """The conversation and the workers that read texts of strangers and act, so that these can steer them."""
+    from ...harness.function import CONVERSATION
     from ...harness.gate import is_like
 
-    found: list[dict[str, Any]] = []
+    can_call = {CONVERSATION: [each for each in functions if each.offered]}
     for worker in functions:
-        if worker.kind != "worker" or worker.guard or not worker.tools:
-            continue
-        called = [each for each in functions if is_like(each.name, worker.tools)]
-        reads = sorted(each.name for each in called if each.untrusted)
-        acts = sorted(each.name for each in called if each.risk != ("read_only",))
-        if reads and acts:
-            found.append({"worker": worker.name, "reads": reads, "acts": acts})
-    return found
+        if worker.kind == "worker" and worker.tools and not worker.guard:
+            can_call[worker.name] = [each for each in functions if is_like(each.name, worker.tools)]
+    found = [
+        {
+            "worker": name,
+            "reads": sorted(each.name for each in called if each.untrusted),
+            "acts": sorted(each.name for each in called if each.risk != ("read_only",)),
+        }
+        for name, called in can_call.items()
+    ]
+    return [each for each in found if each["reads"] and each["acts"]]
 
 
 def _matched(rule: Rule, functions: Sequence[Function]) -> list[str]:

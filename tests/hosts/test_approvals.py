@@ -270,13 +270,21 @@ async def test_check_names_what_a_stranger_can_decide(home: Path, run: Run) -> N
     ]
 
 
-async def test_with_an_app_a_check_names_workers_that_strangers_can_steer(home: Path, run: Run) -> None:
+async def test_with_an_app_a_check_names_who_strangers_can_steer(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = written(home, "policy.json", {**SENDS, "optional": True})
-    result = await run("policy", "check", file, "--app", "support.hat_shop:steered_desk", "--json")
-    assert json.loads(result.stdout)["policy"]["unguarded"] == [
-        {"worker": "open", "reads": ["search"], "acts": ["send"]}
-    ]
+    check = ("policy", "check", file, "--app", "support.hat_shop:steered_desk", "--json")
+    result = await run(*check)
+    spoken, worker = json.loads(result.stdout)["policy"]["unguarded"]
+    assert worker == {"worker": "open", "reads": ["search"], "acts": ["send"]}
+    assert (spoken["worker"], spoken["reads"], "send" in spoken["acts"]) == ("converse", ["search"], True)
     assert "strangers can steer 'open', which reads search and calls send; Worker(guard=True)" in result.stderr
+    assert "strangers can steer 'converse', which reads search and calls" in result.stderr
+    assert "; guard: true in the profile or the setting guard" in result.stderr
+    monkeypatch.setenv("WORLDAGENT_GUARD", "unattended")
+    result = await run(*check)
+    assert (json.loads(result.stdout)["policy"]["unguarded"], result.stderr) == ([], "")
 
 
 async def test_with_an_app_a_check_lists_what_each_rule_matches(home: Path, run: Run) -> None:
