@@ -4,7 +4,7 @@ import re
 
 import grimp
 
-from support.house import ROOT
+from support.house import ROOT, shipped_modules
 
 # Not shipped, or programs of their own.
 _BESIDE = ("tests", "examples", "benchmarks", "docs")
@@ -31,9 +31,7 @@ def test_no_import_circle_of_type_checkers_has_more_than_five_files() -> None:
 
 
 def test_no_folder_holds_a_single_module() -> None:
-    for folder in {path.parent for path in ROOT.glob("*/**/__init__.py")} - {ROOT}:
-        if folder.relative_to(ROOT).parts[0] in _BESIDE or ".venv" in folder.parts:
-            continue
+    for folder in {path.parent for path in shipped_modules() if path.name == "__init__.py"} - {ROOT}:
         inside = [each for each in folder.glob("*.py") if each.name != "__init__.py"]
         inside += [each.parent for each in folder.glob("*/__init__.py")]
         assert len(inside) > 1, f"{folder.relative_to(ROOT)} has one module: make it a module"
