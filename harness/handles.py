@@ -27,6 +27,7 @@ from ..core import canonical_json
 from ..core.marks import mark_of
 from .bounds import fits_bounds
 from .function import Readers, item_at, readers_of, readers_of_any
+from .gate.arguments import can_be
 from .gate.labels import OWN, Form, Label, Steps, is_at, joined
 from .guard import OnError
 
@@ -43,6 +44,7 @@ _OBJECT: Final = re.compile(r'\{\s*"\$')
 _MAY_OPEN: Final = re.compile(r'\{\s*(?:"(?:\$|\Z)|\Z)')
 _MOST_PARTS: Final = 10_000  # of one handle with `[*]`
 _DEEPEST: Final = 20  # references of a schema that are followed in a chain
+_MOST_FIELDS: Final = 200  # that one outline says of items
 
 _HANDLE: Final[Mapping[str, Any]] = {"type": "object"}  # for each param, so it is short; the guide says the rest
 
@@ -127,7 +129,9 @@ class Held:
         for step in steps:
             ways = _ways(schema, self.schema)
             if isinstance(step, int):
-                schema = next((way["items"] for way in ways if "items" in way), {})
+                places = next((way["prefixItems"] for way in ways if "prefixItems" in way), ())
+                items: Any = next((way["items"] for way in ways if "items" in way), {})
+                schema = places[step] if step < len(places) else items
                 continue
             declared = next((way["properties"] for way in ways if step in way.get("properties", {})), None)
             if declared is None:
@@ -216,22 +220,33 @@ def _type(value: Any) -> type:
 
 
 def _outline(value: Any, schema: Any, held: Held, steps: Steps) -> str:
-    way = next((each for each in _ways(schema, held.schema) if _is_type(value, each.get("type"))), {})
+    ways = [way for way in _ways(schema, held.schema) if _is_type(value, way.get("type"))]
+    way = ways[0] if ways else {}
     match value:
         case Mapping():
+            way = next((each for each in ways if can_be([each], value)), way)
             declared = way.get("properties", {})
             names = [name for name in declared if name in value]
             if not names:
-                return f"mapping of {len(value)}"
+                return f"mapping of {len(value)}{_inside([way], 'additionalProperties', held.schema)}"
             inner = (f"{name}: {_outline(value[name], declared[name], held, (*steps, name))}" for name in names)
             return f"{{{', '.join(inner)}}}"
+        case list() if len(places := way.get("prefixItems", ())) == len(value) > 0:
+            inner = (_outline(each, places[at], held, (*steps, at)) for at, each in enumerate(value))
+            return f"[{', '.join(inner)}]"
         case list():
-            items = f" [{_kind(way['items'], held.schema)}]" if value and "items" in way else ""
-            return f"list of {len(value)}{items}"
+            return f"list of {len(value)}{_inside(ways, 'items', held.schema) if value else ''}"
         case None:
             return "none"
         case _:
             return _outline_of_value(value, way, held, steps)
+
+
+def _inside(ways: Iterable[Mapping[str, Any]], key: str, root: Any) -> str:
+    """The kinds of the items of lists, or of the values of mappings, if schemas declare them."""
+    declared = (way[key] for way in ways if isinstance(way.get(key), Mapping))
+    kinds = dict.fromkeys(_kind(each, root) for each in declared if each)
+    return f" [{' or '.join(kinds)}]" if kinds else ""
 
 
 def _outline_of_value(value: Any, way: Mapping[str, Any], held: Held, steps: Steps) -> str:
@@ -247,25 +262,58 @@ def _outline_of_value(value: Any, way: Mapping[str, Any], held: Held, steps: Ste
 _TYPES: Final[Mapping[type, str]] = {bool: "bool", int: "int", float: "number"}
 
 
-def _kind(schema: Any, root: Any, deep: int = _DEEPEST) -> str:
-    """The kind of the values that a schema declares."""
-    kinds = dict.fromkeys(_kind_of(way, root, deep) for way in _ways(schema, root, deep))
-    return " or ".join(kinds) or "any"
+def _kind(schema: Any, root: Any) -> str:
+    """The kind of the values that a schema declares.
+
+    Args:
+        schema: The schema.
+        root: The schema that its references are in.
+    """
+    return _Kinds(root).of(schema)
 
 
-def _kind_of(schema: Mapping[str, Any], root: Any, deep: int) -> str:
-    match schema.get("type"):
-        case "object" if schema.get("properties") and deep:
-            inner = (f"{name}: {_kind(each, root, deep - 1)}" for name, each in schema["properties"].items())
-            return f"{{{', '.join(inner)}}}"
-        case "array":
-            return f"list of {_kind(schema.get('items', {}), root, deep - 1)}" if deep else "list"
-        case "string":
-            return {"date": "date", "date-time": "time"}.get(str(schema.get("format")), "text")
-        case str() as kind:
-            return {"integer": "int", "boolean": "bool", "null": "none", "object": "mapping"}.get(kind, kind)
-        case _:
-            return "any"
+class _Kinds:
+    """Describes schemas, which can be in themselves, and can refer to each other so often that nobody could read it.
+
+    Args:
+        root: The schema that references are in.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._root, self._left = root, _MOST_FIELDS
+
+    def of(self, schema: Any, above: tuple[Any, ...] = ()) -> str:
+        """The kind of the values that a schema declares.
+
+        Args:
+            schema: The schema.
+            above: The schemas of the objects and lists that it is in.
+        """
+        ways = _ways(schema, self._root)
+        return " or ".join(dict.fromkeys(self._of_way(way, above) for way in ways)) or "any"
+
+    def _of_way(self, way: Mapping[str, Any], above: tuple[Any, ...]) -> str:
+        inside = (*above, way)
+        match way.get("type"):
+            case "object" if any(way is each for each in above):
+                return "mapping as above"
+            case "object" if way.get("properties") and self._left > 0:
+                self._left -= len(way["properties"])
+                fields = (f"{name}: {self.of(each, inside)}" for name, each in way["properties"].items())
+                return f"{{{', '.join(fields)}}}"
+            case "array" if any(way is each for each in above) or self._left <= 0:
+                return "list"
+            case "array" if way.get("prefixItems"):
+                self._left -= len(way["prefixItems"])
+                return f"[{', '.join(self.of(each, inside) for each in way['prefixItems'])}]"
+            case "array":
+                return f"list of {self.of(way.get('items', {}), inside)}"
+            case "string":
+                return {"date": "date", "date-time": "time"}.get(str(way.get("format")), "text")
+            case str() as kind:
+                return {"integer": "int", "boolean": "bool", "null": "none", "object": "mapping"}.get(kind, kind)
+            case _:
+                return "any"
 
 
 def _ways(schema: Any, root: Any, deep: int = _DEEPEST) -> list[Mapping[str, Any]]:
@@ -734,7 +782,7 @@ def _below_step(value: Any, at: Steps, key: str, place: str, path: str) -> Itera
     if place == "*" and isinstance(value, list):
         yield from ((each, (*at, number)) for number, each in enumerate(value))
     elif place and place != "*" and isinstance(value, list) and -len(value) <= int(place) < len(value):
-        yield value[int(place)], (*at, int(place))
+        yield value[int(place)], (*at, int(place) % len(value))
     elif not place and isinstance(value, Mapping) and key in value:
         yield value[key], (*at, key)
     else:

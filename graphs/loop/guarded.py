@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import PydanticUserError, TypeAdapter
 
 from ...core import canonical_json
 from ...core.errors import OutputInvalid
@@ -163,20 +166,10 @@ class Guarded:
             label = label.join(also)
         if not _is_held(call, label):
             return {"value": value}
-        fields = gate.fields_of(call.id, function)
+        fields, schema = gate.fields_of(call.id, function), _schema_of(function.result)
         name = function.name if gate.was_untrusted(call.id, function) else ""
-        return self._held(
-            Held(
-                name_of(call.id),
-                value,
-                function.output_schema,
-                label,
-                name,
-                fields,
-                function.readers,
-                call.ctx.on_error,
-            )
-        )
+        readers, tell = function.readers, call.ctx.on_error
+        return self._held(Held(name_of(call.id), value, schema, label, name, fields, readers, tell))
 
     def _also_read(self, call: Call, value: Any) -> Label:
         """What a trusted function says that its result was made of: memory entries, or the reply of a member."""
@@ -342,6 +335,15 @@ class _Streamed:
             self.withdraw()
         if rest := text.removeprefix(self._sent):
             self._listener.emit(rest)
+
+
+@lru_cache(maxsize=1024)
+def _schema_of(result: TypeAdapter[Any]) -> Mapping[str, Any]:
+    """The JSON Schema of results with the names that they have in JSON; empty if the type has none."""
+    try:
+        return result.json_schema(mode="serialization")
+    except PydanticUserError:
+        return {}
 
 
 def _is_held(call: Call, label: Label) -> bool:

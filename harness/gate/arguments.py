@@ -74,7 +74,7 @@ def received(arguments: Mapping[str, Any], path: str, schema: Part | None) -> li
     while steps:
         if not isinstance(value, Mapping):
             return []
-        ways = [way for each in place for way in _ways(each, schema) if _can_be(way, value)]
+        ways = [way for each in place for way in _ways(each, schema) if can_be(way, value)]
         sizes = [size for size in range(1, len(steps) + 1) if ".".join(steps[:size]) in value]
         if not ways or len(ways) > _MAX_WAYS or len(sizes) != 1:
             return []
@@ -122,7 +122,7 @@ def _referred(reference: str, root: Part) -> Any:
     return found
 
 
-def _can_be(way: Sequence[Part], value: Mapping[str, Any]) -> bool:
+def can_be(way: Sequence[Part], value: Mapping[str, Any]) -> bool:
     """Whether this alternative can describe a valid object, by its type, required keys and constants."""
     for part in way:
         kind = part.get("type", "object")

@@ -461,7 +461,7 @@ PATTERNS = Mutant(
     'None if schema.get("type") == "string" and "pattern" in schema else _test_of(schema)',
     "_test_of(schema)",
 )
-ITEMS = Mutant(f"{HANDLES}:_outline", "f\" [{_kind(way['items'], held.schema)}]\"", 'f" {value}"')
+ITEMS = Mutant(f"{HANDLES}:_outline", "_inside(ways, 'items', held.schema) if value", "str(value) if value")
 RESULTS = Mutant(f"{GATE}:Gate.result_of", "return label.join(Label.of_marks(touched))", "return OWN")
 ARGUMENTS = Mutant(f"{GATE}:Gate.result_of", "joined(read_label(each) for each in labels)", "OWN")
 BELOW = Mutant(f"{GATE}:Gate.result_of", "self._written | frame.marks | frame.held", "self._written")
