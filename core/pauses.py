@@ -24,8 +24,9 @@ class Approve:
     Attributes:
         arguments: Arguments to use instead of the requested ones. They are validated and checked by the policy again.
         always: Whether to approve more calls of this function by this caller in this turn, up to the limits of
-            `Policy`: `"same"` or True for calls with equal arguments, `"any"` for calls with any arguments. The
-            approval ends when the function's description changes. A `destructive` call always requires a new approval.
+            `Policy`: `"same"` or True for calls with equal arguments, which of a guarded model must also come from the
+            same origins; `"any"` for calls with any arguments. The approval ends when the function's description
+            changes. A `destructive` call always requires a new approval.
         hash: The `hash` of the pause that the person saw; None approves whatever call waits.
     """
 

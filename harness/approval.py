@@ -179,15 +179,18 @@ def _record_decision(
 ) -> str:
     """Emit the decision and remember an "always" in the gate; return the text that the journal keeps."""
     kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
+    labels = step.labels
+    if "arguments" in kept and labels:
+        labels = ctx.gate.labels(callee, kept["arguments"], ctx.caller, step.input, ctx.resolved)
     if said.get("always"):
         changed = said.get("arguments")
         taken = step.input if changed is None or step.check is None else step.check(changed)
-        grant = ctx.gate.grant(callee, ctx.caller, None if said["always"] == "any" else taken)
+        covered = None if said["always"] == "any" else taken
+        grant = ctx.gate.grant(callee, ctx.caller, covered, None if ctx.resolved is None else labels)
         kept |= {"always": "any" if said["always"] == "any" else "same"}
         kept |= {"covers": grant.covers, "description": grant.description}
     emit_decision(ctx, step, decision, by, said.get("account"))
-    if "arguments" in kept and step.labels:
-        step.labels = ctx.gate.labels(callee, kept["arguments"], ctx.caller, step.input, ctx.resolved)
+    step.labels = labels
     return _note(decision, by, ctx.caller, callee, step, held=ctx.resolved is not None, **kept)
 
 

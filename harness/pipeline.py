@@ -232,6 +232,7 @@ def _journaled(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         async def body(let: Any) -> Any:
             call.changed = None if let is None else let.get("arguments")
+            call.labels = call.prepared.step.labels  # those of the arguments that a person changed
             call.ctx.gate.take_note_of_change(call.prepared.step.id, call.function, call.labels.values())
             return await inner(call)
 

@@ -546,15 +546,22 @@ class Gate:
         frame = self._frames.get(path)
         return frame.marks if frame is not None and not frame.passes_on else ()
 
-    def grant(self, callee: Function, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
+    def grant(
+        self,
+        callee: Function,
+        caller: Caller,
+        arguments: Mapping[str, Any] | None,
+        labels: Mapping[str, Any] | None = None,
+    ) -> Grant:
         """Take note that a person approves calls for the rest of the turn, within the policy's limits.
 
         Args:
             callee: The function that is called.
             caller: The caller.
             arguments: The arguments that the grant covers; None covers any.
+            labels: Their labels, if the caller's model is guarded: other calls must have the same.
         """
-        covers = "" if arguments is None else digest_of(arguments)
+        covers = "" if arguments is None else _covered(arguments, labels)
         grant = Grant(covers, digest_of(callee.description), self._now())
         self._grant(callee.name, caller.name, grant)
         return grant
@@ -734,7 +741,8 @@ class Gate:
         if not given or "destructive" in callee.risk or (self._strangers and not _is_harmless(callee)):
             return verdict
         for_any = None if call.resolved is not None and self._strange(call) else given.get("")
-        found = [grant for grant in (for_any, given.get(digest_of(call.arguments))) if grant is not None]
+        labels = None if call.resolved is None else as_json(self._labels_in(call))
+        found = [grant for grant in (for_any, given.get(_covered(call.arguments, labels))) if grant is not None]
         same = [grant for grant in found if grant.description in (None, digest_of(callee.description))]
         if found and not same:
             return replace(verdict, reason=f"{verdict.reason}; its description has changed since it was approved")
@@ -761,6 +769,11 @@ class Gate:
 def digest_of(value: object) -> str:
     """Return a digest of arguments or a description, by which equal ones are recognised."""
     return digest(value, length=16)
+
+
+def _covered(arguments: Mapping[str, Any], labels: Mapping[str, Any] | None) -> str:
+    """Return what an "always" for equal arguments covers: also where they come from, if a stranger wrote any."""
+    return digest_of([arguments, labels] if labels else arguments)
 
 
 def _stricter(*verdicts: Verdict) -> Verdict:
