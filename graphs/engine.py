@@ -146,6 +146,8 @@ class TurnEngine:
         predictors.add(SUMMARISE)
         predictors.add(CHECK)
         predictors.add(READ)
+        if limits.reader is not None:
+            services.models.check(limits.reader, who="the setting `reader`")
         if services.recall is not None:
             predictors.add(DISTIL)
         subagents.signatures(predictors, services.models)

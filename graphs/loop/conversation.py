@@ -31,7 +31,7 @@ from ..shape import SUBAGENT
 from ..tasks import calls_of
 from ..window import Window
 from .graph import ACT, THINK, node_of
-from .guarded import Guarded
+from .guarded import Answered, Guarded
 from .loop import Loop, calls_served
 from .tools import Tools
 
@@ -163,6 +163,9 @@ class Conversation(Loop):
         self._places: dict[str, list[int]] = {}  # which calls of the step each node makes
         self._running: set[str] = set()
         self._outcomes: dict[int, Any] = {}  # by the place of the call; an exception for one that failed
+        self._read: tuple[str, Answered] | None = (
+            None  # the last answer of a guarded model, by a digest of what it said
+        )
         self._agreed = 0  # how many entries of the history its examples have
         self.outcome: Mapping[str, Any] | None = None  # the body of its answer, set when it is in the log
 
@@ -218,6 +221,11 @@ class Conversation(Loop):
             return Command(update=self._next(head), goto=list(self._places))
         answer = str(said["result"]) if self.tools.result is TEXT else canonical_json(said["result"])
         outputs = said.get("outputs", {})
+        if self.guard is not None:
+            try:
+                await self._read_answer(self.guard, answer, outputs)
+            except OutputInvalid as error:
+                return self._rejected(state, error.problem, head, final=final)
         found = self._found
         if "served" in said:
             found += [each.result for each in calls_served(said)]
@@ -358,15 +366,8 @@ class Conversation(Loop):
         """
         more: Mapping[str, Any] = {}
         if self.guard is not None:
-            said = answer if self.tools.result is TEXT else json.loads(answer)
-            texts = {name: each for name, each in outputs.items() if isinstance(each, str)}
-            read = [await self.read(said, self.think_id), await self.read(outputs, f"{self.think_id}/outputs")]
-            read += [await self.read(each, f"{self.think_id}/outputs/{name}") for name, each in texts.items()]
-            if SUSPENDED in read:
-                interrupt(STOPPED)
-            said, outputs, *rest = read
-            outputs = {**outputs, **dict(zip(texts, rest, strict=True))}
-            answer, outputs, more = await self._rendered(self.guard, said, outputs)
+            found = await self._read_answer(self.guard, answer, outputs)
+            answer, outputs, more = await self._rendered(found)
         if again and self.tools.result is TEXT:
             self.turn.emit(TextReplaced, text=answer)
         elif self.guard is not None and self.tools.result is TEXT:
@@ -381,12 +382,32 @@ class Conversation(Loop):
         head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 
-    async def _rendered(
-        self, guard: Guarded, said: Any, outputs: Mapping[str, Any]
-    ) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+    async def _read_answer(self, guard: Guarded, answer: str, outputs: Mapping[str, Any]) -> Answered:
+        """An answer of a guarded model with values in the place of handles, and of its questions to readers.
+
+        Raises:
+            OutputInvalid: A reader gave nothing of the kind that was asked for, or the values do not fit.
+        """
+        key = digest([answer, outputs], length=16)
+        if self._read is None or self._read[0] != key:
+            said = answer if self.tools.result is TEXT else json.loads(answer)
+            # The model's answer is not recorded: after an interruption it can say, and ask, something else.
+            path = f"{self.think_id}/answer.{key}"
+            texts = {name: each for name, each in outputs.items() if isinstance(each, str)}
+            read = [await self.read(said, path), await self.read(outputs, f"{path}/outputs")]
+            read += [await self.read(each, f"{path}/outputs/{name}") for name, each in texts.items()]
+            if SUSPENDED in read:
+                interrupt(STOPPED)
+            said, outputs, *rest = read
+            outputs = {**outputs, **dict(zip(texts, rest, strict=True))}
+            head = "text" if self.tools.result is TEXT else "result"
+            self._read = key, guard.answered(self.tools, said, outputs, head)
+        return self._read[1]
+
+    async def _rendered(self, found: Answered) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """An answer of a guarded model, its outputs, and further parts of its message: labels and marks."""
         is_text, marks = self.tools.result is TEXT, self.turn.gate.marks
-        answer, outputs, labels = guard.answered(self.tools, said, outputs, "text" if is_text else "result")
+        answer, outputs, labels = found
         if marks:  # the model has read a stranger's text that began the turn
             labels = [(steps, label.join(Label.of_marks(marks))) for steps, label in labels]
         kept = as_json(labels)

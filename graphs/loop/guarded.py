@@ -48,6 +48,9 @@ _MARK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _PLACE: Final = re.compile(r"\.(\d+)\.(\d+):[^/]*$")
 _UNFIT: Final = "the values of its handles do not fit what is declared"
 
+Answered = tuple[Any, Mapping[str, Any], list[tuple[Steps, Label]]]
+"""An answer, its further outputs, and the labels of their values, with the keys and places that lead to them."""
+
 
 class Guarded:
     """The results that one guarded loop does not read.
@@ -255,12 +258,8 @@ class Guarded:
         resolved = self.handles.resolved(said)
         return resolved.value, resolved.label
 
-    def answered(
-        self, tools: Tools, said: Any, outputs: Mapping[str, Any], head: str
-    ) -> tuple[Any, Mapping[str, Any], list[tuple[Steps, Label]]]:
-        """The answer of a conversation and its outputs with values in the place of handles, checked once more.
-
-        The labels of the values have the keys and places that lead to them.
+    def answered(self, tools: Tools, said: Any, outputs: Mapping[str, Any], head: str) -> Answered:
+        """An answer and its outputs with values in the place of handles, checked once more, and the labels of these.
 
         Args:
             tools: Checks it.

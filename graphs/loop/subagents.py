@@ -22,7 +22,7 @@ from ...core import canonical_json
 from ...core.errors import OutputInvalid, ParamsInvalid
 from ...core.validation import ClosedModel
 from ...harness import CallContext, Function, Registry, Worker
-from ...harness.gate.labels import OWN
+from ...harness.gate.labels import OWN, joined
 from ...harness.journal import SUSPENDED, Step
 from ...harness.worker import REQUEST, TEXT, gives_text, inputs_of, takes_text
 from ...signatures import RESULT, ModelCaller, Predictor, PredictorPool, Signature, Thought
@@ -128,25 +128,41 @@ class WorkerLoop(Loop):
             return None
         think_id, self.round = self.think_id, self.round + 1
         self._fault = said.get("fault", "")
+        if not self._fault and "calls" in said:
+            self._faults = 0
+            self.on_step(think_id, said)
+            return ACT
+        if not self._fault and await self._answer(said["result"], think_id) is SUSPENDED:
+            return None
         if self._fault:
             self._check_retries()
             return THINK
-        self._faults = 0
-        if "calls" in said:
-            self.on_step(think_id, said)
-            return ACT
-        self.result = said["result"]
-        if self.guard is not None:
-            self.result = await self.read(self.result, think_id)
-            if self.result is SUSPENDED:
-                return None
-            rendered, label = self.guard.answer(self.result)
-            self.result = (await self.without_role({RESULT: rendered}))[RESULT] if label != OWN else rendered
-            if label != OWN:
-                self.turn.gate.take_note_of_answer()
-            if isinstance(self.result, str):
-                self.guard.finish(self.result)
         return END
+
+    async def _answer(self, said: Any, think_id: str) -> Any:
+        """Set the result, or the fault if a reader, or what is put in the place of handles, does not fit.
+
+        Args:
+            said: The result as the model said it.
+            think_id: The path id of the model call.
+        """
+        self.result = said
+        if self.guard is None:
+            return None
+        try:
+            read = await self.read(said, think_id)
+            if read is SUSPENDED:
+                return SUSPENDED
+            self.result, _, labels = self.guard.answered(self.tools, read, {}, RESULT)
+        except OutputInvalid as error:
+            self._fault = error.problem
+            return None
+        if joined(label for _, label in labels) != OWN:
+            self.result = (await self.without_role({RESULT: self.result}))[RESULT]
+            self.turn.gate.take_note_of_answer()
+        if isinstance(self.result, str):
+            self.guard.finish(self.result)
+        return None
 
     async def _think_once(self, _: Any) -> Any:
         said = await self.think_once(final=len(self.steps) >= self._worker.max_steps or self.limit_reached())

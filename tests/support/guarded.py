@@ -30,8 +30,9 @@ class Office:
 
     Args:
         steps: Its steps.
-        reply: Its answer.
-        answers: What readers answer, one after the other; the last one for ever. Errors are raised.
+        reply: Its answer; a tuple is one answer after the other.
+        answers: What readers answer, one after the other; the last one for ever. What is not a text is a reply of a
+            `ScriptedLM`, such as an error.
 
     Attributes:
         written: The arguments of the calls of `write` that ran.
@@ -40,7 +41,8 @@ class Office:
     """
 
     def __init__(self, *steps: Mapping[str, Any], reply: Any = "Done.", answers: tuple[Any, ...] = ()) -> None:
-        self.steps, self.reply, self.answers = [*steps], reply, [*answers]
+        self.steps, self.answers = [*steps], [*answers]
+        self.replies = [*reply] if isinstance(reply, tuple) else [reply]
         self.written: list[tuple[Any, Any]] = []
         self.asked: list[ScriptedCall] = []
         self.read: list[str] = []
@@ -61,8 +63,12 @@ class Office:
         """What a model says."""
         if "parts" in called.fields:
             self.asked.append(called)
-            said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-            return said if isinstance(said, Exception) else {"answer": said}
+            said = _next(self.answers)
+            return {"answer": said} if isinstance(said, str) else said
         self.read.append(called.text)
         place = len(called.steps)
-        return self.steps[place] if place < len(self.steps) else {"reply": self.reply}
+        return self.steps[place] if place < len(self.steps) else {"reply": _next(self.replies)}
+
+
+def _next(said: list[Any]) -> Any:
+    return said.pop(0) if len(said) > 1 else said[0]
