@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.databases import Engine, on_every_database
-from support.kill_guarded import ANSWER, EFFECTS
+from support.kill_guarded import ANSWER, EFFECTS, QUESTIONS
 from support.processes import run_program
 
 pytestmark = [pytest.mark.requirement("H11", "T5"), pytest.mark.timeout(1500)]
@@ -22,6 +22,9 @@ def check(kill: dict[str, Any]) -> None:
     assert kill["differs"] == [], kill  # each model received the same bytes in every process
     assert kill["gaps"] == [], kill
     assert kill["leaks"] == [], kill
+    # A reader is asked again at most once, if its answer was not recorded yet.
+    assert set(kill["asked"]) == set(QUESTIONS), kill
+    assert max(kill["asked"].values()) <= 2, kill
     if kill["labels"]:  # else it was answered before it was killed
         assert kill["labels"]["arguments"] == {"to": "bob@corp.com", "what": "paid"}, kill
         assert kill["labels"]["labels"] == {"to": {"origins": ["search.sender"], "form": "value"}}, kill
@@ -35,6 +38,13 @@ def test_killed_guarded_turn_goes_on(engine: Engine) -> None:
     assert len(kills) == 2 * SAMPLE, seed
     for kill in kills:
         check(kill)
+
+
+@on_every_database
+def test_of_two_readers_the_interrupted_one_is_asked_again(engine: Engine) -> None:
+    [kill] = run_program("kill_guarded", 600, engine=engine, between=True)
+    check(kill)
+    assert kill["asked"] == dict.fromkeys(QUESTIONS, 1), kill
 
 
 @pytest.mark.soak

@@ -1,20 +1,22 @@
 """A guarded turn that is killed at every point, and goes on in another process; as a program it prints what came of it.
 
-The conversation searches untrusted mail, writes with a handle and with what a reader finds, gives a worker a value,
-waits for a person over a handle, and answers with one. What each model received is compared over all processes.
+The conversation searches untrusted mail, writes with an expression and with what two readers find, gives a worker a
+value, waits for a person over a handle, and answers with one. What each model received is compared over all processes.
 """
 
 import hashlib
 import json
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from support.kill_matrix import ANSWERED, FIRST, kills
-from support.kill_points import IN, Killer, bare_agent, prepare
+from support.databases import Engine
+from support.kill_matrix import ANSWERED, FIRST, Matrix, kills
+from support.kill_points import IN, Killer, Point, bare_agent, prepare
 from support.kill_turn import ROLE, effect, to_the_end
 from support.processes import add, be_program, lines
 from worldagent import Rule, WorldAgent
@@ -29,18 +31,24 @@ MAIL = [{"id": 7042, "sender": "bob@corp.com", "body": EVIL}]
 EFFECTS = ("bob@corp.com INV-7", "kim@corp.com filed", "bob@corp.com paid")
 ANSWER = "I wrote to `bob@corp.com`."
 SENDER, BODY = {"$": "r0[0].sender"}, {"$": "r0[0].body"}
-FOUND = {"$ask": "the invoice", "of": ["r0[0].body"], "as": "span"}
+QUESTIONS = {"the invoice": "INV-7", "is it due": "yes"}
+FOUND, DUE = (
+    {"$ask": text, "of": ["r0[0].body"], "as": kind} for text, kind in zip(QUESTIONS, ("span", "bool"), strict=True)
+)
+RUN = {"$run": "x.lower()", "of": ["r0[0].sender"]}
 STEPS: list[list[tuple[str, dict[str, Any]]]] = [
     [("search", {})],
-    [("put", {"to": SENDER, "what": FOUND})],
+    [("put", {"to": RUN, "what": FOUND, "due": DUE})],
     [("filer", {"request": {"$text": "File it: {0}", "of": ["r0[0].body"]}})],
     [("pay", {"to": SENDER, "what": "paid"})],
 ]
+BETWEEN = Point(IN, "a model call", 4)  # the conversation's two are before the readers'
 SAID = 'I wrote to {"$": "r0[0].sender"}.'
 
 
 def functions(home: Path, killer: Killer) -> list[Function]:
-    async def put(to: str, what: str) -> str:
+    async def put(to: str, what: str, due: bool = True) -> str:
+        assert due
         return await effect(f"{to} {what}", home, killer)
 
     async def pay(to: str, what: str) -> str:
@@ -58,11 +66,13 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         await killer(IN, "a model call")
         who = "reader" if "parts" in call.fields else "filer" if "request" in call.fields else "clerk"
         place = len(call.steps)
-        add(home / "prompts", json.dumps([f"{who} {place}", hashlib.sha256(repr(call.messages).encode()).hexdigest()]))
+        what = call.fields.get("question", place)
+        add(home / "prompts", json.dumps([f"{who} {what}", hashlib.sha256(repr(call.messages).encode()).hexdigest()]))
         if who == "clerk" and "evil" in call.text:
             add(home / "read", "the model read it")
         if who == "reader":
-            return {"answer": "INV-7"}
+            add(home / "asked", call.fields["question"])
+            return {"answer": QUESTIONS[call.fields["question"]]}
         if who == "filer":
             made = [{"tool": "put", "arguments": {"to": "kim@corp.com", "what": "filed"}}]
             return {"calls": made if place == 0 else [], "result": "It is filed."}
@@ -70,7 +80,7 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         made = [{"tool": name, "arguments": arguments} for name, arguments in calls]
         return {"reply": "" if made else SAID, "calls": made}
 
-    allowed = {"to": Predicate(origin="any"), "what": Predicate(origin="any")}
+    allowed = {name: Predicate(origin="any") for name in ("to", "what", "due")}
     rules = [
         Rule(decision="ask", function="pay"),
         Rule(decision="approve", function="put", caller="filer", after="*", arguments=dict(allowed)),
@@ -106,6 +116,7 @@ async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
         "text": history[-1].body["text"],
         "labels": shown,
         "read": lines(home / "read"),
+        "asked": Counter(lines(home / "asked")),
         "differs": sorted(name for name, count in Counter(name for name, _ in prompts).items() if count > 1),
         "models": sorted({name for name, _ in prompts}),
     }
@@ -120,9 +131,17 @@ def _answer(home: Path, shown: dict[str, Any], pause: Pause) -> object:
     return Happened("done") if happened else RunAgain()
 
 
-def found(**how: Any) -> Iterator[dict[str, Any]]:
-    """Kill at every point of the first run and of the run that brings the answer, or at so many of each."""
-    return kills((FIRST, ANSWERED), turn=sys.modules[__name__], **how)
+def found(*, between: bool = False, engine: Engine = "sqlite", **how: Any) -> Iterator[dict[str, Any]]:
+    """Kill at every point of the first run and of the run that brings the answer, or at so many of each.
+
+    With `between`, kill only between the answers of the two readers.
+    """
+    turn = sys.modules[__name__]
+    if not between:
+        yield from kills((FIRST, ANSWERED), turn=turn, engine=engine, **how)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Matrix(FIRST, Path(folder), turn=turn, engine=engine).kill(BETWEEN)
 
 
 if __name__ == "__main__":
