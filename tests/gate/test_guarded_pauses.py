@@ -1,4 +1,4 @@
-"""Pauses over handles: what `always` covers, what an edit is, and what the model learns of a refusal (H11, H7)."""
+"""Pauses over handles: what `always` covers, what an edit is, and what the model learns of a refusal (H11)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.guarded import ASK, Office, call
+from support.agents import call
+from support.guarded import ASK, Office
 from support.homes import selected
 from worldagent import Approve, Reject, WorldAgent, tool
 from worldagent.agent import Turn

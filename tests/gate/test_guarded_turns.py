@@ -9,12 +9,11 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import call, scripted_agent, shape, standing, streamed
+from support.agents import call, scripted_agent, shape
 from support.services import Said, schema_of, service
 from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, signatures, tool
 from worldagent.agent import Trigger
 from worldagent.core.errors import InvalidArgument, ModelNotConfigured
-from worldagent.core.events import TextDelta
 from worldagent.core.pauses import UnattendedMode
 from worldagent.graphs import TaskContext
 from worldagent.harness.gate import Predicate
@@ -211,14 +210,6 @@ async def test_judge_sees_no_values(tmp_path: Path) -> None:
         turn = await agent.thread("t", account="ana").converse("Find it.", guard=True)
     [judged] = [each for each in desk.lm.calls if "answer" in each.fields]
     assert (turn.text, '"r0[0].subject"' in judged.text, EVIL in desk.read) == (SHOWN, True, False)
-
-
-async def test_stream_is_the_rendered_answer(tmp_path: Path) -> None:
-    desk = Desk(SEARCH)
-    async with desk.agent(tmp_path) as agent:
-        turn, events = await streamed(agent.thread("t", account="ana").stream("Find it.", guard=True))
-    assert (turn.text, standing(events)) == (SHOWN, SHOWN)
-    assert "$" not in "".join(each.text for each in events if isinstance(each, TextDelta))
 
 
 async def test_task_of_the_host(tmp_path: Path) -> None:

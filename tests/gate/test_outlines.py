@@ -9,7 +9,8 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, computed_field
 from typing_extensions import TypedDict
 
-from support.guarded import Office, call
+from support.agents import call
+from support.guarded import Office
 from worldagent import tool
 from worldagent.harness.schema import result_of
 

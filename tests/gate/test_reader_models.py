@@ -9,8 +9,8 @@ import pytest
 from dspy.teleprompt import LabeledFewShot
 from pydantic import BaseModel
 
-from support.agents import failure, streamed
-from support.guarded import Office, call, question
+from support.agents import call, failure, streamed
+from support.guarded import Office, question
 from worldagent import Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import LimitReached, ModelNotConfigured

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import shape
-from support.guarded import ANY, Office, call, question
+from support.agents import call, shape
+from support.guarded import ANY, Office, question
 from support.leak_cases import LENGTHS, SOURCES
 from support.leaks import Watch, canary, planted, traces_of, watch
 from worldagent import Approve, Policy, Role, Roles, Rule, Tier, Trace, Worker, WorldAgent, tool

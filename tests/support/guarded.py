@@ -15,11 +15,6 @@ WRITE = Rule(decision="approve", function="write", arguments={"to": ANY, "body":
 ASK = Rule(decision="ask", function="write")
 
 
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A step of a model that makes one call."""
-    return {"calls": [{"tool": name, "arguments": arguments}]}
-
-
 def question(kind: Any, *of: str, about: str = "which") -> dict[str, Any]:
     """A handle that asks a reader."""
     return {"$ask": about, "of": [*of], "as": kind}
