@@ -259,6 +259,9 @@ ALL = re.findall(
     "reader helper saver searcher inner ",
 )
 
+FIELD_OF_LATER = Rule(
+    decision="approve", function="write", arguments={"to": Predicate(origin="search.subject")}, optional=True
+)
 OWN_RULE = Rule(decision="approve", function=("write", "save", "pay", "copying", "aliased", "loose_write", "upper"))
 UNGUARDED = (
     Rule(decision="approve", function="write", caller="clerk", after="*", arguments={"to": "*"}),
@@ -729,7 +732,7 @@ CASES: dict[str, Case] = {
     "fields that are declared later": Case(
         check=FIELDS,
         steps=[calls(SEARCH, call("pay")), TO_SUBJECT],
-        rules=[Rule(decision="ask", function="pay"), allowing(to={"origin": "search.subject"})],
+        rules=[Rule(decision="ask", function="pay"), FIELD_OF_LATER],
         run=answered(Approve(), tools=[search_of_later]),
     ),
     "result of a function that is trusted later": Case(
