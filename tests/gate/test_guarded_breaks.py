@@ -65,7 +65,7 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
 
 def sending(**arguments: Predicate) -> Rule:
     """A rule about mail."""
-    return Rule(decision="approve", function="send", arguments=arguments)
+    return Rule(decision="approve", function="send", arguments={**arguments})
 
 
 SEARCH, SUBJECT = call("search", query="hats"), {"$": "r0[0].subject"}

@@ -33,7 +33,7 @@ class Typed(TypedDict):
 
 class Aliased(BaseModel):
     id: int = Field(alias="messageId")
-    sender: str = Field(default="", validation_alias=AliasChoices("sender", "from"), serialization_alias="from")
+    sender: str = Field(default="", validation_alias=AliasChoices("sender", "from"), serialization_alias="from")  # type: ignore[pydantic-alias]
 
     @computed_field  # type: ignore[prop-decorator]  # mypy does not know it
     @property

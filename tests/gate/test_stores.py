@@ -101,7 +101,12 @@ class Office:
         @tool(risk="write")
         async def plan_later(text: str) -> str:
             """Start a turn in an hour."""
-            what = {"when": Every(3600), "starts": StartMessage(text), "workspace": "novel", "account": "ana"}
+            what: dict[str, Any] = {
+                "when": Every(3600),
+                "starts": StartMessage(text),
+                "workspace": "novel",
+                "account": "ana",
+            }
             await Schedules(self.agent).add(Schedule(id="late", guard=self._guard, **what))
             return "planned"
 
