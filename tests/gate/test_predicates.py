@@ -245,7 +245,7 @@ def test_approved_command_is_one_program_with_its_arguments(text: str) -> None:
         ({"command": ""}, "command: name one program"),
         ({"between": [3, 1]}, "between: the first number is greater"),
         ({"between": [1]}, "between"),
-        ({"each": {"hosts": "x"}}, "each: hosts"),
+        ({"each": {"hosts": "x"}}, "each: there is no predicate 'hosts'; did you mean 'host'"),
         ({"each": [1]}, "each: give a glob"),
     ],
 )
