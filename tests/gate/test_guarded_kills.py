@@ -41,7 +41,7 @@ def test_killed_guarded_turn_goes_on(engine: Engine) -> None:
 
 
 @on_every_database
-def test_of_two_readers_the_interrupted_one_is_asked_again(engine: Engine) -> None:
+def test_reader_whose_answer_is_recorded_is_not_asked_again(engine: Engine) -> None:
     [kill] = run_program("kill_guarded", 600, engine=engine, between=True)
     check(kill)
     assert kill["asked"] == dict.fromkeys(QUESTIONS, 1), kill

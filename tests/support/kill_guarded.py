@@ -4,6 +4,7 @@ The conversation searches untrusted mail, writes with an expression and with wha
 value, waits for a person over a handle, and answers with one. What each model received is compared over all processes.
 """
 
+import asyncio
 import hashlib
 import json
 import sys
@@ -12,9 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from support.databases import Engine
+from support.homes import selected
 from support.kill_matrix import ANSWERED, FIRST, Matrix, kills
 from support.kill_points import IN, Killer, Point, bare_agent, prepare
 from support.kill_turn import ROLE, effect, to_the_end
@@ -42,6 +45,7 @@ STEPS: list[list[tuple[str, dict[str, Any]]]] = [
     [("filer", {"request": {"$text": "File it: {0}", "of": ["r0[0].body"]}})],
     [("pay", {"to": SENDER, "what": "paid"})],
 ]
+_ANSWERED = "SELECT id FROM wa_call WHERE name='ReadParts' AND state='done'"
 BETWEEN = Point(IN, "a model call", 4)  # the conversation's two are before the readers'
 SAID = 'I wrote to {"$": "r0[0].sender"}.'
 
@@ -61,8 +65,14 @@ def functions(home: Path, killer: Killer) -> list[Function]:
     return [found, tool(risk="write")(put), tool(risk="write")(pay)]
 
 
-def agent_of(home: Path, killer: Killer) -> WorldAgent:
+def agent_of(home: Path, killer: Killer, *, recorded: bool = False) -> WorldAgent:
+    """The agent; with `recorded` the second reader waits until the answer of the first is in the database."""
+
     async def answer(call: ScriptedCall) -> dict[str, Any]:
+        if recorded and "parts" in call.fields and lines(home / "asked"):
+            async with asyncio.timeout(30):
+                while not await selected(agent, _ANSWERED):  # noqa: ASYNC110 -- a commit sets no event
+                    await asyncio.sleep(0.01)
         await killer(IN, "a model call")
         who = "reader" if "parts" in call.fields else "filer" if "request" in call.fields else "clerk"
         place = len(call.steps)
@@ -87,12 +97,13 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         Rule(decision="approve", function="put", arguments=dict(allowed)),
     ]
     workers = [Worker("filer", "You file.", "files", tools=("put",))]
-    return bare_agent(home, ScriptedLM(answer), rules=rules, tools=functions(home, killer), workers=workers)
+    agent = bare_agent(home, ScriptedLM(answer), rules=rules, tools=functions(home, killer), workers=workers)
+    return agent
 
 
-async def begin(home: Path, killer: Killer) -> None:
+async def begin(home: Path, killer: Killer, *, recorded: bool = False) -> None:
     """Run the turn until it waits for a person."""
-    async with agent_of(home, killer) as agent:
+    async with agent_of(home, killer, recorded=recorded) as agent:
         prepare(home)
         killer.on = True
         turn = await agent.thread("t").converse(REQUEST, role=ROLE, guard=True)
@@ -136,10 +147,10 @@ def found(*, between: bool = False, engine: Engine = "sqlite", **how: Any) -> It
 
     With `between`, kill only between the answers of the two readers.
     """
-    turn = sys.modules[__name__]
     if not between:
-        yield from kills((FIRST, ANSWERED), turn=turn, engine=engine, **how)
+        yield from kills((FIRST, ANSWERED), turn=sys.modules[__name__], engine=engine, **how)
         return
+    turn = SimpleNamespace(begin=partial(begin, recorded=True), go_on=go_on)
     with tempfile.TemporaryDirectory() as folder:
         yield Matrix(FIRST, Path(folder), turn=turn, engine=engine).kill(BETWEEN)
 
