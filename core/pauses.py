@@ -100,10 +100,11 @@ class Pause:
         approvers: Globs over the accounts that can answer; empty means anyone can.
         login: The name of the MCP server that the question asks the turn's account to log in to; empty for others.
         labels: Where the arguments of an approval come from, by their dotted paths: the `origins`, such as
-            `search_mail.*`, and the `form`, which is `words`, `bounded` or `value`. What has no label is the person's,
-            or of a model that has read nothing untrusted. The place in the sorted object stands for a key that the
-            function does not declare. If values are many, one label is for a whole argument, or with the empty path
-            for the call.
+            `search_mail.*`, and the `form`, which is `words`, `span`, `bounded` or `value`; of some also `chosen`, what
+            chose the value, `readers`, who may see it, and `through`, whether a `reader` or a `program` made it. What
+            has no label is the person's, or of a model that has read nothing untrusted. The place in the sorted object
+            stands for a key that the function does not declare. If values are many, one label is for a whole argument,
+            or with the empty path for the call.
         question: The text of a question.
         options: The possible answers, if the question has a fixed choice.
         schema: The JSON Schema of the answer's value, of the arguments of an approval, or of the result in

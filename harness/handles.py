@@ -172,6 +172,10 @@ class Resolved:
         """The same as a part of something that has another label as well."""
         return self if other == OWN else self.relabelled(other.join)
 
+    def made_by(self, made: str) -> Resolved:
+        """The same as a reader or a program made or found it."""
+        return self.relabelled(lambda label: label.made_by(made))
+
     def read(self, params: BaseModel) -> Resolved:
         """The same, once it was read as the params of a function."""
         fields = type(params).model_fields
@@ -466,6 +470,9 @@ class Question:
         Raises:
             AnswerUnfit: It is not of the kind that was asked for.
         """
+        return self._read(said).made_by("reader")
+
+    def _read(self, said: str) -> Resolved:
         said, label = said.strip(), joined(label for part in self.parts for _, _, label in part.strange)
         match self.kind:
             case "span":
@@ -570,7 +577,7 @@ class Expression:
                 bounded = not isinstance(each, str) or _DATE.fullmatch(each)
                 label = replace(everything, form="bounded" if bounded else "words")
             found.append((steps, each, label))
-        return Resolved(value, tuple(found) if strange else ())
+        return Resolved(value, tuple(found) if strange else ()).made_by("program")
 
 
 def _projected(given: Resolved, keys: Sequence[str], path: str) -> Resolved:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -53,23 +53,30 @@ class Label:
         chosen: What chose it among others, as origins.
         readers: Who may see it: each member of the set is a list of globs over recipients, of which one must fit. Empty
             is everybody.
+        through: What made it of that: `reader`, `program`, or both.
     """
 
     origins: tuple[str, ...] = (PERSON,)
     form: Form = "value"
     chosen: tuple[str, ...] = ()
     readers: frozenset[tuple[str, ...]] = frozenset()
+    through: tuple[str, ...] = field(default=(), compare=False)  # said to people, and no rule asks for it
 
     def join(self, other: Label) -> Label:
         """The label of a value that is made of two."""
         form = _ORDER[max(_ORDER.index(self.form), _ORDER.index(other.form))]
         chosen = _both(self.chosen, other.chosen)
-        return Label(_both(self.origins, other.origins), form, chosen, self.readers | other.readers)
+        through = _both(self.through, other.through)
+        return Label(_both(self.origins, other.origins), form, chosen, self.readers | other.readers, through)
 
     def chosen_by(self, other: Label) -> Label:
         """The label of a value that another one chose, such as the result of a call with arguments of this label."""
         chosen = _both(self.chosen, other.chosen, _strange(other.origins))
-        return Label(self.origins, self.form, chosen, self.readers | other.readers)
+        return replace(self, chosen=chosen, readers=self.readers | other.readers)
+
+    def made_by(self, made: str) -> Label:
+        """The label of what a reader or a program made of it, or found in it."""
+        return replace(self, through=_both(self.through, (made,)))
 
     def seen_by(self, readers: Iterable[tuple[str, ...]]) -> Label:
         """The label of the same value, if not everybody may see it."""
@@ -107,7 +114,8 @@ class Label:
         """The label as JSON."""
         chosen = {"chosen": [*self.chosen]} if self.chosen else {}
         readers = {"readers": sorted(map(list, self.readers))} if self.readers else {}
-        return {"origins": [*self.origins], "form": self.form, **chosen, **readers}
+        through = {"through": [*self.through]} if self.through else {}
+        return {"origins": [*self.origins], "form": self.form, **chosen, **readers, **through}
 
 
 OWN: Final = Label()
@@ -132,7 +140,8 @@ def joined(labels: Iterable[Label]) -> Label:
 def read_label(said: Mapping[str, Any]) -> Label:
     """Read a label that was kept as JSON."""
     readers = frozenset(map(tuple, said.get("readers", ())))
-    return Label(tuple(said["origins"]), said["form"], tuple(said.get("chosen", ())), readers)
+    chosen, through = (tuple(said.get(key, ())) for key in ("chosen", "through"))
+    return Label(tuple(said["origins"]), said["form"], chosen, readers, through)
 
 
 def leaves(

@@ -16,7 +16,7 @@ from ...core.errors import AnswerInvalid, InvalidArgument
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
 from ...harness.journal import decision_of
 from . import pauses as forms
-from .pauses import is_late, one_line, pause_lines, shortened
+from .pauses import is_late, one_line, pause_lines, shortened, source_text
 from .validation import Wire, describe_errors
 
 
@@ -89,11 +89,13 @@ def pause_record(pause: Pause) -> dict[str, Any]:
 
     Returns:
         All fields of the pause; `expired`, whether it no longer accepts an answer; `answers`, the forms of answer by
-        their names, each of which can be sent once its blanks are filled in; `always`, whether `approve` can have it.
+        their names, each of which can be sent once its blanks are filled in; `always`, whether `approve` can have it;
+        `sources`, what its `labels` say in words.
     """
     late = is_late(pause)
     always = {"always": may_be_always(pause)} if pause.kind == "approval" else {}
-    return {**pause.to_json(), "expired": late, "answers": {} if late else default_forms(pause), **always}
+    sources = {"sources": {path: source_text([each]) for path, each in pause.labels.items()}} if pause.labels else {}
+    return {**pause.to_json(), "expired": late, "answers": {} if late else default_forms(pause), **always, **sources}
 
 
 def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:

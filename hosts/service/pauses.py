@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
@@ -134,23 +134,29 @@ def _about(pause: Pause) -> Iterator[str]:
 def _arguments(pause: Pause) -> Iterator[str]:
     places = {name: str(place) for place, name in enumerate(sorted(pause.arguments))}
     for name, value in list(pause.arguments.items())[:_ARGUMENTS]:
-        source = _source(pause, {name, places[name], ""})
-        yield f"  {one_line(name)}: {shortened(_json(value), _VALUE)}{source}"
+        steps = {name, places[name], ""}
+        source = source_text(label for path, label in pause.labels.items() if path.partition(".")[0] in steps)
+        yield f"  {one_line(name)}: {shortened(_json(value), _VALUE)}{f'  ({source})' if source else ''}"
     if len(pause.arguments) > _ARGUMENTS:
         yield f"  ({len(pause.arguments) - _ARGUMENTS} more)"
 
 
-def _source(pause: Pause, steps: Collection[str]) -> str:
-    """Where an argument comes from, if untrusted text can have made or chosen it."""
-    labels = [label for path, label in pause.labels.items() if path.partition(".")[0] in steps]
-    if not labels:
-        return ""
+def source_text(labels: Iterable[Mapping[str, Any]]) -> str:
+    """Where an argument with these labels comes from, in words; empty if untrusted text can neither make nor choose it.
+
+    Args:
+        labels: Labels as in `Pause.labels`, or as in the event `call_started`.
+    """
+    labels = [*labels]
     said = [_list(_HOW[form], found) for form in _HOW if (found := _origins(labels, form))]
     chosen = {str(each) for label in labels for each in label.get("chosen", ())}
     said += [_list("chosen by", chosen)] if chosen else []
     readers = {" or ".join(globs) or "nobody" for label in labels for globs in label.get("readers", ())}
     said += [_list("only for", readers)] if readers else []
-    return f"  ({one_line('; '.join(said))})" if said else ""
+    said += ["not for everybody"] if any(label.get("restricted") for label in labels) else []
+    through = {f"a {each}" for label in labels for each in label.get("through", ())}
+    said += [_list("through", through)] if through else []
+    return one_line("; ".join(said))
 
 
 _HOW: Final[Mapping[str, str]] = {
@@ -159,6 +165,7 @@ _HOW: Final[Mapping[str, str]] = {
     "bounded": "chosen after reading",
     "value": "from",
 }
+"""The words before the origins of a value, by its form."""
 
 
 def _origins(labels: Iterable[Mapping[str, Any]], form: str) -> set[str]:

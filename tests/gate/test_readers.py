@@ -12,6 +12,8 @@ from support.homes import selected
 from worldagent import Approve, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.harness.gate import Predicate
+from worldagent.hosts.service.answers import pause_record
+from worldagent.hosts.service.pauses import pause_lines
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("H11")
@@ -228,7 +230,9 @@ async def test_resumed_turn_asks_no_reader_again(tmp_path: Path) -> None:
     async with desk.agent(tmp_path, asking) as agent:
         [pause] = (await worked(agent)).pauses
     assert pause.arguments["to"] == "GB29X"
-    assert pause.labels["to"] == {"origins": ["bills.*"], "form": "span"}
+    assert pause.labels["to"] == {"origins": ["bills.*"], "form": "span", "through": ["reader"]}
+    assert pause_lines(pause)[2] == '  to: "GB29X"  (a part of bills; through a reader)'
+    assert pause_record(pause)["sources"] == {"to": "a part of bills; through a reader"}
     async with desk.agent(tmp_path, asking) as agent:
         await agent.thread("t", account="ana").resume({pause.id: Approve(hash=pause.hash)})
         found = await selected(agent, "SELECT id FROM wa_call WHERE name='ReadParts'")

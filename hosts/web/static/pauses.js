@@ -4,14 +4,6 @@ import { ApiError, call, get, stream, thread } from "./api.js";
 import { badge, empty, h, notice, time } from "./dom.js";
 
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
-const SOURCES = { words: "can be words of", span: "a part of", bounded: "chosen after reading", value: "from" };
-
-/** Where an argument comes from, in words. */
-function source({ origins, form, chosen, readers }) {
-  const names = origins.filter((origin) => form !== "value" || origin !== "person");
-  return [names.length ? `${SOURCES[form]} ${names.join(", ")}` : null, chosen?.length ? `chosen by ${chosen.join(", ")}` : null,
-    readers?.length ? `only for ${readers.map((globs) => globs.join(" or ") || "nobody").join(", ")}` : null].filter(Boolean).join("; ");
-}
 
 /** A card that answers one pause. `answered` gets the answer, and returns once the turn has taken it. */
 export function card(pause, answered) {
@@ -39,7 +31,7 @@ export function card(pause, answered) {
   const head = h("header", {}, h("h3", {}, pause.question ?? pause.function),
     (pause.risk ?? []).map((risk) => badge(risk.replace("_", " "), "warn")), pause.expired ? badge("expired", "bad") : null);
   const about = [pause.reason ? h("p", { class: "hint" }, pause.reason) : null, pause.caller ? h("p", { class: "hint" }, `asked by ${pause.caller}`) : null,
-    ...Object.entries(pause.labels ?? {}).map(([path, label]) => h("p", { class: "hint" }, `${path}: ${source(label)}`))];
+    ...Object.entries(pause.sources ?? {}).map(([path, words]) => h("p", { class: "hint" }, `${path}: ${words}`))];
 
   if (pause.answers.approve) {
     const given = JSON.stringify(pause.arguments ?? {}, null, 2);
