@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from datetime import datetime
+from operator import not_
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -24,6 +25,10 @@ TurnKind = Literal["message", "task", "skill", "schedule"]
 
 Deltas = Literal["none", "answer", "all"]
 """What a run sends in parts: nothing, the text of the conversation, or that of its tasks too."""
+
+
+_IF_ANY: Any = Field(default_factory=dict, exclude_if=not_)
+"""A field that an event without any lacks."""
 
 
 class _Event(BaseModel):
@@ -154,7 +159,7 @@ class SummaryFailed(_Event):
 class TaskStarted(_Event):
     """A dispatched task begins. `task_id` is its path id; `parent` is that of the call, task or turn above it.
 
-    `gate` and `arguments` are as in `CallStarted`.
+    `gate`, `arguments` and `labels` are as in `CallStarted`.
     """
 
     type: Literal["task_started"] = "task_started"
@@ -165,6 +170,7 @@ class TaskStarted(_Event):
     risk: tuple[Risk, ...] = ()
     gate: str = ""
     arguments: dict[str, Any] | None = None
+    labels: dict[str, Any] = _IF_ANY
 
 
 class TaskEnded(_Event):
@@ -221,6 +227,11 @@ class CallStarted(_Event):
     `title` is the function's name for people, or empty. `gate` says what allowed the call: `code` if no model could
     influence it, `default`, `rule:NAME`, `always`, `approver` or `person`. `arguments` is set if the function is
     declared with `capture=True`.
+
+    `labels` says where each argument comes from, in a turn that has or holds results which strangers can have written;
+    an event of any other call lacks the key. They are as in `Pause.labels`, and the person's are among them. In place
+    of `readers` some have `restricted`, if not everybody may see the value, and `decided` is there if the gate looked
+    at where it comes from.
     """
 
     type: Literal["call_started"] = "call_started"
@@ -231,6 +242,7 @@ class CallStarted(_Event):
     risk: tuple[Risk, ...] = ()
     gate: str = ""
     arguments: dict[str, Any] | None = None
+    labels: dict[str, Any] = _IF_ANY
 
 
 class CallEnded(_Event):
@@ -242,11 +254,20 @@ class CallEnded(_Event):
     code: str | None = None
 
 
+class ResultHeld(_Event):
+    """A guarded model does not read the result of a call. `outline` has its name, such as `r0`, and declared types."""
+
+    type: Literal["result_held"] = "result_held"
+    call_id: str
+    outline: str
+
+
 class CallDecided(_Event):
     """The gate requires approval for a call or refuses it, or an approval was answered.
 
     `gate` is as in `CallStarted`, or `limit`, or `expired` if no answer came before the pause expired, or `unattended`
-    if the turn refuses calls that require approval. `account` is the account that answered, if it is known.
+    if the turn refuses calls that require approval. `account` is the account that answered, if it is known. `labels`
+    are as in `CallStarted`.
     """
 
     type: Literal["call_decided"] = "call_decided"
@@ -256,6 +277,7 @@ class CallDecided(_Event):
     gate: str
     account: str | None = None
     parent: str = ""
+    labels: dict[str, Any] = _IF_ANY
 
 
 class CallRetried(_Event):
@@ -419,8 +441,8 @@ class TurnEnded(_Event):
     status: Literal["done", "failed", "cancelled", "paused", "stopped"]
     text: str = ""
     code: str | None = None
-    outputs: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda outputs: not outputs)
-    labels: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda labels: not labels)
+    outputs: dict[str, Any] = _IF_ANY
+    labels: dict[str, Any] = _IF_ANY
 
 
 TurnEvent = Annotated[
@@ -442,6 +464,7 @@ TurnEvent = Annotated[
     | TaskArgumentsDelta
     | CallStarted
     | CallEnded
+    | ResultHeld
     | CallDecided
     | CallRetried
     | ModelWaiting

@@ -367,8 +367,9 @@ async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, cal
     label = entry.__name__ if entry else shape.key
     parent = frame.path.rpartition("/")[0]
     common_fields = {"task_id": frame.path, "shape": shape.key, "label": label, "parent": parent}
-    arguments = call.prepared.step.input if function.capture else None
-    turn.emit(TaskStarted, **common_fields, risk=function.risk, gate=gate, arguments=arguments)
+    step = call.prepared.step
+    arguments = step.input if function.capture else None
+    turn.emit(TaskStarted, **common_fields, risk=function.risk, gate=gate, arguments=arguments, labels=step.told)
     status, code = "cancelled", None
     try:
         handler = guarded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,8 @@ from ..core.events import CallDecided
 from ..core.pauses import Approve, Reject
 from .function import Function
 from .gate import BOUNDED, Caller, Verdict
+from .gate.arguments import declared_keys
+from .gate.labels import OWN, told
 from .guard import guarded
 from .inside import Inside, without_exit
 from .journal import UNATTENDED, Ask, CallRecord, Step, decision_of, pause_of
@@ -41,14 +43,18 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
     record = drive.recorded(step.id)
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
         step.by, step.labels = record.by, (record.recorded_decision or {}).get("labels", {})
+        step.told = _told(step, callee) if step.labels else {}
         return  # decided in an earlier run
-    step.labels = _labels_shown(record) or _labels(step, callee, ctx)
+    # The options of a tool of the model's service are the host's.
+    followed = step.kind != "offer" and gate.follows(caller, ctx.resolved)
+    step.labels = _labels(step, callee, ctx, record) if followed else _labels_shown(record)
     if record is not None and record.answered:  # a person's answer counts, even if approval is no longer required
         verdict = gate.by_policy(callee, step.input, caller, shape, resolved=ctx.resolved)
         if verdict.decision != "refuse":
             verdict = Verdict("ask", "person", pause_of(record).reason, verdict.approvers)
     else:
         verdict = gate.decide(callee, step.input, caller, shape, resolved=ctx.resolved)
+    step.told = _told(step, callee, verdict.decided) if followed else {}
     if ctx.scope.account is not None and ctx.on_behalf_of == ROOT and not verdict.approvers:
         verdict = replace(verdict, approvers=callee.approvers)
     if verdict.decision == "approve":
@@ -71,10 +77,18 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
     _refuse(step, verdict, callee, caller)
 
 
-def _labels(step: Step, callee: Function, ctx: CallContext) -> Mapping[str, Any]:
-    if step.kind == "offer":  # the options of a tool of the model's service are the host's
-        return {}
-    return ctx.gate.labels(callee, step.input, ctx.current_caller, resolved=ctx.resolved)
+def _told(step: Step, callee: Function, decided: Collection[str] = ()) -> Mapping[str, Any]:
+    """Where the arguments come from as events have it: each of them, also the person's."""
+    order = {name: place for place, name in enumerate(step.input)}
+    named = {path.partition(".")[0] for path in step.labels}
+    own = order.keys() & declared_keys(callee.params) - named if "" not in named else ()
+    labels = {**step.labels, **{name: OWN.to_json() for name in own}}
+    return told(dict(sorted(labels.items(), key=lambda each: order.get(each[0].partition(".")[0], -1))), decided)
+
+
+def _labels(step: Step, callee: Function, ctx: CallContext, record: CallRecord | None) -> Mapping[str, Any]:
+    shown = _labels_shown(record)
+    return shown or ctx.gate.labels(callee, step.input, ctx.current_caller, resolved=ctx.resolved)
 
 
 def _labels_shown(record: CallRecord | None) -> Mapping[str, Any]:
@@ -189,8 +203,10 @@ def _record_decision(
         grant = ctx.gate.grant(callee, ctx.caller, covered, None if ctx.resolved is None else labels)
         kept |= {"always": "any" if said["always"] == "any" else "same"}
         kept |= {"covers": grant.covers, "description": grant.description}
-    emit_decision(ctx, step, decision, by, said.get("account"))
     step.labels = labels
+    if "arguments" in kept and step.told:
+        step.told = _told(step, callee)
+    emit_decision(ctx, step, decision, by, said.get("account"))
     return _note(decision, by, ctx.caller, callee, step, held=ctx.resolved is not None, **kept)
 
 
@@ -245,4 +261,5 @@ def emit_decision(ctx: CallContext, step: Step, decision: str, by: str, account:
         decision=decision,
         gate=by,
         account=account,
+        labels=step.told,
     )

@@ -102,6 +102,11 @@ class Held:
         readers = map(mark_of, readers_of_any(self.readers))
         return self.label.marks.union(readers, [self.function] if self.function else [])
 
+    @property
+    def outline_without_values(self) -> str:
+        """The same without the values of its fields, for traces."""
+        return replace(self, function="", readers=None).outline
+
     def label_at(self, steps: Steps) -> Label:
         """The label of a part: of a declared field, else of all that strangers can have written.
 

@@ -253,7 +253,7 @@ def _traced(inner: Handler) -> Handler:
         step, emit = call.prepared.step, call.ctx.emit
         arguments = (step.input if call.changed is None else dict(call.changed)) if call.function.capture else None
         about = {"title": call.function.title, "risk": call.function.risk, "gate": step.by, "arguments": arguments}
-        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, **about)
+        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, labels=step.told, **about)
         if arguments is not None:
             emit.keep(step.id, "inputs", arguments)
         status, code = "cancelled", None

@@ -15,6 +15,7 @@ from pydantic import PydanticUserError, TypeAdapter
 
 from ...core import canonical_json
 from ...core.errors import OutputInvalid
+from ...core.events import ResultHeld
 from ...core.marks import sources_in
 from ...harness.gate import Gate
 from ...harness.gate.labels import ATTACHMENT, CONTEXT, OWN, Label, Steps, joined, read_label
@@ -149,12 +150,13 @@ class Guarded:
             **({"untrusted": sorted(marks)} if marks else {}),
         }
 
-    def outcome(self, call: Call, value: Any) -> dict[str, Any]:
+    def outcome(self, call: Call, value: Any, *, again: bool) -> dict[str, Any]:
         """The outcome of a call, with an outline if a stranger can have written its value.
 
         Args:
             call: The call that was made.
             value: Its result as JSON.
+            again: Whether an earlier run of the turn made the call.
         """
         gate, function = call.ctx.gate, call.named
         given = joined(map(read_label, call.labels.values()))
@@ -172,7 +174,10 @@ class Guarded:
         fields, schema = gate.fields_of(call.id, function), _schema_of(function.result)
         name = function.name if gate.was_untrusted(call.id, function) else ""
         readers, tell = function.readers, call.ctx.on_error
-        return self._held(Held(name_of(call.id), value, schema, label, name, fields, readers, tell))
+        held = Held(name_of(call.id), value, schema, label, name, fields, readers, tell)
+        if not again:
+            call.ctx.emit(ResultHeld, call_id=call.id, outline=held.outline_without_values)
+        return self._held(held)
 
     def _also_read(self, call: Call, value: Any) -> Label:
         """What a trusted function says that its result was made of: memory entries, or the reply of a member."""

@@ -419,6 +419,7 @@ class Loop:
     async def _called(self, call: Mapping[str, Any], call_id: str) -> Any:
         """The outcome of a call: its value, or the failure as the model reads it; `SUSPENDED` if it waits."""
         record, name, made = self.calls.frame.drive.recorded(call_id), call["tool"], None
+        again = self.is_over(call_id)
         if self.guard is not None and self.tools.functions.get(name) is ASKING:
             return await self._asked_reader(self.guard, call, call_id)
         settled = None if record is None else self._settled(call, call_id, record)
@@ -443,7 +444,7 @@ class Loop:
             if value is SUSPENDED:
                 return SUSPENDED
             value = _json(function, value)
-            outcome = {"value": value} if self.guard is None else self.guard.outcome(made, value)
+            outcome = {"value": value} if self.guard is None else self.guard.outcome(made, value, again=again)
             return {**outcome, **self._changed(name, call_id)}
         except ABOUT_THE_TURN:
             raise

@@ -101,6 +101,7 @@ class Verdict:
         reason: Why the call requires approval or is refused.
         approvers: Globs over the accounts that can answer; empty allows any account.
         expires: How many seconds to wait for an answer; None waits for ever.
+        decided: The arguments of which the gate looked at where they come from.
     """
 
     decision: Decision
@@ -108,6 +109,7 @@ class Verdict:
     reason: str = ""
     approvers: tuple[str, ...] = ()
     expires: float | None = None
+    decided: tuple[str, ...] = ()
 
 
 _BY_CODE: Final = Verdict("approve", "code")
@@ -497,6 +499,10 @@ class Gate:
     def _is_labelling(self) -> bool:
         return bool(self._frames or self.marks)
 
+    def follows(self, caller: Caller, resolved: Labelled | None) -> bool:
+        """Whether arguments of a call can come from elsewhere than the person or the host; see `labels`."""
+        return caller.model_influenced and (resolved is not None or self._is_labelling)
+
     def labels(
         self,
         callee: Function,
@@ -507,6 +513,8 @@ class Gate:
     ) -> dict[str, dict[str, Any]]:
         """Return the labels of arguments as JSON, by dotted paths; those of the person's values are left out.
 
+        It is asked about calls that the gate `follows`.
+
         Args:
             callee: The function that is called.
             arguments: Its params as JSON.
@@ -514,8 +522,6 @@ class Gate:
             before: The arguments that a person replaced by these, if any; what was not among them is the person's.
             resolved: The arguments as a guarded model said them; None if the model is not guarded.
         """
-        if not caller.model_influenced or (resolved is None and not self._is_labelling):
-            return {}
         return as_json(self._labels_in(_Proposed(callee, arguments, caller, before, resolved)))
 
     def _labels_in(
@@ -651,7 +657,7 @@ class Gate:
         if rule is None or rule.decision == "approve":
             return _BY_DEFAULT
         reason = f"the rule {rule.name!r} of {name!r} {rule.decision}s"
-        return Verdict(rule.decision, f"worker:{name}:{rule.name}", reason, expires=rule.expires)
+        return Verdict(rule.decision, f"worker:{name}:{rule.name}", reason, expires=rule.expires, decided=rule.decided)
 
     def _ceilings(self, caller: Caller) -> Iterator[Ceiling]:
         for name in caller.workers:
@@ -675,15 +681,17 @@ class Gate:
         harmless = _is_harmless(callee)
         rule = self._rule(self.policy, call)
         if rule is not None:
-            return self._by_rule(rule, callee, caller, harmless=harmless)
+            verdict = self._by_rule(rule, callee, caller, harmless=harmless)
+            return replace(verdict, decided=rule.decided) if rule.decided and not harmless else verdict
         if not caller.model_influenced:
             return _BY_CODE
         if harmless:
             return _BY_DEFAULT
         why, strange = "nothing in the policy allows it", () if call.resolved is None else self._strange(call)
         if strange:
-            names = dict.fromkeys(str(steps[0]) for steps, _ in strange)
+            names = tuple(dict.fromkeys(str(steps[0]) for steps, _ in strange))
             why = f"nothing in the policy allows it with values that the person did not give: {', '.join(names)}"
+            return Verdict(self.policy.default, "default", self._why(callee, why), decided=names)
         elif self.policy.default == "ask" and self._is_trusted(callee, caller):
             return _BY_TRUST
         return Verdict(self.policy.default, "default", self._why(callee, why))

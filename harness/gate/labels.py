@@ -190,6 +190,29 @@ def as_json(labels: Iterable[tuple[Steps, Label]]) -> dict[str, dict[str, Any]]:
     return {path: label.to_json() for path, label in kept.items()}
 
 
+def by_part(labels: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return one label for each argument, or part of an answer, of labels by dotted paths, all as JSON."""
+    found: dict[str, list[Label]] = {}
+    for path, label in labels.items():
+        found.setdefault(path.partition(".")[0], []).append(read_label(label))
+    return {part: joined(each).to_json() for part, each in found.items()}
+
+
+def told(labels: Mapping[str, Mapping[str, Any]], decided: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return labels as events and traces have them: not who may see a value, which can be a text of a result.
+
+    Args:
+        labels: The labels as JSON, by dotted paths.
+        decided: The arguments of which the gate looked at where they come from.
+    """
+    return {
+        path: {key: each for key, each in label.items() if key != "readers"}
+        | ({"restricted": True} if "readers" in label else {})
+        | ({"decided": True} if path.partition(".")[0] in decided or (not path and decided) else {})
+        for path, label in labels.items()
+    }
+
+
 class Sources:
     """What the values of a turn's calls are compared with: the person's words, and results of earlier calls.
 

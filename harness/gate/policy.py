@@ -201,6 +201,12 @@ class Rule(Data):
         named = {path: named_readers(said) for path, said in self.arguments.items()}
         return {path: name for path, name in named.items() if name is not None and name != ANY}
 
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The arguments of which it says where they come from, or who may see them."""
+        asking = (path for path, said in self.arguments.items() if asks_for_origin(said) or named_readers(said))
+        return tuple(path.partition(".")[0] for path in asking)
+
     def _reaches_readers(
         self, arguments: Mapping[str, Any], labels_in: Callable[[str, Any], Iterable[Label]], schema: Any
     ) -> bool:

@@ -154,6 +154,7 @@ class Step:
         noted: Receives the decision of a person, or `refuse` if the request expired; returns the JSON that the journal
             keeps.
         labels: Where its arguments come from, by their dotted paths; those that are not named are the person's.
+        told: The same for events, which name the person's as well.
         slot: Is held while it runs, to bound how many steps run concurrently; not held while it waits for a person.
     """
 
@@ -175,6 +176,7 @@ class Step:
     body: Callable[[Any], Awaitable[Any]] = _missing_body
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
+    told: Mapping[str, Any] = field(default_factory=dict)
     slot: AbstractAsyncContextManager[Any] | None = None
 
     def pause(self, since: datetime) -> Pause:

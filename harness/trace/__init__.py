@@ -5,12 +5,13 @@ A trace has no text of a model, a role or a conversation unless capture is on. N
 
 from .index import Traces
 from .outputs import JsonLinesTrace, OpenTelemetryTrace, read_trace
-from .records import Captured, Dropped, Traced, TraceRecord, TraceSink, TurnTrace
+from .records import Captured, Dropped, Flow, Traced, TraceRecord, TraceSink, TurnTrace, ValueSource
 from .tracer import Trace
 
 __all__ = [
     "Captured",
     "Dropped",
+    "Flow",
     "JsonLinesTrace",
     "OpenTelemetryTrace",
     "Trace",
@@ -19,5 +20,6 @@ __all__ = [
     "Traced",
     "Traces",
     "TurnTrace",
+    "ValueSource",
     "read_trace",
 ]

@@ -11,7 +11,7 @@ from ...core import ROOT, Scope, summed
 from ...core import events as ev
 from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
-from .records import TOKENS, Captured, Dropped, RecordKind, Traced, TraceRecord
+from .records import TOKENS, Captured, Dropped, RecordKind, Traced, TraceRecord, ValueSource
 
 _Fields = dict[str, Any]
 """The fields of a record that is not complete: making a `TraceRecord` at the begin and at the end would cost twice."""
@@ -87,7 +87,7 @@ class Recorder:
     def _of_event(self, run: _Run, event: ev.TurnEvent) -> Iterator[TraceRecord | _Fields]:
         match event:
             case ev.CallStarted():
-                more = {"risk": event.risk, "gate": event.gate}
+                more = {"risk": event.risk, "gate": event.gate, "labels": event.labels}
                 yield _begun(run, "call", event.call_id, event.parent, event, name=event.function, **more)
             case ev.CallEnded():
                 yield from _ended(run, "call", event.call_id, event)
@@ -97,6 +97,7 @@ class Recorder:
                 yield from self._ended_turn(run, event)
             case ev.TaskStarted():
                 more = {"name": event.shape, "label": event.label, "risk": event.risk, "gate": event.gate}
+                more["labels"] = event.labels
                 yield _begun(run, "task", event.task_id, event.parent, event, **more)
             case ev.TaskEnded():
                 yield from _ended(run, "task", event.task_id, event)
@@ -114,7 +115,8 @@ class Recorder:
         yield from _unanswered(run, event.turn_id, event)
         if event.code is not None:
             yield _moment(run, "error", event.turn_id, event.seq, event.at, name=run.turn.name, code=event.code)
-        ended = {"end": event.at, "status": event.status, "code": event.code or ""}
+        labels = event.labels and {part: ValueSource(**label) for part, label in event.labels.items()}
+        ended = {"end": event.at, "status": event.status, "code": event.code or "", "labels": labels}
         yield run.turn.model_copy(update=ended | run.totals)
 
 
@@ -223,7 +225,10 @@ def _of_call(run: _Run, event: ev.TurnEvent) -> TraceRecord | None:
         case ev.CallDecided():
             kind, path = "approval", event.call_id
             about = {"parent": event.parent or run.turn.id, "name": event.function, "status": event.decision}
-            about |= {"gate": event.gate, "account": event.account or ""}
+            about |= {"gate": event.gate, "account": event.account or "", "labels": event.labels}
+        case ev.ResultHeld():
+            kind, path = "held", event.call_id
+            about = {"name": event.outline}
         case ev.CallRetried():
             kind, path = "retry", event.call_id
             about = {"name": event.function, "code": event.code, "attempt": event.attempt, "seconds": event.seconds}

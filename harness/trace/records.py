@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...core import ROOT, CaptureKind, Scope, summed
 from ...core.errors import TraceInvalid
 from ...core.events import TurnEvent
+from ..gate.labels import Form
 
 FORMAT: Final = "trace/1"
 HEADER: Final = json.dumps({"format": FORMAT})
@@ -29,6 +30,7 @@ RecordKind = Literal[
     "call",
     "model",
     "approval",
+    "held",
     "pause",
     "retry",
     "check",
@@ -39,6 +41,47 @@ RecordKind = Literal[
     "dropped",
 ]
 """What a record is of; the guide on traces says what each is."""
+
+
+class ValueSource(BaseModel):
+    """Where an argument of a call, or a part of an answer, comes from; see `Pause.labels`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    origins: tuple[str, ...]
+    """`person`, or `FUNCTION.FIELD` with `*` for a field that is not known."""
+    form: Form
+    """What the value can carry at most."""
+    chosen: tuple[str, ...] = ()
+    """What chose it among others, as origins."""
+    through: tuple[str, ...] = ()
+    """Whether a `reader` or a `program` made it."""
+    restricted: bool = False
+    """Whether not everybody may see it."""
+    decided: bool = False
+    """Whether the decision about the call depends on where it comes from."""
+
+
+class Flow(ValueSource):
+    """What reached an argument of a call, or the answer of a turn, and what the gate decided about that."""
+
+    call: str
+    """The path id of the call or task; of an answer, the turn's id."""
+    function: str
+    """The function, worker or shape; of an answer, `answer`."""
+    argument: str
+    """The dotted path of the argument, empty for all of them; of an answer, `text`, `result` or `outputs`."""
+    decision: str = ""
+    """The decision, as in `call_decided`; empty for an answer."""
+    gate: str = ""
+    """What decided."""
+    record: str = ""
+    """The id of the record that has it."""
+
+    @property
+    def target(self) -> str:
+        """The function with the argument, such as `send_mail.to`."""
+        return f"{self.function}.{self.argument or '*'}"
 
 
 class TraceRecord(BaseModel):
@@ -59,7 +102,7 @@ class TraceRecord(BaseModel):
     parent: str = ""
     """The id of the turn, task or call that it is part of; none of a turn."""
     name: str = ""
-    """The function, shape, Signature or surface; of an error, where it came from."""
+    """The function, shape, Signature or surface; of an error, where it came from; of a held result, its outline."""
     label: str = ""
     """Of a task, its entry Signature; of a pause, its kind; of a message, its type; else a further word."""
     start: datetime
@@ -71,11 +114,13 @@ class TraceRecord(BaseModel):
     code: str = ""
     """The error's code."""
     call: str = ""
-    """Of an approval, pause or retry: the path id of the call that it is about."""
+    """Of an approval, held result, pause or retry: the path id of the call that it is about."""
     risk: tuple[str, ...] = ()
     """Of a call, task or pause: what it may do to the world."""
     gate: str = ""
     """Of a call, task or approval: what decided, as in `call_started`."""
+    labels: dict[str, ValueSource] = {}
+    """Of a call, task or approval: where each argument comes from; of a turn, its answer; as in `call_started`."""
     account: str = ""
     """Of a turn, who speaks; of an approval, who answered."""
     workspace: str = ""
@@ -239,6 +284,37 @@ class TurnTrace:
     def tree(self) -> TraceNode:
         """Return the records as a tree, from the turn down."""
         return _tree(self.records)
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """Where the arguments of its calls and the parts of its answer come from; empty if that was not followed."""
+        found: dict[str, dict[str, Flow]] = {}
+        for record in sorted(self.records, key=lambda record: record.kind == "turn"):  # the answer comes last
+            call = record.call or record.id
+            before = found.get(call, {})
+            about = {"call": call, "record": record.id, **_decision(record, before)}
+            if record.labels:
+                found[call] = {path: _flow(path, each, about, before) for path, each in record.labels.items()}
+        return tuple(flow for flows in found.values() for flow in flows.values())
+
+
+def _decision(record: TraceRecord, before: Mapping[str, Flow]) -> dict[str, str]:
+    """What a record says of the decision about its call."""
+    match record.kind:
+        case "turn":
+            return {"function": "answer"}
+        case "approval":
+            return {"function": record.name, "decision": record.status, "gate": record.gate}
+        case _:
+            changed = any(flow.decision == "modify" for flow in before.values())
+            name = record.label if (record.kind, record.name) == ("task", "subagent") else record.name
+            return {"function": name, "decision": "modify" if changed else "approve", "gate": record.gate}
+
+
+def _flow(path: str, source: ValueSource, about: Mapping[str, Any], before: Mapping[str, Flow]) -> Flow:
+    """A flow as the newest record has it. It decided if it did in any record, since a person answers later."""
+    flow = Flow(argument=path, **about, **source.model_dump())
+    return flow.model_copy(update={"decided": True}) if path in before and before[path].decided else flow
 
 
 @dataclass(slots=True, eq=False)

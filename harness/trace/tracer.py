@@ -21,6 +21,7 @@ from ...core import CaptureKind, Scope
 from ...core import events as ev
 from ...core.errors import InvalidArgument
 from ...core.events import TurnEnded, TurnEvent, TurnStarted
+from ..gate.labels import by_part, told
 from .index import TraceIndex, Traces
 from .outputs import JsonLinesTrace
 from .records import Captured, Dropped, Traced, TraceSink
@@ -209,6 +210,16 @@ class Tracer:
                 closing.push_async_callback(queue.aclose)
 
 
+def without_texts(event: TurnEvent) -> TurnEvent:
+    """An event without the texts that it has for readers; of the labels of an answer, those of its parts are left."""
+    texts = _TEXT_FIELDS.get(type(event))
+    if texts is None or texts.items() <= vars(event).items():  # it has no such text
+        return event
+    if isinstance(event, ev.TurnEnded) and event.labels:
+        texts = {**texts, "labels": told(by_part(event.labels))}
+    return event.model_copy(update=texts)
+
+
 class Tap:
     """Passes a turn's events to the tracer on their way to the turn's reader; see `core.Emitter`."""
 
@@ -224,10 +235,7 @@ class Tap:
             return
         if isinstance(event, ev.TurnStarted):
             self._scope = replace(self._scope, thread=event.thread or None)
-        texts = _TEXT_FIELDS.get(kind)
-        if texts is not None and not texts.items() <= vars(event).items():  # otherwise it has no such text
-            event = event.model_copy(update=texts)
-        self._tracer.put(Traced(self._scope, event))
+        self._tracer.put(Traced(self._scope, without_texts(event)))
 
     def wants(self, what: CaptureKind) -> bool:
         """Whether this kind of value is captured."""

@@ -77,9 +77,17 @@ async def list_traces(options: ThreadsOptions, output: Output, thread: str | Non
 
 @command(app, "show", asks=("turn_trace",))
 async def show_trace(
-    options: ThreadsOptions, output: Output, turn: str | None = None, file: Path | None = None, html: Path | None = None
+    options: ThreadsOptions,
+    output: Output,
+    turn: str | None = None,
+    file: Path | None = None,
+    html: Path | None = None,
+    flow: bool = False,
+    mermaid: bool = False,
 ) -> None:
     """Draw what a turn did as a tree, with times, decisions, tokens and costs.
+
+    If the turn is guarded or has read what strangers can have written, each call has where its arguments come from.
 
     TURN is the id of a turn, or of a call without a turn, as [bold]trace list[/bold] shows it. By default, it draws the
     newest turn of the workspace, or the only turn of a file.
@@ -90,6 +98,8 @@ async def show_trace(
 
       worldagent trace show turn_01a2
 
+      worldagent trace show turn_01a2 --flow
+
       worldagent trace show turn_01a2 --html turn.html
 
       worldagent trace show --file agent.jsonl
@@ -99,10 +109,14 @@ async def show_trace(
         file (--file FILE; Where): Read traces from JSON Lines, not from the home.
         html (--html FILE; Output): Write it as one self-contained page. An existing file is replaced only if it is such
             a page.
+        flow (--flow; Output): Draw instead which values reached which arguments: from the person, fields of results
+            and other origins, by readers and programs, with the decisions about them.
+        mermaid (--mermaid; Output): Print that as a graph in Mermaid, for a page in Markdown.
     """
     import asyncio
 
-    from .trace_text import BEGIN, trace_page, trace_text
+    from ..service.pauses import flow_record
+    from .trace_text import BEGIN, NO_FLOWS, flow_graph, trace_page, trace_text
 
     async with _traces(options) as traces:
         if file is not None:
@@ -110,9 +124,12 @@ async def show_trace(
         else:
             trace = await traces.get(turn or await _newest(traces, options.workspace))
     records = [record.model_dump(mode="json", exclude_defaults=True) for record in trace.records]
-    value: dict[str, Any] = {"trace": _object(trace) | {"records": records}}
+    flows = [flow_record(each) for each in trace.flows]
+    value: dict[str, Any] = {"trace": _object(trace) | {"records": records, "flows": flows}}
+    if mermaid and not flows:
+        output.note(NO_FLOWS)
     if html is None:
-        output.result(value, trace_text(trace))
+        output.result(value, flow_graph(trace) if mermaid else trace_text(trace, flow=flow))
         return
     await asyncio.to_thread(_replace, html, trace_page(trace), BEGIN)
     output.note(f"wrote {str(html)!r}")

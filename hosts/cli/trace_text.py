@@ -13,9 +13,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ...core import ROOT
-from ...harness.trace import TraceRecord, TurnTrace
+from ...harness.trace import Flow, TraceRecord, TurnTrace
 from ...harness.trace.records import TraceNode
-from ..service.pauses import one_line, printable, shortened
+from ..service.pauses import flow_ways, one_line, printable, shortened, source_text
 from .output import cost_text, counted, duration_text, tokens_text
 
 MAX_CAPTURED_CHARACTERS = 200  # of a captured text
@@ -24,19 +24,88 @@ MAX_TREE_DEPTH: Final = 100
 """Levels that are drawn. Deeper records are drawn on the last level."""
 
 
-def trace_text(trace: TurnTrace) -> str:
-    """A trace as a tree of lines, below a summary."""
-    above = [Tree("", guide_style="", hide_root=True)]  # by level
+NO_FLOWS: Final = (
+    "its values were not followed, because it is not guarded and read nothing that strangers can have written"
+)
+"""What is said of a turn in place of where its values went."""
+
+
+def trace_text(trace: TurnTrace, *, flow: bool = False) -> str:
+    """A trace as a tree of lines, below a summary.
+
+    Args:
+        trace: The trace.
+        flow: Whether the tree is that of where values went; see `flow_tree`.
+    """
+    return "\n".join([*head(trace), "", flow_tree(trace) if flow else _record_tree(trace)])
+
+
+def _record_tree(trace: TurnTrace) -> str:
+    above, flows = [_root()], _flows(trace)  # by level
     for node, level, _ in _walk(trace.tree()):
         label = one_line(f"{node.record.kind} {', '.join(words(node))}")
         above[level + 1 :] = [above[level].add(Text(label, no_wrap=True))]
         for name, value in captured(node.record):
             text = shortened(json.dumps(value, ensure_ascii=False), MAX_CAPTURED_CHARACTERS)
             above[-1].add(Text(printable(f"{name}: {text}").replace("\n", " ")))
+        for flow in flows.get(node.record.id, ()):
+            above[-1].add(_line(flow_text(flow)))
+    return _drawn(above[0])
+
+
+def _root() -> Tree:
+    return Tree("", guide_style="", hide_root=True)
+
+
+def _drawn(tree: Tree) -> str:
     out = StringIO()
-    Console(file=out, width=1000, no_color=True, legacy_windows=False).print(above[0])
-    drawn = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
-    return "\n".join([*head(trace), "", drawn])
+    Console(file=out, width=1000, no_color=True, legacy_windows=False).print(tree)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _flows(trace: TurnTrace) -> dict[str, list[Flow]]:
+    """Where values come from, by the id of the record that they are drawn below."""
+    found: dict[str, list[Flow]] = {}
+    for flow in trace.flows:
+        found.setdefault(flow.record, []).append(flow)
+    return found
+
+
+def flow_text(flow: Flow) -> str:
+    """Where an argument of a call, or a part of an answer, comes from, on one line."""
+    return f"{flow.argument or 'all arguments'}: {source_text([flow.model_dump()])}"
+
+
+def flow_tree(trace: TurnTrace) -> str:
+    """Where values went in a turn, as a tree of lines from their origins to the arguments that they reached."""
+    places: dict[tuple[str, ...], Tree] = {(): _root()}
+    for way in flow_ways(trace):
+        for end in range(1, len(way) + 1):
+            if way[:end] not in places:
+                places[way[:end]] = places[way[: end - 1]].add(_line(way[end - 1]))
+    return _drawn(places[()]) or NO_FLOWS
+
+
+def flow_graph(trace: TurnTrace) -> str:
+    """Where values went in a turn, as a graph in Mermaid."""
+    ids: dict[tuple[str, ...], str] = {}
+    lines = ["flowchart LR"]
+    for way in flow_ways(trace):
+        keys = [*(way[:end] for end in range(1, len(way))), way[-1:]]  # what was reached is one node for all origins
+        for key in keys:
+            if key not in ids:
+                ids[key] = f"n{len(ids)}"
+                lines.append(f'  {ids[key]}["{_quoted(key[-1])}"]')
+        lines.append(f"  {' --> '.join(ids[key] for key in keys)}")
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return "".join(each if each.isalnum() or each in " .,:_*()-" else f"#{ord(each)};" for each in one_line(text))
+
+
+def _line(text: str) -> Text:
+    return Text(one_line(text), no_wrap=True)
 
 
 def head(trace: TurnTrace) -> Iterator[str]:
@@ -74,6 +143,8 @@ def words(node: TraceNode) -> Iterator[str]:
             yield from _of_message(record)
         case "error":
             yield from filter(None, (record.name, record.label, record.code))
+        case "held":
+            yield record.name
         case "dropped":
             yield f"{counted(record.count, 'event')} dropped"
         case _:
@@ -178,6 +249,7 @@ def trace_page(trace: TurnTrace) -> str:
             f"<title>{escape(trace.id)}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{title}</h1>{shown}",
             *_lines(trace.tree(), trace),
+            *([f"<h2>Where values went</h2><pre>{escape(flow_tree(trace))}</pre>"] if trace.flows else []),
             "</body></html>",
             "",
         ]

@@ -10,11 +10,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ...core import canonical_json
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.pauses import Pause, may_answer
+
+if TYPE_CHECKING:
+    from ...harness.trace import Flow, TurnTrace
 
 _ARGUMENTS, _OPTIONS = 30, 50  # how many are shown
 _VALUE, _QUESTION, _OPTION = 300, 4000, 200  # characters of each that are shown
@@ -142,7 +145,7 @@ def _arguments(pause: Pause) -> Iterator[str]:
 
 
 def source_text(labels: Iterable[Mapping[str, Any]]) -> str:
-    """Where an argument with these labels comes from, in words; empty if untrusted text can neither make nor choose it.
+    """Where an argument with these labels comes from, in words; empty if there are none.
 
     Args:
         labels: Labels as in `Pause.labels`, or as in the event `call_started`.
@@ -156,7 +159,31 @@ def source_text(labels: Iterable[Mapping[str, Any]]) -> str:
     said += ["not for everybody"] if any(label.get("restricted") for label in labels) else []
     through = {f"a {each}" for label in labels for each in label.get("through", ())}
     said += [_list("through", through)] if through else []
+    said = said or (["from the person"] if labels else [])
+    said += ["the decision depends on it"] if any(label.get("decided") for label in labels) else []
     return one_line("; ".join(said))
+
+
+def flow_ways(trace: TurnTrace) -> list[tuple[str, ...]]:
+    """The ways of values in a turn: from an origin, perhaps by a reader or a program, to what they reached.
+
+    The last part of a way also says what the value can carry, and the decision about the call.
+    """
+    found = dict[tuple[str, ...], None]()
+    for flow in trace.flows:
+        by = f", {flow.decision} by {flow.gate}" if flow.decision else ""
+        for origin in flow.origins:
+            made = (" and ".join(flow.through),) if flow.through and origin != "person" else ()
+            found[origin, *made, f"{flow.target} ({flow.form}){by}"] = None
+        for origin in flow.chosen:
+            found[origin, f"{flow.target} (chosen by it){by}"] = None
+    return [*found]
+
+
+def flow_record(flow: Flow) -> dict[str, Any]:
+    """Return a flow of a trace as JSON, with its `target`, and with what it says in words as `says`."""
+    found = flow.model_dump(mode="json", exclude_defaults=True)
+    return {**found, "target": flow.target, "says": source_text([flow.model_dump()])}
 
 
 _HOW: Final[Mapping[str, str]] = {
