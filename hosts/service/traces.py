@@ -12,10 +12,11 @@ from .arguments import WorkspaceArguments
 from .call import Call
 from .following import reached_turn
 from .operation import operation
+from .pauses import flow_record, flow_ways
 from .records import Answer
 from .validation import Label, Wire
 
-_HIDDEN: Final = {"inputs", "outputs", "prompt", "run", "seq", "v"}  # of a record
+_HIDDEN: Final = {"inputs", "outputs", "prompt", "labels", "run", "seq", "v"}  # of a record; flows have its labels
 
 
 class TurnTraceArguments(WorkspaceArguments):
@@ -38,9 +39,18 @@ class TraceSummary(Wire):
     end: str | None
     input_tokens: int | None
     output_tokens: int | None
+    ways: list[list[str]] = Field(
+        description="the ways of values, to draw: each from an origin, perhaps by a reader or a program, to what they "
+        "reached"
+    )
     nodes: list[dict[str, Any]] = Field(
         description="what happened, each node behind the one that it is part of: its `kind`, its `depth`, how many "
         "seconds it `took`, its `tokens` and `cost`, and what its kind has besides"
+    )
+    flows: list[dict[str, Any]] = Field(
+        description="which values reached which arguments and the answer: the `target`, its `origins`, what made it of "
+        "them as `through`, the `decision`, the `gate`, the `record` that is the `id` of a node, and what it `says` in "
+        "words; empty if the turn is not guarded and read nothing that strangers can have written"
     )
 
 
@@ -73,6 +83,8 @@ async def turn_trace(call: Call[TurnTraceArguments], agent: WorldAgent) -> TurnT
         input_tokens=found.input_tokens,
         output_tokens=found.output_tokens,
         nodes=_nodes(found.tree()),
+        flows=[flow_record(flow) for flow in found.flows],
+        ways=[[*way] for way in flow_ways(found)],
     )
     return TurnTraceAnswer(trace=summary)
 

@@ -1,7 +1,16 @@
-// The trace of a turn: its steps as a tree, each with its place on a time line, its tokens and its cost.
+// The trace of a turn: its steps as a tree, each with its place on a time line, its tokens and its cost, and where
+// values went: to each argument of a call, and from each origin.
 
 import { get } from "./api.js";
 import { badge, duration, h, money, status, time } from "./dom.js";
+
+/** Where values went: each origin, with what they reached from there. */
+function drawn(ways) {
+  const origins = [...new Set(ways.map(([origin]) => origin))];
+  const from = (origin) => ways.filter((way) => way[0] === origin).map((way) => h("li", {}, way.slice(1).join(" → ")));
+  return h("section", { class: "flows" }, h("h2", {}, "Where values went"),
+    h("ul", {}, origins.map((origin) => h("li", {}, h("code", {}, origin), h("ul", {}, from(origin))))));
+}
 
 export async function show(view, [id]) {
   const { trace } = await get(`turns/${encodeURIComponent(id)}/trace`);
@@ -20,6 +29,8 @@ export async function show(view, [id]) {
 
   const row = (node) => {
     const name = h("span", { class: "name" }, h("span", { class: "kind" }, node.kind), " ", node.name ?? node.label ?? "", node.model && node.model !== node.name ? ` ${node.model}` : "");
+    const flows = trace.flows.filter((flow) => flow.record === node.id);
+    name.append(...flows.map((flow) => h("div", { class: "hint" }, `${flow.argument || "all arguments"}: ${flow.says}`)));
     name.style.paddingInlineStart = `${node.depth * 1.1}rem`;
     return h("tr", {},
       h("th", { scope: "row" }, name),
@@ -35,6 +46,7 @@ export async function show(view, [id]) {
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Steps of the turn" },
       h("table", { class: "trace" },
         h("thead", {}, h("tr", {}, ["step", "outcome", "when", "took", "tokens", "cost"].map((title) => h("th", { scope: "col" }, title)))),
-        h("tbody", {}, trace.nodes.map(row))))));
+        h("tbody", {}, trace.nodes.map(row)))),
+    trace.ways.length ? drawn(trace.ways) : null));
   return {};
 }

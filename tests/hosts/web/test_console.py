@@ -11,10 +11,11 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from support.agents import scripted_agent
-from support.browser import NARROW, Browser, serious_faults
+from support.browser import NARROW, Browser, scrolls_sideways, serious_faults
 from support.role_specs import spec_of
 from support.skill_turns import TEXT, package
 from support.web import served
+from traces.test_flows import ANSWERED, TO, desk
 from worldagent import Memory, Role, Roles, Worker, WorldAgent, tool
 from worldagent.hosts.web import Grant, Tokens, WebApp
 from worldagent.members import Objective, WorkspaceConfig
@@ -221,6 +222,25 @@ async def test_a_trace_shows_the_steps_of_a_turn(tmp_path: Path, page: Page, bro
         await expect(page.get_by_role("heading", name="Trace of a turn")).to_be_visible()
         await expect(page.locator(".trace tbody tr").first).to_contain_text("turn")
         assert await page.locator(".trace .bar").count() >= 2
+
+
+@pytest.mark.requirement("H11")
+async def test_a_trace_shows_where_values_went(tmp_path: Path, browser: Browser) -> None:
+    narrow = await browser.page(width=390)
+    agent = desk(tmp_path, *ANSWERED)
+    async with served(WebApp(agent, login=lambda request: "ana")) as url:
+        try:
+            turn = await agent.thread("ana:inbox", account="ana").converse("Answer Bob.", guard=True)
+            await narrow.goto(f"{url}/console/#/traces/{turn.id}")
+            row = narrow.locator(".trace tbody tr").filter(has_text="send_mail").first
+            await expect(row.locator(".hint").first).to_have_text(f"to: {TO}")
+            flows = narrow.locator(".flows > ul > li")
+            await expect(flows).to_have_count(3)
+            await expect(flows.last).to_contain_text("reader → send_mail.body (words), approve by rule:reply")
+            assert not await scrolls_sideways(narrow)
+            assert not await serious_faults(narrow)
+        finally:
+            await browser.leave()
 
 
 async def test_an_answer_is_rated_good_or_bad(tmp_path: Path, page: Page, browser: Browser) -> None:

@@ -14,6 +14,7 @@ from support.homes import PNG
 from support.openai_stub import openai_stub
 from support.sidecar_served import Held
 from support.web import BOUND, STREAM, by_header, client_of, events_in, say, served, web
+from traces.test_flows import ANSWERED, SENT, desk
 from worldagent import Storage, Worker, WorldAgent, tool
 from worldagent.core.errors import InvalidArgument
 from worldagent.graphs import Shape, TaskContext
@@ -129,6 +130,17 @@ async def test_a_turn_whose_trace_is_not_kept_is_found_and_its_trace_is_not(tmp_
         turn = (await say(client, "Hello."))[-1]["turn"]
         found = await client.get(f"/turns/{turn['id']}/trace")
         assert [found.status_code, found.json()["error"]["code"]] == [404, "trace_invalid"]
+
+
+async def test_a_trace_says_where_values_went_by_the_nodes_of_calls(tmp_path: Path) -> None:
+    agent = desk(tmp_path, *ANSWERED)
+    async with served(WebApp(agent, login=by_header)) as url, client_of(url) as client:
+        turn = await agent.thread("ana:main", account="ana").converse("Answer Bob.", guard=True)
+        trace = (await client.get(f"/turns/{turn.id}/trace")).json()["trace"]
+    assert [(each["target"], each["says"]) for each in trace["flows"]] == [each[:2] for each in SENT]
+    assert trace["ways"][-2] == ["search_mail.body", "reader", "send_mail.body (words), approve by rule:reply"]
+    nodes = {node["id"]: node for node in trace["nodes"]}
+    assert {nodes[flow["record"]]["name"] for flow in trace["flows"]} == {"search_mail", "send_mail"}
 
 
 async def test_an_attachment_is_stored_named_in_a_message_and_read_again(tmp_path: Path) -> None:
