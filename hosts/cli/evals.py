@@ -155,6 +155,8 @@ async def remove(output: Output, run: str, home: Path | None = HOME) -> None:
 
 
 def _answers(result: EvalResult) -> Iterator[str]:
+    from ..service.pauses import source_text
+
     yield f"message: {result.message}"
     if result.expected is not None:
         wanted = result.expected
@@ -170,6 +172,9 @@ def _answers(result: EvalResult) -> Iterator[str]:
         for name, value in (("feedback", each.feedback), ("calls", each.calls), ("refused", each.refused)):
             if value:
                 yield f"{name}: {value if isinstance(value, str) else ', '.join(value)}"
+        for flow in each.flows:
+            by = f", {flow.decision} by {flow.gate}" if flow.decision else ""
+            yield f"{flow.target}: {source_text([flow.model_dump()])}{by}"
 
 
 def _summary(old: EvalRun, new: EvalRun, changes: list[CaseChange]) -> str:

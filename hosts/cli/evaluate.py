@@ -42,9 +42,10 @@ class EvalOptions(AgentOptions):
 
     Attributes:
         file (FILE): The cases: YAML (.yaml, .yml, .json) with a list, or JSON Lines (.jsonl).
-        metric (--metric exact|contains|MODULE:FUNCTION; Cases): Scores an answer: a function that takes a case and an
-            answer and returns a bool, or a number from 0 to 1. exact and contains compare the answer with expected.
-            Modules of the current folder can be named. A case can name another metric. Default: contains.
+        metric (--metric exact|contains|flows|MODULE:FUNCTION; Cases): Scores an answer: a function that takes a case
+            and an answer and returns a bool, or a number from 0 to 1. exact and contains compare the answer with
+            expected, flows compares where arguments come from. Modules of the current folder can be named. A case can
+            name another metric. Default: contains.
         only (--only ID|TAG; Cases): Run only the cases with this id or tag. Repeatable.
         repeat (--repeat N; Cases): Run each case N times, which shows how much the score varies.
         jobs (--jobs N; Cases): How many turns run at once.

@@ -37,8 +37,8 @@ class EvalCase:
         message: The person's message.
         expected: What the metric compares the answer with, as JSON.
         role: The call role of its turn. No run keeps it, and the metric does not get it.
-        metric: The metric of this case, in place of that of the run: `exact`, `contains`, `MODULE:FUNCTION`, or a
-            function.
+        metric: The metric of this case, in place of that of the run: `exact`, `contains`, `flows`, `MODULE:FUNCTION`,
+            or a function.
         id: What results name it by. By default it is made of the message.
         tags: Names of groups that it belongs to.
         where: Its file and line, for errors.

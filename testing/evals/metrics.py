@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.naming import named_object
+from ...harness.gate.labels import PERSON, is_from
+from ...harness.gate.policy import several
 from .cases import EvalCase
 
 if TYPE_CHECKING:
     from ...agent import Turn
+    from ...harness.trace import Flow
 
-_NAMES: Final = "name exact, contains, or a function metric(case, answer) as MODULE:FUNCTION, such as scores:polite"
+_NAMES: Final = (
+    "name exact, contains, flows, or a function metric(case, answer) as MODULE:FUNCTION, such as scores:polite"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +31,14 @@ class EvalAnswer:
         reply: The text of the answer.
         calls: The names of the functions, workers and shapes that ran, in order.
         refused: The names of those that were refused, because they require an approval or a policy forbids them.
+        flows: Which values reached which arguments and the answer, as in the trace of the turn.
         turn: The turn, with its usage.
     """
 
     reply: str
     calls: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    flows: tuple[Flow, ...] = ()
     turn: Turn
 
 
@@ -50,7 +57,26 @@ def _words(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-BUILT_IN: Final[Mapping[str, Callable[[EvalCase, EvalAnswer], bool]]] = {"exact": exact, "contains": contains}
+def flows(case: EvalCase, answer: EvalAnswer) -> bool:
+    """Whether calls that ran got each argument that is expected, and only from the origins that are expected for it."""
+    return all(_is_from(answer, target, several(globs)) for target, globs in case.expected.items())
+
+
+def _is_from(answer: EvalAnswer, target: str, globs: tuple[str, ...]) -> bool:
+    function, _, argument = target.partition(".")
+    ran = [each for each in answer.flows if each.function == function and each.decision in ("", "approve", "modify")]
+    origins = [each.origins for each in ran if f"{each.argument}.".startswith(f"{argument}.") or not each.argument]
+    calls = 1 if function == "answer" else answer.calls.count(function)
+    if calls > len({each.call for each in ran}):  # values that are not followed are the person's
+        origins.append((PERSON,))
+    return bool(origins) and all(is_from(each, globs) for each in origins)
+
+
+BUILT_IN: Final[Mapping[str, Callable[[EvalCase, EvalAnswer], bool]]] = {
+    "exact": exact,
+    "contains": contains,
+    "flows": flows,
+}
 DEFAULT: Final = "contains"
 
 
@@ -129,17 +155,31 @@ class Metric:
         """Refuse a case that a built-in metric cannot score.
 
         Raises:
-            InvalidArgument: `expected` is missing or is not text; the error names the case.
+            InvalidArgument: `expected` is missing or is not what the metric takes; the error names the case.
         """
+        if self._function is flows and not _are_origins(case.expected):
+            raise InvalidArgument(
+                f"{described(case)}: for the metric 'flows', `expected` must have the origins of arguments",
+                remedy="write for example expected: {send_mail.to: [person, search_mail.sender]}",
+            )
         several = self.name == "contains" and isinstance(case.expected, list | tuple) and bool(case.expected)
         wanted = case.expected if several else [case.expected]
-        if self._function not in BUILT_IN.values() or all(isinstance(each, str) and each.strip() for each in wanted):
+        if self._function not in (exact, contains) or all(isinstance(each, str) and each.strip() for each in wanted):
             return
         shape = "a text, or a list of texts" if self.name == "contains" else "a text"
         raise InvalidArgument(
             f"{described(case)}: the metric {self.name!r} compares the answer with `expected`, which must be {shape}",
             remedy="write `expected` in quotes, or name a function of your own as the metric",
         )
+
+
+def _are_origins(expected: Any) -> bool:
+    """Whether it has a glob, or a list of globs, over the origins of each of some arguments."""
+    if not isinstance(expected, dict) or not expected:
+        return False
+    globs = [[each] if isinstance(each, str) else each for each in expected.values()]
+    named = all(all(target.partition(".")) for target in expected)
+    return named and all(isinstance(some, list) and some and all(isinstance(s, str) for s in some) for some in globs)
 
 
 def described(case: EvalCase) -> str:

@@ -12,11 +12,13 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.runtime.inside import inside
-from ...core import ModelUsage
+from ...core import ModelUsage, Scope
 from ...core.errors import InvalidArgument, WorldAgentError
-from ...core.events import CallDecided, CallStarted, TaskStarted, Usage
+from ...core.events import CallDecided, CallStarted, TaskStarted, TurnStarted, Usage
 from ...core.validation import check_integer
 from ...graphs import SUBAGENT
+from ...harness.trace import Flow, Traced, TurnTrace
+from ...harness.trace.recorder import Recorder
 from .cases import EvalCase, check_ids, read_cases
 from .metrics import DEFAULT, EvalAnswer, Metric, described
 from .runs import EvalAttempt, EvalError, EvalResult, EvalRun, new_run_id
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 JOBS: Final = 4
 """How many cases run at once."""
 
+_SCOPE: Final = Scope(workspace="eval")  # of records that are not kept
 MAX_JOBS: Final = 1000
 MAX_REPEATS: Final = 1000
 
@@ -49,7 +52,7 @@ async def evaluate(
     Args:
         agent: The agent, which must be open. Its home gets the threads.
         cases: The cases, or the file that has them.
-        metric: Scores an answer: `exact`, `contains`, `MODULE:FUNCTION`, or a function of a case and an
+        metric: Scores an answer: `exact`, `contains`, `flows`, `MODULE:FUNCTION`, or a function of a case and an
             `EvalAnswer`, which can be a coroutine function. It returns a bool, a number from 0 to 1, or a
             `dspy.Prediction` with `score` and `feedback`. Default: `contains`. A case can name another one.
         repeat: How often each case is run.
@@ -187,6 +190,7 @@ class Evaluation:
             error=_turn_error(turn, error),
             calls=tuple(seen.calls),
             refused=tuple(dict.fromkeys(seen.refused)),
+            flows=seen.flows,
             usage=seen.usage,
             seconds=round(seconds, 3),
             turn=seen.turn_id,
@@ -197,7 +201,8 @@ class Evaluation:
         return await self._scored(case, found, turn)
 
     async def _scored(self, case: EvalCase, found: EvalAttempt, turn: Turn) -> EvalAttempt:
-        answer = EvalAnswer(reply=turn.text, calls=found.calls, refused=found.refused, turn=turn)
+        about: dict[str, Any] = {"calls": found.calls, "refused": found.refused, "flows": found.flows}
+        answer = EvalAnswer(reply=turn.text, turn=turn, **about)
         score = await self._metrics[case.id].score(case, answer)
         error = None
         if score.error is not None:
@@ -214,9 +219,18 @@ class _Seen:
     refused: list[str] = field(default_factory=list)
     models: dict[str, None] = field(default_factory=dict)
     usage: ModelUsage = field(default_factory=ModelUsage)
+    followed: list[Traced] = field(default_factory=list)
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """Which values reached which arguments and the answer, as in a trace."""
+        records = Recorder().records(self.followed)
+        return TurnTrace.of(records).flows if records else ()
 
     def take(self, event: TurnEvent) -> None:
         self.turn_id = self.turn_id or event.turn_id
+        if isinstance(event, TurnStarted) or getattr(event, "labels", None):
+            self.followed.append(Traced(_SCOPE, event))
         match event:
             case CallStarted():
                 self.calls.append(event.function)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 from ...core import ModelUsage
 from ...core.errors import EvalInvalid, InvalidArgument
 from ...core.files import read_limited, replace_file, storage_errors
+from ...harness.trace import Flow
 
 _MAX_BYTES: Final = 1 << 28  # of a file of a run
 _MAX_SHOWN: Final = 10  # cases that a failed assertion lists
@@ -55,6 +56,7 @@ class EvalAttempt(_Part):
         feedback: What the metric said besides.
         calls: The functions, workers and shapes that ran, in order.
         refused: Those that were refused.
+        flows: Which values reached which arguments and the answer, as in a trace. It has no values.
         usage: Tokens and cost of its model calls.
         seconds: How long the turn took.
         turn: The id of the turn; empty if it did not begin.
@@ -68,6 +70,7 @@ class EvalAttempt(_Part):
     feedback: str = ""
     calls: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    flows: tuple[Flow, ...] = ()
     usage: ModelUsage = ModelUsage()
     seconds: float = 0.0
     turn: str = ""
