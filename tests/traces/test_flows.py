@@ -10,11 +10,12 @@ from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent, streamed
 from support.command_line import Run, home, run
-from worldagent import Approve, Policy, Rule, Worker, WorldAgent, tool
+from worldagent import Approve, Memory, Policy, Rule, Worker, WorldAgent, tool
 from worldagent.core.events import CallDecided, CallStarted, ResultHeld, TurnEnded
 from worldagent.harness.gate import Predicate
 from worldagent.harness.trace import Trace, TurnTrace
 from worldagent.hosts.service.pauses import flow_record
+from worldagent.memory.entries import Passage
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 __all__ = ["home", "run"]  # fixtures
@@ -167,6 +168,17 @@ async def test_call_of_a_worker_is_named_by_it(tmp_path: Path) -> None:
     async with desk(tmp_path, SEARCH, call("clerk", request=BODY), workers=[clerk]) as agent:
         trace = await traced(agent, unattended="refuse")
     assert ("clerk.request", "can be words of search_mail.body") in [each[:2] for each in said(trace)]
+
+
+async def test_what_a_turn_was_given_is_an_origin(tmp_path: Path) -> None:
+    step = call("send_mail", to="kim@corp.com", body={"$text": "So: {0}", "of": ["c0"]})
+    async with desk(tmp_path, step, memory=Memory()) as agent:
+        trace = await traced(agent, context=[Passage(source="notes", text=EVIL, trusted=False)])
+    assert said(trace)[1] == (
+        "send_mail.body",
+        "can be words of context; the decision depends on it",
+        "refuse default",  # it has an address in it
+    )
 
 
 async def test_turn_that_read_untrusted_text_has_labels_by_equality(tmp_path: Path) -> None:
