@@ -164,7 +164,7 @@ class Guarded:
             gate.mark(*given.marks)
             return {"value": value}
         if function.body is confirm.body:
-            return self._held(Held(name_of(call.id), value, label=OWN.seen_by(given.readers)))
+            return self._told(call, Held(name_of(call.id), value, label=OWN.seen_by(given.readers)), again=again)
         text = value if isinstance(value, str) else canonical_json(value)
         label = gate.result_of(call.id, function, text, call.labels.values())
         if (also := self._also_read(call, value)) != OWN:
@@ -175,6 +175,10 @@ class Guarded:
         name = function.name if gate.was_untrusted(call.id, function) else ""
         readers, tell = function.readers, call.ctx.on_error
         held = Held(name_of(call.id), value, schema, label, name, fields, readers, tell)
+        return self._told(call, held, again=again)
+
+    def _told(self, call: Call, held: Held, *, again: bool) -> dict[str, Any]:
+        """Hold a result, and say so in an event, once."""
         if not again:
             call.ctx.emit(ResultHeld, call_id=call.id, outline=held.outline_without_values)
         return self._held(held)

@@ -17,6 +17,7 @@ from worldagent.harness.trace import Trace, TurnTrace
 from worldagent.hosts.service.pauses import flow_record
 from worldagent.memory.entries import Passage
 from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.tools import confirm
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -56,7 +57,7 @@ async def send_mail(to: Any, body: str, subject: str = "Hello") -> str:
     return "sent"
 
 
-TOOLS = [search_mail, newest, plans, send_mail]
+TOOLS = [search_mail, newest, plans, send_mail, confirm]
 REPLY = Rule(
     name="reply",
     decision="approve",
@@ -161,6 +162,22 @@ async def test_answer_of_a_person_is_the_decision(tmp_path: Path, changed: bool)
     assert said(trace)[2] == ("send_mail.body", WORDS, decision)
     held = [record.name.partition(":")[0] for record in trace.records if record.kind == "held"]
     assert held == ["r0", "r1"]  # a replay does not tell it again
+
+
+async def test_value_that_a_person_confirmed_is_held_and_the_persons(tmp_path: Path) -> None:
+    steps = [SEARCH, call("confirm", what=SENDER, why="It is he"), call("send_mail", to={"$": "r1"}, body="x")]
+    async with desk(tmp_path, *steps, default="ask") as agent:
+        asked = await traced(agent)
+        thread = agent.thread("inbox", account="ana")
+        [pause] = await thread.pauses()
+        await thread.resume({pause.id: Approve()})
+        trace = await agent.traces.get(asked.id)
+    assert ("confirm.what", "from search_mail.sender", "approve person") in [
+        (target, says.partition(";")[0], by) for target, says, by in said(trace)
+    ]
+    assert ("send_mail.to", f"{PERSON}; the decision depends on it", "approve rule:reply") in said(trace)
+    held = [record.name for record in trace.records if record.kind == "held"]
+    assert held[1] == "r1: text of 12"
 
 
 async def test_call_of_a_worker_is_named_by_it(tmp_path: Path) -> None:
