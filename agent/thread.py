@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from ..core import ROOT, Scope, Tier, check_id
 from ..core.checks import check_texts
@@ -38,7 +38,6 @@ from .turns import Trigger, Turn
 if TYPE_CHECKING:
     from ..graphs.nesting import NodeView
 
-_MESSAGE_MARK: Final = "message:"  # before the id of a member, the mark of its messages
 
 M = TypeVar("M", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -401,8 +400,6 @@ class Thread:
         settings, scheduled = parts.settings, isinstance(asked, Scheduled)
         unattended = check_unattended(given, settings.unattended, scheduled=scheduled)
         guard = check_guard(asked.guard, parts.profile.guard, settings.guard, unattended=unattended is not None)
-        if guard and self._sender is not None:
-            marks = sorted({*marks, f"{_MESSAGE_MARK}{self._sender}"})
         body = {**request.body, **({"untrusted": marks} if marks else {}), **({"guard": True} if guard else {})}
         return replace(
             request,
