@@ -28,7 +28,7 @@ from ..core.marks import mark_of
 from .bounds import fits_bounds
 from .function import Readers, item_at, readers_of, readers_of_any
 from .gate.arguments import can_be
-from .gate.labels import OWN, Form, Label, Steps, is_at, joined
+from .gate.labels import OWN, Form, Label, Steps, is_at, joined, origin_of
 from .guard import OnError
 
 PART: Final = "$"
@@ -125,7 +125,7 @@ class Held:
         if not self.function:
             return self.label
         glob = next((glob for glob in self.fields if is_at(steps, glob)), None)
-        own = Label((f"{self.function}.{glob or self._field(steps)}",), "words" if glob is None else "value")
+        own = Label((origin_of(self.function, glob or self._field(steps)),), "words" if glob is None else "value")
         return own.chosen_by(self.label)
 
     def _field(self, steps: Steps) -> str:

@@ -18,7 +18,7 @@ from ...core.errors import OutputInvalid
 from ...core.events import ResultHeld
 from ...core.marks import sources_in
 from ...harness.gate import Gate
-from ...harness.gate.labels import ATTACHMENT, CONTEXT, OWN, Label, Steps, joined, read_label
+from ...harness.gate.labels import ATTACHMENT, CONTEXT, OWN, Label, Steps, joined, origin_of, read_label
 from ...harness.handles import (
     HandleInvalid,
     Handles,
@@ -194,7 +194,7 @@ class Guarded:
         """The outcome of a recorded call whose function is gone. A stranger can have written it."""
         if "value" not in outcome:
             return self.failed(outcome, call, None, record)
-        label = Label((f"{record.name}.*",), "words")
+        label = Label((origin_of(record.name),), "words")
         return self._held(Held(name_of(record.id), outcome["value"], label=label))
 
     def _held(self, held: Held) -> dict[str, Any]:

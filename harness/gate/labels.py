@@ -95,7 +95,7 @@ class Label:
     @property
     def marks(self) -> frozenset[str]:
         """What is kept with a text that is made of it: where it comes from, what chose it, and who may see it."""
-        sources = (each.rpartition(".")[0] for each in (*_strange(self.origins), *self.chosen))
+        sources = (parts_of(each)[0] for each in (*_strange(self.origins), *self.chosen))
         return frozenset((*sources, *map(mark_of, self.readers)))
 
     @classmethod
@@ -107,7 +107,7 @@ class Label:
             form: The most that it can carry.
         """
         marks = frozenset(marks)
-        sources, readers = tuple(f"{mark}.*" for mark in sources_in(marks)), readers_in(marks)
+        sources, readers = tuple(map(origin_of, sources_in(marks))), readers_in(marks)
         return Label(sources, form, readers=readers) if sources else Label(readers=readers)
 
     def to_json(self) -> dict[str, Any]:
@@ -119,6 +119,27 @@ class Label:
 
 
 OWN: Final = Label()
+
+
+def origin_of(name: str, field: str = "*") -> str:
+    """An origin as a label has it. A dot of the name is written as `%2E`, so that the first dot ends the name.
+
+    Args:
+        name: A function, or a mark such as `message:ID`.
+        field: A field of its results, as a glob; `*` if it is not known.
+    """
+    return f"{name.replace('%', '%25').replace('.', '%2E')}.{field}"
+
+
+def parts_of(origin: str) -> tuple[str, str]:
+    """The name and the field of an origin; see `origin_of`. `person` has no field."""
+    name, _, field = origin.partition(".")
+    return name.replace("%2E", ".").replace("%25", "%"), field
+
+
+def as_said(origin: str) -> str:
+    """An origin as rules and people write it."""
+    return ".".join(filter(None, parts_of(origin)))
 
 
 def _both(*origins: Iterable[str]) -> tuple[str, ...]:
@@ -269,7 +290,7 @@ class Sources:
             for steps, each in leaves(value) if read and label.get("fields") else ():
                 for glob in label["fields"]:
                     if is_at(steps, glob):
-                        self._add(each, Label((f"{record.name}.{glob}",)))
+                        self._add(each, Label((origin_of(record.name, glob),)))
         elif label.get("confirmed"):
             for _, each in leaves(value):
                 self._add(each, OWN)
@@ -312,14 +333,21 @@ class Sources:
 
 def is_from(origins: Iterable[str], globs: Iterable[str]) -> bool:
     """Whether all origins of a value match one of these globs, whichever field an unknown one is."""
-    return all(
-        any(origin == glob or fnmatchcase(origin.replace("*", _ANY), glob) for glob in globs) for origin in origins
-    )
+    return all(any(origin == glob or _fits(origin.replace("*", _ANY), glob) for glob in globs) for origin in origins)
+
+
+def _fits(origin: str, glob: str) -> bool:
+    """Whether a glob matches an origin: one part of it the whole name, and the other the field; or it has no dot."""
+    (name, field), parts = parts_of(origin), glob.split(".")
+    if len(parts) == 1 or not field:
+        return fnmatchcase(as_said(origin), glob)
+    named = ((".".join(parts[:place]), ".".join(parts[place:])) for place in range(1, len(parts)))
+    return any(fnmatchcase(name, one) and fnmatchcase(field, other) for one, other in named)
 
 
 def can_be_from(origins: Iterable[str], globs: Iterable[str]) -> bool:
     """Whether an origin of a value can match one of these globs."""
-    return any(can_overlap(origin, glob) for origin in origins for glob in globs)
+    return any(can_overlap(as_said(origin), glob) for origin in origins for glob in globs)
 
 
 @lru_cache(maxsize=4096)

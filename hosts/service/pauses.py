@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from ...core import canonical_json
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.pauses import Pause, may_answer
+from ...harness.gate.labels import as_said
 
 if TYPE_CHECKING:
     from ...harness.trace import Flow, TurnTrace
@@ -152,7 +153,7 @@ def source_text(labels: Iterable[Mapping[str, Any]]) -> str:
     """
     labels = [*labels]
     said = [_list(_HOW[form], found) for form in _HOW if (found := _origins(labels, form))]
-    chosen = {str(each) for label in labels for each in label.get("chosen", ())}
+    chosen = {as_said(str(each)) for label in labels for each in label.get("chosen", ())}
     said += [_list("chosen by", chosen)] if chosen else []
     readers = {" or ".join(globs) or "nobody" for label in labels for globs in label.get("readers", ())}
     said += [_list("only for", readers)] if readers else []
@@ -172,10 +173,10 @@ def flow_ways(trace: TurnTrace) -> list[tuple[str, ...]]:
     found = dict[tuple[str, ...], None]()
     for flow in trace.flows:
         by = f", {flow.decision} by {flow.gate}" if flow.decision else ""
-        for origin in flow.origins:
+        for origin in map(as_said, flow.origins):
             made = (" and ".join(flow.through),) if flow.through and origin != "person" else ()
             found[origin, *made, f"{flow.target} ({flow.form}){by}"] = None
-        for origin in flow.chosen:
+        for origin in map(as_said, flow.chosen):
             found[origin, f"{flow.target} (chosen by it){by}"] = None
     return [*found]
 
@@ -197,7 +198,7 @@ _HOW: Final[Mapping[str, str]] = {
 
 def _origins(labels: Iterable[Mapping[str, Any]], form: str) -> set[str]:
     return {
-        str(origin).removesuffix(".*")
+        as_said(str(origin)).removesuffix(".*")
         for label in labels
         if label["form"] == form
         for origin in label["origins"]
