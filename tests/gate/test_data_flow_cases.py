@@ -4,16 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.data_flow_cases import CASES, Case, Desk
+from gate.data_flow_cases import CASES, Desk
+from support.attacks import shows_its_check
 
 pytestmark = pytest.mark.requirement("H11")
-
-
-async def succeeds(case: Case, home: Path, *, guard: bool) -> bool:
-    """Whether the attack of a case succeeds."""
-    desk = Desk(case, guard=guard)
-    await case.run(desk, home)
-    return case.effect(desk)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -21,7 +15,10 @@ async def test_attack_succeeds_unless_the_check_stops_it(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[name]
-    assert await succeeds(case, tmp_path / "off", guard=False), "it does not succeed where the clerk is not guarded"
-    assert not await succeeds(case, tmp_path / "on", guard=True), "it succeeds although the clerk is guarded"
-    case.check.apply(monkeypatch)
-    assert await succeeds(case, tmp_path / "mutant", guard=True), f"it is stopped without {case.check}"
+
+    async def succeeds(place: str, *, guard: bool) -> bool:
+        desk = Desk(case, guard=guard)
+        await case.run(desk, tmp_path / place)
+        return case.effect(desk)
+
+    await shows_its_check(succeeds, case.check, monkeypatch)
