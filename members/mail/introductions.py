@@ -67,7 +67,7 @@ class Introductions:
                 f"{message.to_id!r} has no open introduction_request to {message.from_id!r}",
                 remedy="answer each request once; send a collaboration_request for anything else",
             )
-        target, reason = message.payload.get("target_id"), self._reason(tx, asked[0])
+        target, (reason, _) = message.payload.get("target_id"), self._reason(tx, asked[0], message.to_id)
         introduced = () if target is None else (self._introduce(tx, sending, str(target), reason, marks),)
         return replace(message, correlation_id=asked[0]), introduced
 
@@ -134,13 +134,14 @@ class Introductions:
             MessageInvalid: One has refused.
         """
         for who in self._to_ask(tx, answer):
-            reason, language = self._reason(tx, answer.correlation_id), self._rules.language(tx, who)
+            reason, read = self._reason(tx, answer.correlation_id, who)
+            language = self._rules.language(tx, who)
             asked = _question(answer, who, reason, language)
             responses = answering(tx, self._workspace, asked.id, "response")
             said = [each.message.payload[CONSENT] for each in responses if CONSENT in each.message.payload]
             if not said:
                 there = letter_of(tx, self._workspace, asked.id)
-                return there or post(tx, self._workspace, asked, chain=chain, marks=marks, now=now)
+                return there or post(tx, self._workspace, asked, chain=chain, marks=sorted({*marks, *read}), now=now)
             if said[0] is not True:
                 raise MessageInvalid(f"{who!r} does not agree to the introduction", remedy="answer with `declined`")
         return None
@@ -228,11 +229,14 @@ class Introductions:
             told = max(plain, key=lambda each: each.place, default=over)
         text = told.message.content if told.message.message_type is None else ""
         said = told.message.payload.get("declined") or text
-        return (str(said), told.marks) if said else (_NONE_KNOWN, ())
+        return (str(said), told.marks_for(origin.message.from_id)) if said else (_NONE_KNOWN, ())
 
-    def _reason(self, tx: Transaction, request_id: str) -> str:
+    def _reason(self, tx: Transaction, request_id: str, reader: str) -> tuple[str, tuple[str, ...]]:
+        """Why a member asked for an introduction, and what marks a turn that is shown it."""
         request = letter_of(tx, self._workspace, request_id)
-        return "" if request is None else str(request.message.payload["reason"])
+        if request is None:
+            return "", ()
+        return str(request.message.payload["reason"]), request.marks_for(reader)
 
 
 def _question(answer: RoleMessage, who: str, reason: str, language: Language) -> RoleMessage:

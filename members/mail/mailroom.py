@@ -248,9 +248,18 @@ class Mailroom:
         # A reply introduces no one: who asked knows whom it asked, or its contact was taken away (C5.7).
         known = replied or contact_of(tx, self._workspace, message.to_id, message.from_id, now)
         opening = None if known else rules.opening(sending, contact)
+        # Without a reason of its own it tells what others said of the contact.
+        noted = () if opening is None or contact is None or message.payload.get("reason") else contact.marks
         # All checks come before the first write, so that a refusal inside of a larger transaction leaves nothing.
         letter = post(
-            tx, self._workspace, message, now=now, chain=chain, opening=opening, marks=marks, recorded=testing
+            tx,
+            self._workspace,
+            message,
+            now=now,
+            chain=chain,
+            opening=opening,
+            marks=[*marks, *noted],
+            recorded=testing,
         )
         if testing:
             return letter
@@ -406,7 +415,7 @@ class Mailroom:
         payload = letter.message.to_json()["payload"]
         if payload["target_id"] == origin.message.from_id:
             return False
-        return self._replies(tx, origin, payload, letter.marks)
+        return self._replies(tx, origin, payload, letter.marks_for(origin.message.from_id))
 
     def _answers_question(self, tx: Transaction, letter: Letter) -> bool:
         return is_question(letter_of(tx, self._workspace, letter.message.correlation_id))

@@ -211,7 +211,13 @@ BRIEFS = Mutant(f"{FUNCTIONS}:SocietyFunctions._spawn", "marks=self._marks(ctx)"
 EVENTS = Mutant("members.events.executing:EventRunner.thread", "marks=posted.untrusted", "marks=()")
 SAID = Mutant("graphs.engine:_said", 'request.on_behalf_of != ROOT or request.body.get("untrusted")', "False")
 DIRECTIVES = Mutant("members.events.executing:EventRunner._spawned", "marks=posted.untrusted", "marks=()")
+DECLINED = Mutant(
+    f"{MAIL}.introductions:Introductions.why_declined", "told.marks_for(origin.message.from_id)", "told.marks"
+)
+FORWARDED = Mutant(f"{MAIL}.mailroom:Mailroom._forward", "letter.marks_for(origin.message.from_id)", "letter.marks")
+ASKED = Mutant(f"{MAIL}.introductions:Introductions.question", "{*marks, *read}", "{*marks}")
 ESCALATED = Mutant("members.events.events:Events._notify", "marks=posted.untrusted", "marks=()")
+OPENING = Mutant(f"{MAIL}.mailroom:Mailroom.send_within", "[*marks, *noted]", "marks")
 DOTS = Mutant("harness.gate.labels:_fits", "len(parts) == 1 or not field", "True")
 READERS = Mutant(f"{LABELS}:Label.of_marks", "readers_in(marks)", "frozenset()")
 
@@ -220,6 +226,8 @@ HELD = {"$": "r0"}
 NEWS = {"ada": [PAGE, send("clerk", HELD)]}
 TELLS_NEWS = {"ada": send("clerk", EVIL)}
 BY_ADA = writes("person", "message:ada.*")
+BY_ADA_AND_ITSELF = writes("person", "message:ada.*", "message:clerk.*")
+DONE = {"reply": "Done."}
 BY_BOB = writes("person", "message:bob.*")
 TO_EVIL = call("write", to=ADDRESS)
 LEAK = call("write", to=ADDRESS, body=SECRET)
@@ -243,6 +251,17 @@ def noted(member: str) -> Callable[[Office, WorldAgent], Any]:
 
     async def begin(office: Office, agent: WorldAgent) -> None:
         await agent.society.contacts.add(member, Contact(id="bob", role="BOB", note=EVIL, marks=("page",)))
+
+    return begin
+
+
+def strangers(one: str, other: str) -> Callable[[Office, WorldAgent], Any]:
+    """A member has a contact with a note that was made of a page, and that does not know the member."""
+
+    async def begin(office: Office, agent: WorldAgent) -> None:
+        await agent.society.contacts.withdraw(other, one)
+        await agent.society.contacts.withdraw(one, other)
+        await agent.society.contacts.add(one, Contact(id=other, role="OTHER", note=EVIL, marks=("page",)))
 
     return begin
 
@@ -275,6 +294,23 @@ def last_message(called: ScriptedCall) -> dict[str, Any]:
     """The World Agent passes on what it was told, which is not shown to it."""
     found = re.findall(r"\(?(m_\w+)", called.text)
     return call("write", to={"$": found[-1]} if found else EVIL)
+
+
+def introduced_by(member: str, **more: Any) -> dict[str, Any]:
+    """A step of a model that asks for an introduction."""
+    payload = {"reason": "The licence is unclear.", "required_capability": "contracts", **more}
+    return call("send_message", to=member, message_type="introduction_request", payload=payload)
+
+
+def declines(member: str) -> dict[str, Any]:
+    """A step of a model that knows of nobody."""
+    return call("send_message", to=member, message_type="introduction_response", payload={"declined": EVIL})
+
+
+def introduces(member: str, target: str) -> dict[str, Any]:
+    """A step of a model that introduces another member."""
+    known = {"target_id": target, "role_name": target, "interface_spec": None, "usage_advice": EVIL}
+    return call("send_message", to=member, message_type="introduction_response", payload=known)
 
 
 CASES: dict[str, Told] = {
@@ -369,6 +405,39 @@ CASES: dict[str, Told] = {
         obeying={"ada": send("clerk", SECRET)},
         wanted=LEAK,
         rules=SHARES,
+    ),
+    "refusal of an introduction that another member wrote": Told(
+        check=DECLINED,
+        begin=to("clerk"),
+        others={"clerk": [introduced_by("ada")], "ada": [introduced_by("bob")], "bob": [declines("ada")]},
+        deaf=["ada", "bob"],
+        rules=BY_ADA_AND_ITSELF,
+    ),
+    "introduction that another member wrote": Told(
+        check=FORWARDED,
+        begin=chat,
+        others={
+            "root": [introduced_by("ada"), DONE, last_message],
+            "ada": [introduced_by("bob")],
+            "bob": [introduces("ada", "kim")],
+        },
+        deaf=["ada", "bob"],
+        rules=writes("person", "message:ada.*", "message:root.*"),
+    ),
+    "reason in a question about an introduction": Told(
+        check=ASKED,
+        begin=to("bob"),
+        others={"bob": [introduced_by("ada", reason=EVIL, required_capability="clerk")]},
+        deaf=["ada", "bob"],
+        policy={"consent": "ask"},
+        rules=BY_ADA,
+    ),
+    "note about a contact as the reason of a first message": Told(
+        check=OPENING,
+        begin=in_order(strangers("kim", "clerk"), posted("handler.new", "kim", request="Say hello.")),
+        others={"handler": [call("send_message", to="clerk", content="Hello.")]},
+        deaf=["handler"],
+        rules=writes("person", "message:kim.*", "inbox.*"),
     ),
     "member whose id begins as that of another one": Told(
         check=DOTS,
