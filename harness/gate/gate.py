@@ -501,7 +501,7 @@ class Gate:
 
     def follows(self, caller: Caller, resolved: Labelled | None) -> bool:
         """Whether arguments of a call can come from elsewhere than the person or the host; see `labels`."""
-        return caller.model_influenced and (resolved is not None or self._is_labelling)
+        return caller.model_influenced and (resolved is not None or bool(self._frames or self._frame.all_marks))
 
     def labels(
         self,

@@ -212,9 +212,7 @@ class Tracer:
 
 def without_texts(event: TurnEvent) -> TurnEvent:
     """An event without the texts that it has for readers; of the labels of an answer, those of its parts are left."""
-    texts = _TEXT_FIELDS.get(type(event))
-    if texts is None or texts.items() <= vars(event).items():  # it has no such text
-        return event
+    texts = _TEXT_FIELDS.get(type(event), {})
     if isinstance(event, ev.TurnEnded) and event.labels:
         texts = {**texts, "labels": told(by_part(event.labels))}
     return event.model_copy(update=texts)
@@ -235,7 +233,10 @@ class Tap:
             return
         if isinstance(event, ev.TurnStarted):
             self._scope = replace(self._scope, thread=event.thread or None)
-        self._tracer.put(Traced(self._scope, without_texts(event)))
+        texts = _TEXT_FIELDS.get(kind)
+        if texts is not None and not texts.items() <= vars(event).items():  # otherwise it has no such text
+            event = without_texts(event)
+        self._tracer.put(Traced(self._scope, event))
 
     def wants(self, what: CaptureKind) -> bool:
         """Whether this kind of value is captured."""

@@ -19,6 +19,7 @@ from ...core.validation import check_integer
 from ...graphs import SUBAGENT
 from ...harness.trace import Flow, Traced, TurnTrace
 from ...harness.trace.recorder import Recorder
+from ...harness.trace.tracer import without_texts
 from .cases import EvalCase, check_ids, read_cases
 from .metrics import DEFAULT, EvalAnswer, Metric, described
 from .runs import EvalAttempt, EvalError, EvalResult, EvalRun, new_run_id
@@ -230,7 +231,7 @@ class _Seen:
     def take(self, event: TurnEvent) -> None:
         self.turn_id = self.turn_id or event.turn_id
         if isinstance(event, TurnStarted) or getattr(event, "labels", None):
-            self.followed.append(Traced(_SCOPE, event))
+            self.followed.append(Traced(_SCOPE, without_texts(event)))
         match event:
             case CallStarted():
                 self.calls.append(event.function)

@@ -215,7 +215,7 @@ async def test_plain_turn_has_none(tmp_path: Path) -> None:
     assert (trace.flows, [record.labels for record in trace.records if record.labels]) == ((), [])
 
 
-async def test_events_have_labels_without_readers(tmp_path: Path) -> None:
+async def test_events_of_calls_have_labels_without_readers(tmp_path: Path) -> None:
     plan = {"$": "r2[0]"}
     steps = [SEARCH, call("send_mail", to=SENDER, body="x"), call("plans"), call("send_mail", to="x", body=plan)]
     async with desk(tmp_path, *steps, reply='See {"$": "r2[0]"}') as agent:
@@ -226,8 +226,8 @@ async def test_events_have_labels_without_readers(tmp_path: Path) -> None:
     [end] = [event for event in events if isinstance(event, TurnEnded)]
     assert started[1].labels["to"] == {"origins": ["search_mail.sender"], "form": "value", "decided": True}
     assert refused.labels["body"]["restricted"]
+    assert end.labels == turn.labels
     assert "readers" in turn.labels["text"]
-    assert end.labels["text"].keys() == {"origins", "form", "restricted"}
     assert [event.outline[:3] for event in events if isinstance(event, ResultHeld)] == ["r0:", "r1:", "r2:"]
 
 
