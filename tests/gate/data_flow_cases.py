@@ -455,7 +455,7 @@ KEYS = Mutant(
     f"{HANDLES}:_outline", 'way.get("properties", {})', '{**dict.fromkeys(value, {}), **way.get("properties", {})}'
 )
 TEXTS = Mutant(f"{HANDLES}:_outline_of_value", 'f"text of {len(value)}" if kind == "text" else kind', "str(value)")
-DECLARED = Mutant(f"{HANDLES}:_outline_of_value", 'held.label_at(steps).form == "value"', "True")
+DECLARED = Mutant(f"{HANDLES}:_outline_of_value", 'label.form == "value"', "True")
 FITS = Mutant(f"{HANDLES}:_outline_of_value", "and fits_bounds(value, way)", "")
 FORMS = Mutant("harness.bounds:_fits", "form.fullmatch(value) is not None", "True")
 SIZE = Mutant("harness.bounds:_is_number", "_MIN_INTEGER <= value <= _MAX_INTEGER", "True")
