@@ -691,10 +691,29 @@ class Gate:
         if strange:
             names = tuple(dict.fromkeys(str(steps[0]) for steps, _ in strange))
             why = f"nothing in the policy allows it with values that the person did not give: {', '.join(names)}"
+            why += self._nearest(call, strange)
             return Verdict(self.policy.default, "default", self._why(callee, why), decided=names)
         elif self.policy.default == "ask" and self._is_trusted(callee, caller):
             return _BY_TRUST
         return Verdict(self.policy.default, "default", self._why(callee, why))
+
+    def _nearest(self, call: _Proposed, strange: Sequence[tuple[Steps, Label]]) -> str:
+        """What of a call the first rule does not allow which would approve calls of its function."""
+
+        def labels_in(argument: str, value: Any) -> Iterator[Label]:
+            return (label for _, label in self._labels_in(call, value, argument))
+
+        callee, caller = call.callee, call.caller
+        for rule in self.policy.rules:
+            about = rule.decision == "approve" and rule.about(callee.name, callee.risk, caller.name)
+            if not about or not rule.arguments:
+                continue
+            found = [*rule.misfits(call.arguments, callee.params, labels_in)]
+            if not found and not rule.covers(strange):
+                found = ["where its other arguments come from, or who may see them"]
+            if found:
+                return f"; the rule {rule.name!r} does not allow {', or '.join(found)}"
+        return ""
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -29,6 +29,7 @@ from .predicates import (
     holds,
     named_origins,
     named_readers,
+    origin_in,
     read_condition,
 )
 
@@ -174,12 +175,25 @@ class Rule(Data):
                 any(held(path, said, value, unsure=True) for value in find(arguments, path))
                 for path, said in self.arguments.items()
             )
+        return not any(self.misfits(arguments, params, labels_in))
+
+    def misfits(
+        self,
+        arguments: Mapping[str, Any],
+        params: type[BaseModel] | None,
+        labels_in: Callable[[str, Any], Iterable[Label]] | None,
+    ) -> Iterator[str]:
+        """Why it does not match a call of its function, one text for each argument; see `matches`."""
         schema = {} if params is None or not self.arguments else schema_of(params)
-        fits = all(
-            any(held(path, said, value) for value in received(arguments, path, schema))
-            for path, said in self.arguments.items()
-        )
-        return fits and (labels_in is None or self._reaches_readers(arguments, labels_in, schema))
+        for path, said in self.arguments.items():
+            values = [*received(arguments, path, schema)]
+            within = None if labels_in is None else partial(labels_in, path.partition(".")[0])
+            if not any(holds(said, value, labels_in=within) for value in values):
+                source = origin_in(said)
+                from_there = source is None or any(source.comes_from(value, within) for value in values)
+                yield f"the value of {path}" if from_there else f"where {path} comes from"
+        if labels_in is not None and not self._reaches_readers(arguments, labels_in, schema):
+            yield f"who gets {', '.join(self._recipients)}"
 
     def covers(self, strange: Iterable[tuple[Steps, Label]]) -> bool:
         """Whether it names an origin for all values that are not the person's, and who may see those that not all may.

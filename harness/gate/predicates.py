@@ -169,14 +169,15 @@ class Predicate(Data):
             if name in ("form", "chosen", "readers"):  # two belong to the origin, and the rule knows who gets it
                 return True
             if name == "origin":
-                return self._comes_from(value, unsure, labels_in)
+                return self.comes_from(value, labels_in, unsure=unsure)
             if name == "each":
                 return self._each(value, unsure, labels_in)
             return _of(value, partial(self._one, name, unsure=unsure), unsure)
 
         return all(map(one, self._given()))
 
-    def _comes_from(self, value: Any, unsure: bool, labels_in: LabelsIn | None) -> bool:
+    def comes_from(self, value: Any, labels_in: LabelsIn | None, *, unsure: bool = False) -> bool:
+        """Whether an argument comes from its origins; see `holds`."""
         if labels_in is None:
             return unsure
         found = [self._allows(label, unsure) for label in labels_in(value)]

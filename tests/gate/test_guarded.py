@@ -341,3 +341,22 @@ async def test_arguments_that_a_person_changes_are_not_shown(tmp_path: Path) -> 
         [gate] = await gates(agent, "write")
     assert set(gate["labels"]) == {"body"}
     assert "evil" not in "".join(desk.read)
+
+
+WHY: dict[str, tuple[Any, str]] = {
+    # the rule's condition on `to`, and what is said of it
+    "value": (Predicate(origin="any", among=("kim@corp.com",)), "the value of to"),
+    "origin": (Predicate(origin="search.sender"), "where to comes from"),
+    "readers": (Predicate(origin="search.subject", form="words"), ""),
+}
+
+
+@pytest.mark.parametrize("name", WHY)
+async def test_refusal_says_what_the_nearest_rule_does_not_allow(tmp_path: Path, name: str) -> None:
+    condition, said = WHY[name]
+    rule = Rule(decision="approve", name="reply", function="write", arguments={"to": condition})
+    desk = Desk(SEARCH, call("write", to={"$": "r0[0].subject"}))
+    async with desk.agent(tmp_path, rule) as agent:
+        await worked(agent)
+    refused = desk.read[-1].partition("the rule 'reply' does not allow ")[2]
+    assert refused == said
