@@ -52,14 +52,25 @@ class Bounds:
         Args:
             text: The result as text, or as canonical JSON if it is not a text.
         """
-        values: list[Any] = [text]
-        try:
-            value = json.loads(text)
-            if canonical_json(value) == text:
-                values.append(value)
-        except (ValueError, RecursionError):
-            pass
-        return any(test(each) for test in self.tests for each in values)
+        return any(test(each) for test in self.tests for each in _readings(text))
+
+    def is_choice(self, text: str) -> bool:
+        """Whether a worker's result is a bool, or one of the values that are declared: not a number, a date or an id.
+
+        Args:
+            text: As in `hold`.
+        """
+        choices = [test for test in self.tests if test is _is_bool or getattr(test, "func", None) is _is_one_of]
+        return any(test(each) for test in choices for each in _readings(text))
+
+
+def _readings(text: str) -> list[Any]:
+    """A result as a text, and as the value whose canonical JSON it is."""
+    try:
+        value = json.loads(text)
+        return [text, value] if canonical_json(value) == text else [text]
+    except (ValueError, RecursionError):
+        return [text]
 
 
 @lru_cache(maxsize=1024)

@@ -23,7 +23,7 @@ from ..bounds import Bounds
 from ..function import HOST, READ_ONLY, Function, readers_of_any
 from .arguments import declared_keys
 from .ceiling import Ceiling, has_effects
-from .labels import OWN, Label, Sources, Steps, as_json, joined, leaves, read_label
+from .labels import OWN, Form, Label, Sources, Steps, as_json, joined, leaves, read_label
 from .policy import Decision, Policy, Rule, several
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Grant:
 _WORKER: Final = "worker"
 """The argument of the shape that runs workers which has the name of the worker."""
 
-BOUNDED: Final = "bounded"
+BOUNDED: Final[Form] = "bounded"
 """The form of a result that carries no text, as the journal keeps it with the decision about a call."""
 
 
@@ -450,11 +450,15 @@ class Gate:
         label = joined(read_label(each) for each in labels)
         if self.was_untrusted(path, callee):
             return label
-        if callee.bounds is not None and callee.bounds.hold(text):
-            return OWN
         frame = None if callee.kind == "leaf" else self._frames.get(path)
         touched = self._written if frame is None else self._written | frame.marks | frame.held
-        return label.join(Label.of_marks(touched))
+        label = label.join(Label.of_marks(touched))
+        if callee.bounds is None or not callee.bounds.hold(text):
+            return label
+        if callee.bounds.is_choice(text) and not label.readers:
+            return OWN
+        # A model that sees a number or an id writes it as its own, also in another form.
+        return replace(label, form=BOUNDED) if sources_in(label.marks) else label
 
     def was_untrusted(self, path: str, callee: Function) -> bool:
         """Whether a function is declared as untrusted, or was when it was called."""

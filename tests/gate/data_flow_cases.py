@@ -465,7 +465,7 @@ PATTERNS = Mutant(
     "_test_of(schema)",
 )
 ITEMS = Mutant(f"{HANDLES}:_outline", "_inside(ways, 'items', held.schema) if value", "str(value) if value")
-RESULTS = Mutant(f"{GATE}:Gate.result_of", "return label.join(Label.of_marks(touched))", "return OWN")
+RESULTS = Mutant(f"{GATE}:Gate.result_of", "label = label.join(Label.of_marks(touched))", "return OWN")
 ARGUMENTS = Mutant(f"{GATE}:Gate.result_of", "joined(read_label(each) for each in labels)", "OWN")
 BELOW = Mutant(f"{GATE}:Gate.result_of", "self._written | frame.marks | frame.held", "self._written")
 WRITTEN = Mutant(f"{GATE}:Gate._take_labels", "if writes:", "if False:")

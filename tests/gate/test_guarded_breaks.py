@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, StringConstraints
 
 from support.agents import scripted_agent
-from worldagent import Policy, Rule, WorldAgent, tool
+from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.harness.gate import Predicate
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -153,3 +153,26 @@ async def test_answer_about_a_part_that_not_all_may_see_is_not_shown(tmp_path: P
         await talked(agent)
     assert f"r1: {'bool' if kind == 'bool' else 'one of its words'}" in desk.read
     assert desk.sent == []
+
+
+Id = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_-]{1,40}$")]
+
+
+@pytest.mark.parametrize(("output", "given", "written"), [(int, 66613, "66613"), (Id, "pay_all_to_EVIL9", "EVIL9")])
+async def test_number_or_id_of_a_worker_is_not_shown(tmp_path: Path, output: Any, given: Any, written: str) -> None:
+    desk = Desk(SEARCH, call("finder", request=SUBJECT), call("send", to={"$": "r1"}), finder=given)
+    finder = Worker("finder", "You are the finder.", output=output)
+    async with desk.agent(tmp_path, TO_PERSON, workers=[finder]) as agent:
+        await talked(agent)
+    assert written not in desk.read
+    assert desk.sent == []
+
+
+@pytest.mark.parametrize("form", ["bounded", "value"])
+async def test_number_of_a_worker_is_bounded(tmp_path: Path, form: Any) -> None:
+    desk = Desk(SEARCH, call("finder", request=SUBJECT), call("send", to={"$": "r1"}), finder=66613)
+    finder = Worker("finder", "You are the finder.", output=int)
+    rule = sending(to=Predicate(origin="search.*", form=form))
+    async with desk.agent(tmp_path, rule, workers=[finder]) as agent:
+        await talked(agent)
+    assert desk.sent == ([66613] if form == "bounded" else [])
