@@ -40,7 +40,7 @@ from ...core.events import MemoryRecalled, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.gate.labels import CONTEXT, Label
-from ...harness.handles import GUIDE, Question, Resolved, questions_in
+from ...harness.handles import GUIDE, HandleInvalid, Question, Resolved, questions_in
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
@@ -501,6 +501,8 @@ class Loop:
             question = guard.handles.question(question_of(call["arguments"]))
             assert isinstance(question, Question), "`question_of` makes one"
             found = await answer_of(self.turn, question, path=call_id, parent=self.calls.path)
+        except HandleInvalid as error:
+            return {"code": ParamsInvalid.code, "problem": str(error)}
         except (OutputInvalid, HostError) as error:
             return {"code": error.code, "problem": error.for_model}
         return SUSPENDED if found is None else guard.told(call_id, question, found)

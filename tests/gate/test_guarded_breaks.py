@@ -176,3 +176,21 @@ async def test_number_of_a_worker_is_bounded(tmp_path: Path, form: Any) -> None:
     async with desk.agent(tmp_path, rule, workers=[finder]) as agent:
         await talked(agent)
     assert desk.sent == ([66613] if form == "bounded" else [])
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+WRONG: dict[str, dict[str, Any]] = {
+    "unknown part": {"question": "well", "of": ["r9"], "as": "bool"},
+    "unknown kind": {"question": "well", "of": ["r0"], "as": "word"},
+    "handle for a question": {"question": SUBJECT, "of": ["r0"], "as": "bool"},
+    "item of no list": {"question": "well", "of": ["r0[0].subject"], "as": "item"},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_wrong_question_of_the_tool_is_reported(tmp_path: Path, name: str) -> None:
+    desk = Desk(SEARCH, call("ask", **WRONG[name]))
+    async with desk.agent(tmp_path) as agent:
+        turn = await talked(agent)
+    assert (turn.status, "It failed (params_invalid)" in desk.read) == ("done", True)
