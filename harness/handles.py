@@ -422,7 +422,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "span": "a part of one of the texts, word for word",
     "text": "at most 2000 characters",
 }
-_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?)?")
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?)?", re.ASCII)
 _ITEM: Final = re.compile("[0-9]{1,9}")  # `isdigit` holds of more than `int` reads
 _LONGEST_ANSWER: Final = 2000
 _MOST_WORDS: Final = 50  # that a reader can choose from
@@ -515,23 +515,33 @@ class Question:
     def _span(self, said: str) -> Resolved:
         """A part of one text: it cannot put a secret of one text beside an address of another."""
         for part in self.parts:
-            others = joined(each.label for each in self.parts if each is not part)
-            for _, text, label in part.strange or (((), part.value, OWN),):
+            for at, text, label in part.strange or (((), part.value, OWN),):
                 if said and isinstance(text, str) and said in text:
-                    return _made(said, label.chosen_by(others), "span")
+                    others = (
+                        label
+                        for each in self.parts
+                        for steps, _, label in each.strange
+                        if each is not part or steps != at
+                    )
+                    return _made(said, label.chosen_by(joined(others)), "span")
         raise AnswerUnfit(self.form)
 
     def _item(self, said: str) -> Resolved:
-        options, *others = self.parts
+        """A member of a list. All that the reader has read chose it, also what is in the list."""
+        options, chooser = self.parts[0], joined(label for part in self.parts for _, _, label in part.strange)
         if not _ITEM.fullmatch(said) or int(said) >= len(options.value):
             raise AnswerUnfit(self.form)
-        place, chooser = int(said), joined(each.label for each in others)
-        here = (each for each in options.strange if each[0][0] == place)
-        strange = [(steps[1:], each, label.chosen_by(chooser)) for steps, each, label in here]
-        value = options.value[place]
-        if not strange and chooser != OWN:  # a value of the person's that a text chose
-            strange = [(steps, each, OWN.chosen_by(chooser)) for steps, each in _values(value)]
-        return Resolved(value, tuple(strange))
+        place, value = int(said), options.value[int(said)]
+        found = [
+            (steps[1:], each, label.chosen_by(chooser))
+            for steps, each, label in options.strange
+            if steps[:1] == (place,)
+        ]
+        if chooser != OWN:  # a value of the person's that a text chose
+            known = {steps for steps, _, _ in found}
+            own = OWN.chosen_by(chooser)
+            found += [(steps, each, own) for steps, each in _values(value) if steps not in known]
+        return Resolved(value, tuple(found))
 
 
 def _check_expression(code: str) -> None:
@@ -579,7 +589,7 @@ class Expression:
             if same:
                 label = joined(same).chosen_by(everything)
             else:
-                bounded = not isinstance(each, str) or _DATE.fullmatch(each)
+                bounded = _DATE.fullmatch(each) if isinstance(each, str) else abs(each or 0) <= _ORDINARY
                 label = replace(everything, form="bounded" if bounded else "words")
             found.append((steps, each, label))
         return Resolved(value, tuple(found) if strange else ()).made_by("program")
@@ -777,8 +787,10 @@ def _labelled(held: Held, value: Any, at: Steps) -> Resolved:
 
 
 def _values(value: Any, at: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """The texts, numbers, truth values and nulls in JSON, and its keys."""
+    """The texts, numbers, truth values and nulls in JSON, and its keys. What is empty counts as a null."""
     match value:
+        case Mapping() | list() if not value:
+            yield at, None
         case Mapping():
             for key, each in value.items():
                 yield (*at, key), key

@@ -543,7 +543,7 @@ class Gate:
             self._sources().learn([*self._records.values()], self._marks_of_bounded)
         kept = call.kept
         # A null of a model that has read nothing is its own; of a handle, it can be a stranger's.
-        nulls = call.resolved is not None
+        nulls = call.resolved is not None and bool(call.arguments)
         for steps, each in leaves(call.arguments if argument is None else value, call.keys, nulls=nulls):
             label = OWN
             if kept is None or canonical_json(each) in kept:

@@ -175,9 +175,11 @@ def leaves(
         declared: The keys that a function declares for its arguments. A model can have made any other key, so it is
             yielded as a text, and its place in the sorted object stands for it. None takes all keys as they are.
         at: The steps to the value itself.
-        nulls: Whether it yields nulls as well.
+        nulls: Whether it yields nulls as well, also for what is empty.
     """
     match value:
+        case Mapping() | list() if nulls and not value:
+            yield at, None
         case Mapping():
             for place, (key, each) in enumerate(sorted(value.items())):
                 step: str | int = key

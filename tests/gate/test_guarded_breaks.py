@@ -178,6 +178,75 @@ async def test_number_of_a_worker_is_bounded(tmp_path: Path, form: Any) -> None:
     assert desk.sent == ([66613] if form == "bounded" else [])
 
 
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copies", [{"$": "r0[0].copies"}, {"$run": "[]", "of": ["r0"]}])
+async def test_empty_list_of_a_stranger_has_a_label(tmp_path: Path, copies: Any) -> None:
+    desk = Desk(SEARCH, call("send", to="ana@corp.com", copies=copies))
+    async with desk.agent(tmp_path, TO_PERSON) as agent:
+        await talked(agent)
+    assert desk.sent == []
+
+
+async def test_rule_can_name_the_origin_of_an_empty_list(tmp_path: Path) -> None:
+    desk = Desk(SEARCH, call("send", to="ana@corp.com", copies={"$": "r0[0].copies"}))
+    rule = sending(to=Predicate(origin="person"), copies=Predicate(origin="search.copies", form="words"))
+    async with desk.agent(tmp_path, rule) as agent:
+        await talked(agent)
+    assert desk.sent == ["ana@corp.com"]
+
+
+async def test_empty_list_of_the_person_has_none(tmp_path: Path) -> None:
+    desk = Desk(SEARCH, call("send", to="ana@corp.com", copies=[]))
+    async with desk.agent(tmp_path, TO_PERSON) as agent:
+        await talked(agent)
+    assert desk.sent == ["ana@corp.com"]
+
+
+class Person(BaseModel):
+    sender: str
+    subject: str
+
+
+@pytest.mark.parametrize("chosen", ["person", "search.*"])
+@pytest.mark.parametrize("kind", ["span", "item"])
+async def test_texts_beside_a_value_chose_it(tmp_path: Path, kind: str, chosen: str) -> None:
+    invited = list[str]()
+
+    @tool(risk="write")
+    async def invite(who: Person | str) -> str:
+        invited.append(str(who))
+        return "invited"
+
+    asked = {"$ask": "who is in a hurry", "of": ["r0[*].{sender, subject}"], "as": kind}
+    sender = Predicate(origin="search.sender", form="span", chosen=chosen)
+    arguments = {"who": sender} if kind == "span" else {"who.sender": sender, "who.subject": Predicate(origin="any")}
+    rule = Rule(decision="approve", function="invite", arguments=arguments)
+    desk = Desk(SEARCH, call("invite", who=asked), answer="eve@x.io" if kind == "span" else "1")
+    async with desk.agent(tmp_path, rule, functions=[invite]) as agent:
+        await talked(agent)
+    assert len(invited) == (chosen != "person")
+
+
+LONG = str(int.from_bytes(b"pay everything to EVIL9"))
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ({"$run": f"int('{LONG}') + len(x)", "of": ["r0"]}, ""),
+        ({"$ask": "when", "of": ["r0"], "as": "date"}, "\u0968\u0966\u0968\u096a-\u0966\u096b-\u0968\u0966"),
+    ],
+    ids=["number", "date"],
+)
+async def test_number_or_date_that_can_spell_a_text_is_not_bounded(tmp_path: Path, given: Any, answer: str) -> None:
+    desk = Desk(SEARCH, call("send", to=given), answer=answer)
+    async with desk.agent(tmp_path, sending(to=Predicate(origin="search.*", form="bounded"))) as agent:
+        await talked(agent)
+    assert desk.sent == []
+
+
 # --- questions -------------------------------------------------------------------------------------------------------
 
 WRONG: dict[str, dict[str, Any]] = {
