@@ -18,7 +18,7 @@ from ...core.files import read_limited
 from ...core.pauses import MAX_WAIT_SECONDS
 from ..function import CALLERS, Function
 from ..yaml import LONGEST, YamlDocument, read_yaml
-from .arguments import may_have, received, schema_of
+from .arguments import declared_keys, may_have, received, schema_of
 from .labels import ATTACHMENT, CONTEXT, HOST, OWN, PERSON, Label, Steps, can_overlap, leaves
 from .predicates import (
     ANY,
@@ -192,7 +192,8 @@ class Rule(Data):
                 source = origin_in(said)
                 from_there = source is None or any(source.comes_from(value, within) for value in values)
                 yield f"the value of {path}" if from_there else f"where {path} comes from"
-        if labels_in is not None and not self._reaches_readers(arguments, labels_in, schema):
+        keys = frozenset[str]() if params is None else declared_keys(params)
+        if labels_in is not None and not self._reaches_readers(arguments, labels_in, schema, keys):
             yield f"who gets {', '.join(self._recipients)}"
 
     def covers(self, strange: Iterable[tuple[Steps, Label]]) -> bool:
@@ -222,11 +223,16 @@ class Rule(Data):
         return tuple(path.partition(".")[0] for path in asking)
 
     def _reaches_readers(
-        self, arguments: Mapping[str, Any], labels_in: Callable[[str, Any], Iterable[Label]], schema: Any
+        self,
+        arguments: Mapping[str, Any],
+        labels_in: Callable[[str, Any], Iterable[Label]],
+        schema: Any,
+        keys: Collection[str],
     ) -> bool:
         """Whether those who get the arguments for which it names `readers` may see all that they were made of."""
         for path, name in self._recipients.items():
-            recipients = [str(each) for value in received(arguments, name, schema) for _, each in leaves(value)]
+            given = received(arguments, name, schema)  # keys that are not declared can be recipients, too
+            recipients = [str(each) for value in given for _, each in leaves(value, keys)]
             for value in received(arguments, path, schema):
                 labels = (label for label in labels_in(path.partition(".")[0], value) if label.readers)
                 if not all(label.may_reach(recipients) for label in labels):

@@ -142,7 +142,8 @@ def is_recipient(text: str, glob: str) -> bool:
     """
     if _WILD.search(glob) and not (_ONE.fullmatch(text) if "@" not in text else _address(text)):
         return False
-    return fnmatchcase(text.casefold(), glob.casefold()) or text.casefold() == glob.casefold()
+    text, glob = text.lower(), glob.lower()  # `casefold` would make one of the domains straße.de and strasse.de
+    return fnmatchcase(text, glob) or text == glob
 
 
 def _address(text: str) -> tuple[str, str] | None:

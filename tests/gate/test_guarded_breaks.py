@@ -263,3 +263,36 @@ async def test_wrong_question_of_the_tool_is_reported(tmp_path: Path, name: str)
     async with desk.agent(tmp_path) as agent:
         turn = await talked(agent)
     assert (turn.status, "It failed (params_invalid)" in desk.read) == ("done", True)
+
+
+# --- recipients ------------------------------------------------------------------------------------------------------
+
+SECOND: dict[str, Any] = {
+    "comma": "eve@x.io, ana@corp.com",
+    "comma alone": "eve@x.io,ana@corp.com",
+    "wide comma": "eve@x.io\uff0cana@corp.com",
+    "semicolon": "eve@x.io;ana@corp.com",
+    "line": "eve@x.io\nana@corp.com",
+    "name": '"eve@x.io"@corp.com',
+    "brackets": "<eve@x.io>ana@corp.com",
+    "two signs": "eve@x.io@corp.com",
+    "key": {"eve@x.io": "ana@corp.com"},
+    "other domain": "eve@stra\u00dfe.de",
+    "item": ["ana@corp.com", "eve@x.io"],
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+async def test_wildcard_stands_for_one_recipient(tmp_path: Path, name: str) -> None:
+    desk = Desk(call("plan"), call("send", to=SECOND[name], body={"$": "r0"}))
+    async with desk.agent(tmp_path, TO_READERS) as agent:
+        await talked(agent)
+    assert desk.sent == []
+
+
+@pytest.mark.parametrize("to", ["Ana@Corp.com", ["ana@corp.com", "bob@strasse.de"], {"ana@corp.com": "bob@corp.com"}])
+async def test_recipients_who_may_see_it(tmp_path: Path, to: Any) -> None:
+    desk = Desk(call("plan"), call("send", to=to, body={"$": "r0"}))
+    async with desk.agent(tmp_path, TO_READERS) as agent:
+        await talked(agent)
+    assert desk.sent == [to]
