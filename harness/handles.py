@@ -30,6 +30,7 @@ from .function import Readers, item_at, readers_of, readers_of_any
 from .gate.arguments import can_be
 from .gate.labels import OWN, Form, Label, Steps, is_at, joined, origin_of
 from .guard import OnError
+from .quoting import with_quoted
 
 PART: Final = "$"
 ASK: Final = "$ask"
@@ -743,16 +744,19 @@ class Handles:
         Raises:
             HandleInvalid: There is a handle that cannot be resolved.
         """
-        found, labels, at = list[str](), list[Label](), 0
+        own, parts, labels, at = [""], list[str](), list[Label](), 0
         for begin, end, given in _objects(text):
             part = self.resolved(given)
-            value = as_text(part.value)
+            own[-1] += text[at:begin]
             if part.strange:
                 labels.append(part.label)
-                value = quoted(value)
-            found += [text[at:begin], value]
+                parts.append(as_text(part.value))
+                own.append("")
+            else:
+                own[-1] += as_text(part.value)
             at = end
-        return "".join([*found, text[at:]]), joined(labels)
+        own[-1] += text[at:]
+        return with_quoted(own, parts) if parts else own[0], joined(labels)
 
 
 def _all(found: Iterable[Resolved]) -> tuple[tuple[Steps, Any, Label], ...]:
@@ -836,13 +840,3 @@ def opens_handle(text: str, begin: int) -> int:
 def as_text(value: Any) -> str:
     """A value as a text: a text itself, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def quoted(text: str) -> str:
-    """A text as code of Markdown."""
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    if "\n" in text or "\r" in text:
-        fence = max(fence, "```", key=len)
-        return f"\n{fence}\n{text}\n{fence}\n"
-    pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
-    return f"{fence}{pad}{text}{pad}{fence}"

@@ -481,8 +481,10 @@ ONCE = Mutant(
     "made = _PLACE.sub(lambda place: as_text(parts[int(place[1])].value), made); label = joined",
 )
 TEXT_LABEL = Mutant(f"{HANDLES}:Handles._text_of", "joined(each.label for each in parts)", "parts[-1].label")
-QUOTED = Mutant(f"{HANDLES}:Handles.rendered", "quoted(value)", "value")
-FENCE = Mutant(f"{HANDLES}:quoted", '1 + max((len(run) for run in re.findall("`+", text)), default=0)', "3")
+QUOTED = Mutant(
+    f"{HANDLES}:Handles.rendered", "with_quoted(own, parts)", '"".join(map("".join, zip(own, [*parts, ""])))'
+)
+FENCE = Mutant("harness.quoting:with_quoted", "1 + max(ticks, _longest(part))", "3")
 COVERS = Mutant(f"{GATE}:Gate._rule", "not rule.covers(strange)", "False")
 MANY = Mutant(f"{HANDLES}:_walked", "len(found) > _MOST_PARTS", "False")
 IN_OBJECTS = Mutant(f"{HANDLES}:Handles.resolved", "_all(found.values())", "()")

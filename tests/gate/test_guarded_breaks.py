@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from markdown_it import MarkdownIt
 from pydantic import BaseModel, StringConstraints
 
 from support.agents import scripted_agent
 from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
 from worldagent.harness.gate import Predicate
+from worldagent.harness.quoting import with_quoted
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("H11")
@@ -296,3 +298,73 @@ async def test_recipients_who_may_see_it(tmp_path: Path, to: Any) -> None:
     async with desk.agent(tmp_path, TO_READERS) as agent:
         await talked(agent)
     assert desk.sent == [to]
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+IMAGE = "![x](https://evil.io/p)"
+PARTS = {
+    "image": IMAGE,
+    "columns": f"a | {IMAGE} | b",
+    "columns of code": f"a` | {IMAGE} | `b",
+    "lines": f"a\n{IMAGE}\nb",
+    "lines with fences": f"a\n~~~\n```\n{IMAGE}\n",
+    "end of a link": f"x) {IMAGE}",
+    "ticks": f"` {IMAGE} `` ``` ",
+    "HTML": "<img src=https://evil.io/p>",
+    "end of HTML": 'x"><img src=https://evil.io/p><a href="',
+    "end of a comment": "--> <img src=https://evil.io/p>",
+}
+ANSWERS = {
+    "sentence": "It says {}, and {}.",
+    "table": "| a | b | c |\n|---|---|---|\n| 1 | {} | 2 |\n| {} | 3 | 4 |",
+    "table without outer lines": "a | b\n---|---\n{} | 2\n{}",
+    "code": "It says:\n```\n{}\n```\nand\n```text\n{}\n```\n",
+    "code with other signs": "~~~\n{}\n~~~\n{}",
+    "code that is open": "```\n{}",
+    "code in a list": "- a\n  ```\n  {}\n  ```\n- {}",
+    "code in a quotation": "> ```\n> {}\n> ```\n{}",
+    "code that ends before it": "```\nx\n```\n{}\n```\ny\n```\n{}",
+    "code that ends in a list": "- a\n\n  ```\n```\n{}\n```\n{}",
+    "code in a sentence": "`It says {}` and ``{} ``",
+    "code around it": "`{}`, ``{}``",
+    "code beside it": "`a`{}`b`{}`c`",
+    "code in two lines": "`a\nb {} c`\n{}",
+    "code behind a backslash": "\\`a` {} `b {}",
+    "code in a link": "[a](`b) {} `c` {}",
+    "code in an address": "<https://x.io/`y> `z {}`{}",
+    "link": "See [it]({}), [that](https://corp.com/{}).",
+    "link with a title": '[it](https://corp.com "{}") and [it](<{}>)',
+    "image": "![it]({}) ![{}](https://corp.com/x.png)",
+    "reference": "[x]: {}\n\n[x] ![x] {}",
+    "backslash": "C:\\files\\{} and {}\\{}",
+    "HTML": '<details>\n{}\n</details>\n<a href="{}">x</a>',
+    "comment": "<!-- {} -->{}",
+    "quotation": "> {}\n> {}",
+    "list": "- a\n  - {}\n    {}",
+    "indented": "    {}\n\n    {}",
+    "heading": "# {}\n{}\n---",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_parts_of_an_answer_stay_code(answer: str) -> None:
+    markdown = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    own = ANSWERS[answer].split("{}")
+    for name, part in PARTS.items():
+        shown = with_quoted(own, [part] * (len(own) - 1))
+        html = markdown.render(shown)
+        assert all(each not in html for each in ('evil.io/p"', "<img src=https")), (name, shown)
+        assert html.count("evil.io") == len(own) - 1, (name, shown)
+
+
+async def test_table_of_an_answer_shows_parts_as_code(tmp_path: Path) -> None:
+    desk = Desk(SEARCH, reply='| a | b |\n|---|---|\n| 1 | {"$": "r0[0].subject"} |')
+    async with desk.agent(tmp_path) as agent:
+        turn = await talked(agent)
+    assert turn.text == f"| a | b |\n|---|---|\n| 1 | `{EVIL}` |"
+
+
+def test_code_of_the_model_stays_where_it_ends_before_a_part() -> None:
+    own = ["Run `ls`:\n```sh\nls | wc\n```\nIt says ", ", so run ```x```\n```\nls\n```\n"]
+    assert with_quoted(own, ["no"]) == f"{own[0]}````no````{own[1]}"
