@@ -188,6 +188,10 @@ class Resolved:
         unset = (name for name in fields if name not in params.model_fields_set)
         return replace(self, unset=frozenset(fields[name].serialization_alias or name for name in unset))
 
+    def has(self, argument: str) -> bool:
+        """Whether the model gave this argument."""
+        return isinstance(self.value, Mapping) and argument in self.value
+
     def label_of(self, argument: str, value: Any) -> Label:
         """The label of a text, number or key in an argument of the call. What validation made of others has all labels.
 
@@ -518,12 +522,12 @@ class Question:
         for part in self.parts:
             for at, text, label in part.strange or (((), part.value, OWN),):
                 if said and isinstance(text, str) and said in text:
-                    others = (
-                        label
+                    others = [
+                        other
                         for each in self.parts
-                        for steps, _, label in each.strange
+                        for steps, _, other in each.strange
                         if each is not part or steps != at
-                    )
+                    ]
                     return _made(said, label.chosen_by(joined(others)), "span")
         raise AnswerUnfit(self.form)
 

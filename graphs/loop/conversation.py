@@ -368,6 +368,10 @@ class Conversation(Loop):
         if self.guard is not None:
             found = await self._read_answer(self.guard, answer, outputs)
             answer, outputs, more = await self._rendered(found)
+        elif self.turn.guard and self.turn.gate.marks:
+            label = Label.of_marks(self.turn.gate.marks)
+            heads = ["text" if self.tools.result is TEXT else "result", *(["outputs"] if outputs else [])]
+            more = {"labels": as_json(((head,), label) for head in heads)}
         if again and self.tools.result is TEXT:
             self.turn.emit(TextReplaced, text=answer)
         elif self.guard is not None and self.tools.result is TEXT:

@@ -220,7 +220,9 @@ class Guarded:
         else:
             label = call.ctx.gate.result_of(call.id, call.named, failed["problem"], call.labels.values())
             strange = _is_held(call, label)
-        if not strange or (record is not None and record.refused):
+        # A function can raise what the gate raises, with a text of its own.
+        began = record is not None and (record.recorded_decision or {}).get("decision") in ("approve", "modify")
+        if not strange or (record is not None and record.refused and not began):
             return dict(failed)
         return {**failed, "problem": "what it said is held back"}
 

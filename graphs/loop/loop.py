@@ -117,6 +117,8 @@ class Loop:
         self.guard = Guarded(turn.gate) if guard and tools.functions else None
         if self.guard is not None:
             tools = tools.guarded()
+        elif guard:  # it reads, so it can do nothing, and a service asks nobody
+            tools = replace(tools, services=())
         self.turn, self.calls, self.tools = turn, calls, tools
         self.steps: list[CallingStep] = []
         self.round = 0

@@ -38,6 +38,10 @@ class Labelled(Protocol):
         """The label of a text, number or key in an argument."""
         ...
 
+    def has(self, argument: str, /) -> bool:
+        """Whether the model gave this argument."""
+        ...
+
 
 class Approver(Protocol):
     """Answers approval requests in the process, such as with a dialog of the host."""
@@ -206,8 +210,10 @@ class _Proposed:
         return None if self.before is None else {canonical_json(each) for _, each in leaves(self.before, self.keys)}
 
     def label_of(self, argument: str, value: Any) -> Label:
-        """The label of a value that a guarded model had put in an argument. The name of a worker is its own."""
-        if self.resolved is None or (argument == _WORKER and value == self.callee.name):
+        """The label of a value that a guarded model had put in an argument. A worker's name can be added to them."""
+        if self.resolved is None:
+            return OWN
+        if argument == _WORKER and value == self.callee.name and not self.resolved.has(argument):
             return OWN
         return self.resolved.label_of(argument, value)
 
@@ -549,8 +555,14 @@ class Gate:
             if kept is None or canonical_json(each) in kept:
                 label = call.label_of(str(steps[0]) if argument is None else argument, each)
                 if label == OWN and not own:
-                    label = self._sources().label_of(each, self.marks)
+                    label = self._written_label(call, each)
             yield steps, label
+
+    def _written_label(self, call: _Proposed, value: Any) -> Label:
+        """The label of what a model wrote. A guarded one passes values on by handles, so equal ones do not count."""
+        if call.resolved is not None and self._strangers:
+            return Label.of_marks(self.marks, "words" if isinstance(value, str) else "bounded")
+        return self._sources().label_of(value, self.marks)
 
     def _marks_of_bounded(self, path: str) -> Collection[str]:
         frame = self._frames.get(path)

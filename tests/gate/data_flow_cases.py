@@ -490,7 +490,10 @@ MANY = Mutant(f"{HANDLES}:_walked", "len(found) > _MOST_PARTS", "False")
 IN_OBJECTS = Mutant(f"{HANDLES}:Handles.resolved", "_all(found.values())", "()")
 IN_LISTS = Mutant(f"{HANDLES}:Handles.resolved", "_all(items)", "()")
 IN_PARTS = Mutant(f"{HANDLES}:_walked", "_all(parts)", "()")
-ALL_KEYS = Mutant(f"{HANDLES}:_values", "yield (*at, key), key", "pass")
+KEYS_OF = "\n        case Mapping():\n            for key, each in value.items():\n                "
+ALL_KEYS = Mutant(  # of an object whose values are empty
+    f"{HANDLES}:_values", f"yield at, None{KEYS_OF}yield (*at, key), key", f"return{KEYS_OF}pass"
+)
 REMADE = Mutant(f"{HANDLES}:Resolved.label_of", "OWN if is_default else self._known[()]", "OWN")
 UNSET = Mutant(f"{HANDLES}:Resolved.label_of", " and not any(_is_same(each, value) for _, each, _ in self.strange)", "")
 ALWAYS = Mutant(f"{GATE}:Gate._by_grant", "call.resolved is not None and self._strange(call)", "False")

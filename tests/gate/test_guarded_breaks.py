@@ -9,10 +9,13 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel, StringConstraints
 
 from support.agents import scripted_agent
+from support.services import Said, agent_at, named, service
 from worldagent import Policy, Rule, Worker, WorldAgent, tool
 from worldagent.agent import Turn
+from worldagent.core.errors import CallRefused
 from worldagent.harness.gate import Predicate
 from worldagent.harness.quoting import with_quoted
+from worldagent.harness.service_tool import ServiceTool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("H11")
@@ -65,7 +68,7 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
-def sending(**arguments: Predicate) -> Rule:
+def sending(**arguments: Predicate | str) -> Rule:
     """A rule about mail."""
     return Rule(decision="approve", function="send", arguments={**arguments})
 
@@ -368,3 +371,79 @@ async def test_table_of_an_answer_shows_parts_as_code(tmp_path: Path) -> None:
 def test_code_of_the_model_stays_where_it_ends_before_a_part() -> None:
     own = ["Run `ls`:\n```sh\nls | wc\n```\nIt says ", ", so run ```x```\n```\nls\n```\n"]
     assert with_quoted(own, ["no"]) == f"{own[0]}````no````{own[1]}"
+
+
+# --- what has read a stranger's text ---------------------------------------------------------------------------------
+
+
+async def test_tools_of_the_service_are_not_offered_to_a_model_that_reads(tmp_path: Path) -> None:
+    policy = Policy(rules=(Rule(decision="approve", function="web_search"),), default="refuse")
+    with service(Said("Well.")) as stub:
+        tools = [ServiceTool("web_search")]
+        async with agent_at(tmp_path, stub, "anthropic", tools=tools, policy=policy) as agent:
+            await agent.thread("t").converse("Hello.", guard=True, attachments=[EVIL.encode()])
+        assert (EVIL in str(stub.requests[0]), named(stub.requests[0])) == (True, [])
+
+
+async def test_answer_of_a_model_that_reads_has_labels(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"reply": f"It says {EVIL}."}, {"reply": "Hello."}])
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t", account="ana")
+        read = await thread.converse("Summarise it.", guard=True, attachments=[EVIL.encode()])
+        other = await agent.thread("u", account="ana").converse("Hello.", guard=True)
+    assert (read.labels, other.labels) == ({"text": {"origins": ["attachment.*"], "form": "words"}}, {})
+
+
+async def test_text_of_a_refusal_that_a_function_raises_is_held(tmp_path: Path) -> None:
+    @tool(risk="read_only", untrusted=True)
+    async def page() -> str:
+        raise CallRefused(EVIL, remedy=EVIL)
+
+    desk = Desk(call("page"), call("send", to="ana@corp.com"))
+    async with desk.agent(tmp_path, sending(to="bob@corp.com"), functions=[page]) as agent:
+        await talked(agent)
+    assert "It failed (call_refused): what it said is held back" in desk.read
+    assert "the call of 'send' is refused: nothing in the policy allows it" in desk.read
+    assert EVIL not in desk.read
+
+
+@pytest.mark.parametrize("name", [{"$": "r0"}, "sales"])
+async def test_stranger_does_not_name_the_worker(tmp_path: Path, name: Any) -> None:
+    @tool(risk="read_only", untrusted=True)
+    async def page() -> str:
+        return "sales"
+
+    workers = [
+        Worker("boss", "You are the boss.", tools=("subagent", "page")),
+        Worker("sales", "You are the sales.", tools=("send",)),
+    ]
+    boss = [call("page"), call("subagent", worker=name, request="Hello.")]
+    desk = Desk(boss=boss, sales=[call("send", to="ana@corp.com")])
+    rules = [Rule(decision="approve", function=each) for each in ("subagent", "sales", "send")]
+    async with desk.agent(tmp_path, *rules, functions=[page], workers=workers) as agent:
+        task = {"worker": "boss", "request": "Do it."}
+        await agent.thread("t", account="ana").task("subagent", task, guard=True, unattended="refuse")
+    assert desk.sent == ([] if isinstance(name, dict) else ["ana@corp.com"])
+
+
+async def test_value_that_equals_a_trusted_one_is_the_strangers(tmp_path: Path) -> None:
+    @tool(risk="read_only")
+    async def book() -> list[str]:
+        return ["bob@corp.com"]
+
+    clerk = Worker("clerk", "You are the clerk.", tools=("book", "send"))
+    desk = Desk(SEARCH, call("clerk", request=SUBJECT), clerk=[call("book"), call("send", to="bob@corp.com")])
+    anything = {name: Predicate(origin="any") for name in ("body", "copies")}
+    rules = [
+        Rule(
+            decision="approve",
+            function="send",
+            after="search",
+            arguments={"to": Predicate(origin="person"), **anything},
+        ),
+        Rule(decision="approve", function="clerk", arguments={"request": Predicate(origin="any")}),
+    ]
+    async with desk.agent(tmp_path, *rules, functions=[book], workers=[clerk]) as agent:
+        await talked(agent)
+    assert "bob@corp.com" in desk.lm.calls[-2].text
+    assert desk.sent == []
