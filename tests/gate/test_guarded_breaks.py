@@ -1,5 +1,6 @@
 """Ways by which a stranger's text, or a secret, got past the guard (H11)."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +11,15 @@ from pydantic import BaseModel, StringConstraints
 
 from support.agents import scripted_agent
 from support.services import Said, agent_at, named, service
-from worldagent import Policy, Rule, Worker, WorldAgent, tool
+from worldagent import Policy, Rule, Worker, WorldAgent, flow, tool
 from worldagent.agent import Turn
 from worldagent.core.errors import CallRefused
+from worldagent.harness import WorkerContext
 from worldagent.harness.gate import Predicate
 from worldagent.harness.quoting import with_quoted
 from worldagent.harness.service_tool import ServiceTool
 from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.tools.agents import PARALLEL
 
 pytestmark = pytest.mark.requirement("H11")
 
@@ -75,6 +78,7 @@ def sending(**arguments: Predicate | str) -> Rule:
 
 SEARCH, SUBJECT = call("search", query="hats"), {"$": "r0[0].subject"}
 TO_PERSON = sending(to=Predicate(origin="person"))
+PLAN = {"$": "r0"}
 TO_READERS = sending(body=Predicate(origin="any", readers="to"))
 
 
@@ -301,6 +305,56 @@ async def test_recipients_who_may_see_it(tmp_path: Path, to: Any) -> None:
     async with desk.agent(tmp_path, TO_READERS) as agent:
         await talked(agent)
     assert desk.sent == [to]
+
+
+THROUGH: dict[str, dict[str, Any]] = {
+    "call beside others": call("parallel_execution", calls=[{"tool": "send", "arguments": {"to": "TO", "body": PLAN}}]),
+    "flow": call("forward", to="TO", text=PLAN),
+    "flow in a flow": call("forward_twice", to="TO", text=PLAN),
+    "worker": call("clerk", request={"$text": "Send to TO: {0}", "of": ["r0"]}),
+    "worker of a worker": call("boss", request={"$text": "Send to TO: {0}", "of": ["r0"]}),
+}
+
+
+@flow(risk="read_only")
+async def forward(ctx: WorkerContext, to: str, text: str) -> str:
+    """Send a text."""
+    return str(await ctx.call("send", {"to": to, "body": text.upper()}))
+
+
+@flow(risk="read_only")
+async def forward_twice(ctx: WorkerContext, to: str, text: str) -> str:
+    """Send a text."""
+    return str(await ctx.call("forward", {"to": to, "text": text}))
+
+
+@flow(risk="read_only")
+async def mail_plan(ctx: WorkerContext, to: str) -> str:
+    """Send the plan."""
+    return str(await ctx.call("send", {"to": to, "body": await ctx.call("plan", {})}))
+
+
+@pytest.mark.parametrize("to", ["eve@x.io", "ana@corp.com"])
+@pytest.mark.parametrize("name", [*THROUGH, "flow that reads"])
+async def test_calls_below_keep_who_may_see_it(tmp_path: Path, name: str, to: str) -> None:
+    first = json.loads(json.dumps(THROUGH.get(name, call("mail_plan", to="TO"))).replace("TO", to))
+    workers = [
+        Worker("clerk", "You are the clerk.", tools=("send",)),
+        Worker("boss", "You are the boss.", tools=("clerk",)),
+    ]
+    clerk, boss = [call("send", to=to, body=SECRET)], [call("clerk", request=f"Send {SECRET}")]
+    desk = Desk(call("plan"), first, clerk=clerk, boss=boss)
+    functions = [PARALLEL, forward, forward_twice, mail_plan]
+    async with desk.agent(tmp_path, TO_READERS, functions=functions, workers=workers) as agent:
+        await talked(agent)
+    assert desk.sent == ([to] if to == "ana@corp.com" else [])
+
+
+async def test_rule_without_readers_does_not_approve_calls_below(tmp_path: Path) -> None:
+    desk = Desk(call("plan"), call("forward", to="ana@corp.com", text=PLAN))
+    async with desk.agent(tmp_path, Rule(decision="approve", function="send"), functions=[forward]) as agent:
+        await talked(agent)
+    assert desk.sent == []
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
