@@ -116,6 +116,8 @@ class Desk:
             if f"You are the {name}." in called.system:
                 steps = given if isinstance(given, list) else []
                 return steps[place] if place < len(steps) else {"result": "Done." if steps else given}
+        if "earlier" in called.fields:
+            return {"summary": SECRET}
         self.prompts.append(called.text)
         return self.steps[place] if place < len(self.steps) else {"reply": self.reply}
 
@@ -355,6 +357,43 @@ async def test_rule_without_readers_does_not_approve_calls_below(tmp_path: Path)
     async with desk.agent(tmp_path, Rule(decision="approve", function="send"), functions=[forward]) as agent:
         await talked(agent)
     assert desk.sent == []
+
+
+ASKED = call("ask", question="what", of=["r0"], **{"as": "span"})
+LATER: dict[str, tuple[Any, Any, bool | None, int]] = {
+    # steps, reply, guard of the first turn, and the history limit of the second
+    "result": ([call("plan")], "Done.", True, 200),
+    "answer": ([call("plan")], 'It says {"$": "r0"}', True, 200),
+    "answer of a reader": (
+        [call("plan"), call("ask", question="what", of=["r0"], **{"as": "span"})],
+        "Done.",
+        True,
+        200,
+    ),
+    "unguarded": ([call("plan")], f"It says {SECRET}", False, 200),
+    "summary": ([call("plan")], f"It says {SECRET}", False, 2),
+    "after an unguarded one": ([call("plan")], f"It says {SECRET}", None, 200),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+async def test_later_turn_sees_outlines_of_what_not_all_may_see(tmp_path: Path, name: str) -> None:
+    steps, reply, guard, limit = LATER[name]
+    desk = Desk(*steps, reply=reply, answer=SECRET)
+    async with desk.agent(tmp_path) as agent:
+        thread = agent.thread("t", account="ana")
+        await thread.converse("What is the plan?", guard=bool(guard))
+        await thread.converse("Well?", guard=bool(guard))
+        if guard is None:
+            desk.steps = ()
+            await thread.converse("Again?", guard=False)
+    later = Desk(reply="Done.")
+    async with later.agent(tmp_path, settings={"history_limit": limit}) as agent:
+        await talked(agent, "Now write.")
+        messages = await agent.thread("t", account="ana").history()
+    sent = [each.text for each in later.lm.calls if "earlier" not in each.fields]
+    assert SECRET not in "".join(sent)
+    assert "not shown, because not everybody may see it" in "".join(sent)
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
