@@ -245,13 +245,17 @@ _PATTERNS: Final[Mapping[str, Callable[[str], object]]] = {
 _TESTS: Final = {"host": is_at_host, "email": is_email, "command": is_command}
 
 
-_ACTIVE: Final = re.compile(r"(?i)[a-z][a-z0-9+.-]*:(?=[^\s\d])|//|\w@\w|\b[\w-]+\.(?=[^\W\d_]{2,})|[<>`\[\]]")
+_ACTIVE: Final = re.compile(
+    r"(?i)[a-z][a-z0-9+.-]*:(?=[^\s\d])|\b(?:https?|tel|sms|callto|skype|facetime|whatsapp|bitcoin):\d"
+    r"|//|\w@\w|\b[\w-]+\.(?=[^\W\d_]{2,})|[<>`\[\]]"
+)
 """Addresses of pages and of mail, names of hosts, and what begins HTML or Markdown."""
 
 
 def is_plain(text: str) -> bool:
     """Whether a text has nothing to click on or to write to."""
     shown = "".join(each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf")
+    shown = shown.replace("\u3002", ".")  # a dot in names of hosts, too
     return _ACTIVE.search(shown) is None
 
 

@@ -71,7 +71,7 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"calls": [{"tool": name, "arguments": arguments}]}
 
 
-def sending(**arguments: Predicate | str) -> Rule:
+def sending(**arguments: Any) -> Rule:
     """A rule about mail."""
     return Rule(decision="approve", function="send", arguments={**arguments})
 
@@ -232,7 +232,9 @@ async def test_texts_beside_a_value_chose_it(tmp_path: Path, kind: str, chosen: 
 
     asked = {"$ask": "who is in a hurry", "of": ["r0[*].{sender, subject}"], "as": kind}
     sender = Predicate(origin="search.sender", form="span", chosen=chosen)
-    arguments = {"who": sender} if kind == "span" else {"who.sender": sender, "who.subject": Predicate(origin="any")}
+    arguments: dict[str, Any] = (
+        {"who": sender} if kind == "span" else {"who.sender": sender, "who.subject": Predicate(origin="any")}
+    )
     rule = Rule(decision="approve", function="invite", arguments=arguments)
     desk = Desk(SEARCH, call("invite", who=asked), answer="eve@x.io" if kind == "span" else "1")
     async with desk.agent(tmp_path, rule, functions=[invite]) as agent:
@@ -394,6 +396,13 @@ async def test_later_turn_sees_outlines_of_what_not_all_may_see(tmp_path: Path, 
     sent = [each.text for each in later.lm.calls if "earlier" not in each.fields]
     assert SECRET not in "".join(sent)
     assert "not shown, because not everybody may see it" in "".join(sent)
+
+
+@pytest.mark.parametrize(
+    "text", ["tel:0900123456", "bitcoin:1EVIL9", "http:1.2.3.4", "evil\u3002com", "at 10:30. Fax:12"]
+)
+def test_text_that_can_be_clicked_is_not_plain(text: str) -> None:
+    assert Predicate(plain=True).holds(text) == text.startswith("at")
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
