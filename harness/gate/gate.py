@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...core import Clock, SystemClock, canonical_json, digest
-from ...core.marks import mark_of, sources_in
+from ...core.marks import mark_of, readers_in, sources_in
 from ...core.pauses import Approve, Pause, Reject
 from ..bounds import Bounds
 from ..function import HOST, READ_ONLY, Function, readers_of_any
@@ -170,6 +170,14 @@ class _Frame:
     def all_marks(self) -> set[str]:
         return self.marks if self.above is None else self.marks | (self.above.all_marks - self.wrote)
 
+    @property
+    def restricting(self) -> frozenset[tuple[str, ...]]:
+        """Who may see what its calls can be made of, if a guarded model called it or what is above it."""
+        frame = self
+        while not frame.sealed and frame.above is not None:
+            frame = frame.above
+        return readers_in(self.all_marks) if frame.sealed else frozenset()
+
     def mark(self, sources: Iterable[str]) -> None:
         self.marks.update(sources)
         if self.above is not None:
@@ -208,6 +216,12 @@ class _Proposed:
     def kept(self) -> Collection[str] | None:
         """The values that a person did not replace; None if the arguments are as they were."""
         return None if self.before is None else {canonical_json(each) for _, each in leaves(self.before, self.keys)}
+
+    def is_default(self, steps: Steps, argument: str | None, value: Any) -> bool:
+        """Whether a value is nothing, or the default of its argument, so that it is made of nothing."""
+        field = self.callee.params.model_fields.get(str(steps[0]) if argument is None else argument)
+        default = None if field is None or field.is_required() else field.default
+        return value in (None, "") or (type(default) is type(value) and bool(default == value))
 
     def label_of(self, argument: str, value: Any) -> Label:
         """The label of a value that a guarded model had put in an argument. A worker's name can be added to them."""
@@ -550,12 +564,16 @@ class Gate:
         kept = call.kept
         # A null of a model that has read nothing is its own; of a handle, it can be a stranger's.
         nulls = call.resolved is not None and bool(call.arguments)
+        readers = self._frame.restricting if call.caller.model_influenced else ()
         for steps, each in leaves(call.arguments if argument is None else value, call.keys, nulls=nulls):
             label = OWN
             if kept is None or canonical_json(each) in kept:
                 label = call.label_of(str(steps[0]) if argument is None else argument, each)
                 if label == OWN and not own:
+                    # What has read it can have put it anywhere, also where it equals something else.
+                    is_default = call.is_default(steps, argument, each)
                     label = self._written_label(call, each)
+                    label = replace(label, readers=frozenset()) if is_default else label.seen_by(readers)
             yield steps, label
 
     def _written_label(self, call: _Proposed, value: Any) -> Label:
@@ -703,7 +721,7 @@ class Gate:
             return _BY_CODE
         if harmless:
             return _BY_DEFAULT
-        why, strange = "nothing in the policy allows it", () if call.resolved is None else self._strange(call)
+        why, strange = "nothing in the policy allows it", self._strange(call)
         if strange:
             names = tuple(dict.fromkeys(str(steps[0]) for steps, _ in strange))
             why = f"nothing in the policy allows it with values that the person did not give: {', '.join(names)}"
@@ -737,7 +755,7 @@ class Gate:
         def labels_in(argument: str, value: Any) -> Iterator[Label]:
             return (label for _, label in self._labels_in(call, value, argument))
 
-        strange = () if call.resolved is None else self._strange(call)
+        strange = self._strange(call)
         callee = call.callee
         for rule in policy.rules:
             if rule.after and not rule.matches_marks(self._strangers):
@@ -749,8 +767,12 @@ class Gate:
         return None
 
     def _strange(self, call: _Proposed) -> Sequence[tuple[Steps, Label]]:
-        """The values in the arguments of a guarded model's call that are not the person's."""
-        return [(steps, label) for steps, label in self._labels_in(call) if label != OWN]
+        """The values in the arguments that are not the person's, if a guarded model calls, or that not all may see."""
+        if call.resolved is not None:
+            return [(steps, label) for steps, label in self._labels_in(call) if label != OWN]
+        if not self._frame.restricting:
+            return []
+        return [(steps, OWN.seen_by(label.readers)) for steps, label in self._labels_in(call) if label.readers]
 
     def _by_rule(self, rule: Rule, callee: Function, caller: Caller, *, harmless: bool) -> Verdict:
         by = f"rule:{rule.name}"
@@ -783,7 +805,7 @@ class Gate:
         given = self._granted.get((callee.name, caller.name))
         if not given or "destructive" in callee.risk or (self._strangers and not _is_harmless(callee)):
             return verdict
-        for_any = None if call.resolved is not None and self._strange(call) else given.get("")
+        for_any = None if self._strange(call) else given.get("")
         labels = None if call.resolved is None else as_json(self._labels_in(call))
         found = [grant for grant in (for_any, given.get(_covered(call.arguments, labels))) if grant is not None]
         same = [grant for grant in found if grant.description in (None, digest_of(callee.description))]

@@ -203,7 +203,9 @@ class Rule(Data):
             strange: The keys and places that lead to them in the arguments, and their labels.
         """
         origins = [tuple(path.split(".")) for path, said in self.arguments.items() if asks_for_origin(said)]
-        readers = [tuple(path.split(".")) for path, said in self.arguments.items() if named_readers(said)]
+        named = [path for path, said in self.arguments.items() if named_readers(said)]
+        # Those who get a value see who else does.
+        readers = [tuple(path.split(".")) for path in (*named, *self._recipients.values())]
         return all(
             (replace(label, readers=frozenset()) == OWN or _leads_to(steps, origins))
             and (not label.readers or _leads_to(steps, readers))
@@ -233,10 +235,11 @@ class Rule(Data):
         for path, name in self._recipients.items():
             given = received(arguments, name, schema)  # keys that are not declared can be recipients, too
             recipients = [str(each) for value in given for _, each in leaves(value, keys)]
-            for value in received(arguments, path, schema):
-                labels = (label for label in labels_in(path.partition(".")[0], value) if label.readers)
-                if not all(label.may_reach(recipients) for label in labels):
-                    return False
+            for each in (path, name):
+                for value in received(arguments, each, schema):
+                    labels = (label for label in labels_in(each.partition(".")[0], value) if label.readers)
+                    if not all(label.may_reach(recipients) for label in labels):
+                        return False
         return True
 
 

@@ -496,7 +496,7 @@ ALL_KEYS = Mutant(  # of an object whose values are empty
 )
 REMADE = Mutant(f"{HANDLES}:Resolved.label_of", "OWN if is_default else self._known[()]", "OWN")
 UNSET = Mutant(f"{HANDLES}:Resolved.label_of", " and not any(_is_same(each, value) for _, each, _ in self.strange)", "")
-ALWAYS = Mutant(f"{GATE}:Gate._by_grant", "call.resolved is not None and self._strange(call)", "False")
+ALWAYS = Mutant(f"{GATE}:Gate._by_grant", "self._strange(call)", "False")
 FIELDS = Mutant(f"{GATE}:Gate.fields_of", 'if "form" in said', "if False")
 DOTS = Mutant(f"{LABELS}:is_at", 'not any("." in key for key in keys) and ', "")
 WHOLE_PATH = Mutant(f"{LABELS}:is_at", '".".join(keys)', '(keys or [""])[-1]')

@@ -392,7 +392,6 @@ async def test_later_turn_sees_outlines_of_what_not_all_may_see(tmp_path: Path, 
     later = Desk(reply="Done.")
     async with later.agent(tmp_path, settings={"history_limit": limit}) as agent:
         await talked(agent, "Now write.")
-        messages = await agent.thread("t", account="ana").history()
     sent = [each.text for each in later.lm.calls if "earlier" not in each.fields]
     assert SECRET not in "".join(sent)
     assert "not shown, because not everybody may see it" in "".join(sent)
