@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .source import McpSource
 
 _ASKS: Final = "$asks"
-"""The key that marks a recorded round as a question. A server can write it to ask."""
+"""The key that marks a recorded round as a question. The result of a server cannot have it."""
 
 MAX_QUESTIONS: Final = 10  # the limit of questions in one call
 GO_ON, DECLINE = "continue", "do not log in"
@@ -147,7 +147,10 @@ class Rounds:
                 return {_ASKS: [asdict(outcome)]}
             if outcome.asks and self._source.server.elicitation:
                 return {_ASKS: [asdict(asked) for asked in outcome.asks], "state": outcome.state}
-            return await self._source.given(spec, outcome, ctx)
+            value = await self._source.given(spec, outcome, ctx)
+            if isinstance(value, dict) and _ASKS in value:
+                raise self._source.failures.invalid(f"must answer without the key {_ASKS!r}").error()
+            return value
 
         return await self._step(ctx, given, work, once=not can_repeat(spec, self._source.server))
 
