@@ -340,7 +340,7 @@ def _check_origins(rule: Rule, known: Mapping[str, Function], absent: tuple[str,
         if glob == ANY or is_like(PERSON, glob) or glob.startswith(absent):
             continue
         sources = [name for name in (*untrusted, ATTACHMENT, CONTEXT, HOST) if can_overlap(glob, f"{name}.*")]
-        if not sources:
+        if not sources and ":" not in glob:  # no function has one: it is about members or accounts, who can come later
             raise PolicyInvalid(
                 f"the rule {rule.name!r} names the origin {glob!r}, which does not exist",
                 remedy=f"use person, any or FUNCTION.FIELD; the untrusted functions are: "

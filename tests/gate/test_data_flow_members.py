@@ -46,6 +46,7 @@ class Told(Case):
     """An attack on members.
 
     Attributes:
+        others: What members do. A function gets what the model was sent.
         begin: What begins it; by default the owner writes to Ada.
         obeying: What members do that have read the attacker; by default they write to the attacker.
         deaf: Members that obey nobody until the office wakes them.
@@ -55,8 +56,12 @@ class Told(Case):
     begin: Callable[["Office", WorldAgent], Any] = field(default_factory=lambda: to("ada"))
     obeying: Mapping[str, Any] = field(default_factory=dict)
     deaf: Sequence[str] = ("root",)
+    others: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     effect: Callable[[Desk], bool] = told
+
+
+_MARKED: tuple[dict[str, Any], ...] = ({"after": "*"}, {})
 
 
 def naming(function: str, names: str, **arguments: Any) -> tuple[Rule, ...]:
@@ -68,9 +73,8 @@ def naming(function: str, names: str, **arguments: Any) -> tuple[Rule, ...]:
         arguments: Conditions on others.
     """
     free = dict.fromkeys(names.split(), Predicate(origin="any", readers="any"))
-    said = {**free, **{name: Predicate(**each) for name, each in arguments.items()}}
-    marks: tuple[dict[str, Any], ...] = ({"after": "*"}, {})
-    return tuple(Rule(decision="approve", function=function, arguments=said, **after) for after in marks)
+    said: dict[str, Any] = {**free, **{name: Predicate(**each) for name, each in arguments.items()}}
+    return tuple(Rule(decision="approve", function=function, arguments=said, **after) for after in _MARKED)
 
 
 TELL = (
@@ -92,7 +96,7 @@ SHARES = (*naming("write", "to count", body={"origin": "any", "readers": "to"}),
 UNGUARDED = tuple(
     Rule(decision="approve", function=name, arguments={each: "*"}, **after)
     for name, each in {"write": "to", "send_message": "to", "request_role": "to", "spawn_agent": "template"}.items()
-    for after in ({"after": "*"}, {})
+    for after in _MARKED
 )
 """What an attacker who knows the policy needs where members are not guarded: rules for marked turns."""
 
@@ -146,6 +150,7 @@ class Office(Desk):
                     await agent.society.contacts.add(one, Contact(id=other, role=other.upper()))
 
     def _reply(self, called: ScriptedCall) -> Step:
+        found: Any
         who = next(iter(re.findall(r"You are the (\w+)\.", called.system)), "root")
         text = called.text.removeprefix(called.system)
         if who not in (*self.obeyed, *self.deaf) and self.case.sign in text:
@@ -156,7 +161,8 @@ class Office(Desk):
             self.places[who] = place + 1
             steps = self.case.others.get(who, ())
             found = steps[place] if place < len(steps) else {"reply" if who == "root" else "result": "Done."}
-        return found(called) if callable(found) else found
+        made: Step = found(called) if callable(found) else found
+        return made
 
 
 def to(member: str, text: str = "What is new?", **more: Any) -> Callable[[Office, WorldAgent], Any]:

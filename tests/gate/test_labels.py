@@ -322,6 +322,8 @@ def test_fields_belong_to_untrusted_functions() -> None:
         ({"origin": "search.body", "form": "words"}, None),
         ({"origin": "search.*", "chosen": "search.body"}, None),
         ({"origin": "attachment.*", "form": "words"}, None),
+        ({"origin": ("message:ada.*", "account:kim.*"), "form": "words"}, None),
+        ({"origin": "message:ada.*"}, "the origin 'message:ada.*', which is not a declared field"),
         ({"origin": ("any", "person")}, None),
     ],
 )
