@@ -246,7 +246,7 @@ def posted(type_: str, member: str, /, **payload: Any) -> Callable[[Office, Worl
     async def begin(office: Office, agent: WorldAgent) -> None:
         more: dict[str, Any] = {"source_verified": True, "source": "charles"} if type_.startswith("directive") else {}
         given = {"id": "e1", "type": type_, "source": "crm", "domain": member, "payload": payload, **more}
-        event = Event(timestamp=datetime(2030, 1, 1, tzinfo=UTC), metadata={"untrusted": ["inbox"]}, **given)
+        event = Event(timestamp=datetime(2030, 1, 1, tzinfo=UTC), metadata={"untrusted": ["attachment"]}, **given)
         await agent.society.events.post(event, to=member)
 
     return begin
@@ -443,7 +443,7 @@ CASES: dict[str, Told] = {
         begin=in_order(strangers("kim", "clerk"), posted("handler.new", "kim", request="Say hello.")),
         others={"handler": [call("send_message", to="clerk", content="Hello.")]},
         deaf=["handler"],
-        rules=writes("person", "message:kim.*", "inbox.*"),
+        rules=writes("person", "message:kim.*", "attachment.*"),
     ),
     "member whose id begins as that of another one": Told(
         check=DOTS,

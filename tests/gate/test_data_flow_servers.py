@@ -212,7 +212,7 @@ CASES: dict[str, Lie] = {
         steps=[LOOK, call("write", to={"$": "r0.sender"})],
         schema={**objects(sender={"type": "string"}), **CLAIMS},
         answer=structured(sender=ADDRESS),
-        rules=[allowing(to={"origin": ("person", "t_look.sender")})],
+        rules=[allowing(to={"origin": ("person", "t_look.sender")}).model_copy(update={"optional": True})],
     ),
     "secret that it shows to everybody": Lie(
         check=READERS,
