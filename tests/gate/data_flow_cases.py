@@ -509,7 +509,7 @@ FORM = Mutant(
     "False",
 )
 CHOSEN = Mutant(f"{LABELS}:Label.chosen_by", "_both(self.chosen, other.chosen, _strange(other.origins))", "()")
-EACH = Mutant("harness.gate.predicates:Predicate._comes_from", "bool(found) and all(found)", "any(found)")
+EACH = Mutant("harness.gate.predicates:Predicate.comes_from", "bool(found) and all(found)", "any(found)")
 SHOWN = Mutant(f"{GATE}:_Frame.show", "self.above.mark(self.held)", "pass")
 RECALLED = Mutant(f"{GATE}:_shows", 'record.kind == "model"', "False")
 FRAMES = Mutant(f"{GATE}:_Frame.all_marks", "self.marks if self.above is None else", "self.marks if True else")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gate.data_flow_cases import ADDRESS, EVIL, SECRET, Case, Desk, Step, call, page, told
-from support.agents import scripted_agent
+from gate.data_flow_cases import ADDRESS, EVIL, SECRET, Case, Desk, Step, page, told
+from support.agents import call, scripted_agent
 from support.attacks import shows_its_check
 from support.mutants import Mutant
 from support.role_specs import BRIEF, spec_of, template_of, workspace_of

@@ -26,11 +26,10 @@ from gate.data_flow_cases import (
     allowing,
     answered,
     begun,
-    call,
     obeyed,
     told,
 )
-from support.agents import scripted_agent, streamed
+from support.agents import call, scripted_agent, streamed
 from support.attacks import shows_its_check
 from support.lying_server import calls, command
 from support.mcp_tools import until
