@@ -96,9 +96,8 @@ class Recorder:
             case ev.TurnEnded():
                 yield from self._ended_turn(run, event)
             case ev.TaskStarted():
-                more = {"name": event.shape, "label": event.label, "risk": event.risk, "gate": event.gate}
-                more["labels"] = event.labels
-                yield _begun(run, "task", event.task_id, event.parent, event, **more)
+                more = {"label": event.label, "risk": event.risk, "gate": event.gate, "labels": event.labels}
+                yield _begun(run, "task", event.task_id, event.parent, event, name=event.shape, **more)
             case ev.TaskEnded():
                 yield from _ended(run, "task", event.task_id, event)
             case ev.RoleWithheld():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -161,8 +161,8 @@ class Office(Desk):
             self.places[who] = place + 1
             steps = self.case.others.get(who, ())
             found = steps[place] if place < len(steps) else {"reply" if who == "root" else "result": "Done."}
-        made: Step = found(called) if callable(found) else found
-        return made
+        step: Any = found(called) if callable(found) else found
+        return cast("Step", step)
 
 
 def to(member: str, text: str = "What is new?", **more: Any) -> Callable[[Office, WorldAgent], Any]:
@@ -245,8 +245,10 @@ def posted(type_: str, member: str, /, **payload: Any) -> Callable[[Office, Worl
 
     async def begin(office: Office, agent: WorldAgent) -> None:
         more: dict[str, Any] = {"source_verified": True, "source": "charles"} if type_.startswith("directive") else {}
-        given = {"id": "e1", "type": type_, "source": "crm", "domain": member, "payload": payload, **more}
-        event = Event(timestamp=datetime(2030, 1, 1, tzinfo=UTC), metadata={"untrusted": ["attachment"]}, **given)
+        given: dict[str, Any] = {"id": "e1", "type": type_, "source": "crm", "domain": member, **more}
+        event = Event(
+            timestamp=datetime(2030, 1, 1, tzinfo=UTC), metadata={"untrusted": ["attachment"]}, payload=payload, **given
+        )
         await agent.society.events.post(event, to=member)
 
     return begin

@@ -106,7 +106,8 @@ class Counter(Desk):
         tools_of_server = [offered("look", case.schema, case.hints), offered("send", None, case.hints)]
         says = {"tools": tools_of_server, "answers": {"look": result(case.answer)}, **case.says}
         host = StdioHost(command(home / "server", says), mode="legacy")
-        server = McpServer(host, **{"prefix": "t_", "allow": ("*",), **case.more})
+        given: dict[str, Any] = {"prefix": "t_", "allow": ("*",), **case.more}
+        server = McpServer(host, **given)
         clerk = Worker("clerk", "You are the clerk.", tools=("*",), guard=self.guard)
         rules = (*(() if self.guard else UNGUARDED), CALLED, *case.rules)
         agents += [

@@ -80,7 +80,8 @@ class Office:
 
     def __init__(self, home: Path, *rules: Rule, guard: bool = True, obeys: bool = False, **more: Any) -> None:
         self._guard, self._obeys = guard, obeys
-        self.sent, self.read, self.steps = list[str](), "", list[Mapping[str, Any]]()
+        self.sent, self.read = list[str](), ""
+        self.steps: list[Mapping[str, Any]] = []
         self._home, self._rules, self._more = home, rules, more
 
     def open(self) -> WorldAgent:

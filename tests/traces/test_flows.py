@@ -93,7 +93,8 @@ def desk(home: Path, *steps: Mapping[str, Any], reply: str = "Done.", rule: Rule
 
 
 async def traced(agent: WorldAgent, **more: Any) -> TurnTrace:
-    turn = await agent.thread("inbox", account="ana").converse("Answer Bob.", **({"guard": True} | more))
+    given: dict[str, Any] = {"guard": True, **more}
+    turn = await agent.thread("inbox", account="ana").converse("Answer Bob.", **given)
     return await agent.traces.get(turn.id)
 
 
