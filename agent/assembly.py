@@ -390,6 +390,7 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
         summary_cooldown=Expiring(spec.clock),
         on_error=spec.on_error,
         journal=stores.journal,
+        places=stores.places,
         attachments=stores.attachments,
         examples=stores.examples,
         kept=stores.kept,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ..core import Clock, SystemClock
 from ..harness.journal import JOURNAL, Journal
 from ..harness.limits import USAGE
+from ..harness.places import PLACES, Places
 from ..harness.trace.index import TraceIndex
 from ..memory import CONVERSATION, TURNS, ConversationLog, TurnRegister
 from ..memory.attachments import LIMIT, Attachments
@@ -47,6 +48,7 @@ SCHEMAS: Final[tuple[Schema, ...]] = (
     WORKERS,
     SOCIETY,
     OWNED,
+    PLACES,
 )
 """Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 
@@ -62,6 +64,7 @@ class Stores:
         leases: The owners of threads.
         turns: The records of turns.
         journal: The calls and pauses of turns.
+        places: The marks of what functions write.
         events: The events of recorded turns.
         branches: The branches of threads.
         log: The conversation log.
@@ -84,6 +87,7 @@ class Stores:
     leases: Leases
     turns: TurnRegister
     journal: Journal
+    places: Places
     events: TurnLog
     branches: Branches
     log: ConversationLog
@@ -130,6 +134,7 @@ class Stores:
             leases=Leases(database, storage.locks, used=Branches.is_taken),
             turns=TurnRegister(database, clock),
             journal=Journal(database),
+            places=Places(database),
             events=TurnLog(database, clock),
             branches=Branches(database, clock),
             log=ConversationLog(database, clock),

@@ -32,6 +32,7 @@ from ..harness.gate import CODE, Approver, Caller, Gate
 from ..harness.guard import OnError
 from ..harness.journal import Drive, Journal
 from ..harness.limits import Budget
+from ..harness.places import Places
 from ..memory import MAY_HOLD_ROLE, ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
@@ -82,6 +83,7 @@ class Services:
         options: The limits of a turn.
         on_error: Receives exceptions that code of the embedder raised.
         journal: The calls of turns; None stores none, and then a turn is over when its run ends.
+        places: The marks of what functions write; None knows none.
         kept: Messages that people marked.
         examples: Knows which turns are kept as examples; None keeps none.
         recall: Recalls memory entries; None recalls none, and then no prompt has a place for them.
@@ -104,6 +106,7 @@ class Services:
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
     journal: Journal | None = None
+    places: Places | None = None
     kept: KeptMessages | None = None
     examples: Examples | None = None
     recall: Recall | None = None

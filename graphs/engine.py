@@ -772,6 +772,7 @@ class TurnEngine:
             trust=services.registry.trust,
             sources=partial(Sources, _said(request), partial(_is_trusted, services), partial(_writes, services)),
             records=records,
+            places=services.places,
         )
         if records:
             _recall(gate, records, services, guarded=request.guard)

@@ -230,7 +230,8 @@ def _note(
             result = {"form": BOUNDED}
         elif callee.untrusted:
             result = {"form": "words", **({"fields": [*callee.fields]} if callee.fields else {})}
-        if held and (callee.untrusted or callee.readers is not None or callee.kind != "leaf"):
+        restricted = callee.readers is not None or callee.place is not None
+        if held and (callee.untrusted or restricted or callee.kind != "leaf"):
             result["held"] = True
         if callee.guard:
             result["guard"] = True

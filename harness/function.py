@@ -24,6 +24,7 @@ from ..core.validation import declaration, describe_failure, is_text
 from .bounds import Bounds
 from .guard import OnError
 from .limits import Limits, Retry
+from .places import Place
 
 _CONFIG: Final = ConfigDict(
     extra="forbid",
@@ -227,6 +228,9 @@ class Function:
             name them as the origin of an argument.
         readers: Who may see its result, or an item of it if it is a list: globs over recipients such as addresses, or
             what returns them for an item (None is everybody). A guarded model does not read such a result (H11).
+        place: Where a leaf writes or reads what other calls read back: the name of an argument, or what returns the
+            names of places for the arguments of a call (None is nowhere). What strangers can have written there is
+            known in later turns (H11).
         guard: Whether it is a worker whose model reads no result that a stranger can have written.
         bounds: The bounds of a worker's result, if it carries no text. Then a call marks its own frame, not the caller.
         dry_run: Runs in place of the body, with the same arguments and no effect, where a ceiling allows dry runs only
@@ -258,6 +262,7 @@ class Function:
     dry_run: Body | None = None
     fields: tuple[str, ...] = ()
     readers: Readers | None = None
+    place: Place | None = None
     guard: bool = False
     bounds: Bounds | None = field(default=None, repr=False, compare=False)
 
@@ -280,6 +285,15 @@ class Function:
             raise FunctionInvalid(
                 f"the readers of the function {self.name!r} are not globs",
                 remedy="pass a list of recipients such as ['*@corp.com'], or a function of an item that is not async",
+            )
+        if self.place is not None and (
+            self.kind != "leaf"
+            or inspect.iscoroutinefunction(self.place)
+            or not (callable(self.place) or self.place in list(self.params.model_fields))
+        ):
+            raise FunctionInvalid(
+                f"the place of the function {self.name!r} is not one of its arguments, or it is not a leaf",
+                remedy="name an argument, such as place='path', or pass a plain function of the arguments",
             )
         # The journal would return the results of its earlier calls, so a retry would fail in the same way.
         if self.kind != "leaf" and self.retry.attempts > 1:

@@ -45,6 +45,7 @@ from .guard import guarded
 from .inside import Inside, without_exit
 from .journal import ABOUT_THE_TURN, SUSPENDED, Step
 from .limits import LEAF_END_SECONDS, Budget, retry_call, with_timeout
+from .places import places_of
 
 MAX_NAMES_IN_ERROR: Final = 20  # names in an error
 
@@ -220,7 +221,8 @@ def _gated(inner: Handler) -> Handler:
             raise
         finally:
             if result_read:
-                call.ctx.gate.take_note_of_result(function, held=call.ctx.resolved is not None)
+                held = call.ctx.resolved is not None
+                call.ctx.gate.take_note_of_result(step.id, function, step.read, held=held)
             if call.ctx.frame.drive.is_model_influenced(step.id):
                 call.ctx.frame.mark_model_influenced()
         return value
@@ -234,7 +236,7 @@ def _journaled(inner: Handler) -> Handler:
             call.changed = None if let is None else let.get("arguments")
             call.labels = call.prepared.step.labels  # those of the arguments that a person changed
             call.ctx.gate.take_note_of_change(call.prepared.step.id, call.function, call.labels.values())
-            return await inner(call)
+            return await (inner(call) if call.function.place is None else _with_places(call, inner))
 
         slot = call.slot
         if slot is None and call.function.kind == "leaf" and call.ctx.current_caller.model_influenced:
@@ -244,6 +246,24 @@ def _journaled(inner: Handler) -> Handler:
         return await _stepped(call)
 
     return layer
+
+
+async def _with_places(call: Call, inner: Handler) -> Any:
+    """Keep the marks of what the call writes before it does, and take those of what it has read afterwards (H11)."""
+    function, ctx, step = call.function, call.ctx, call.prepared.step
+    gate, check = ctx.gate, step.check
+    if gate.places is None or function.place is None:
+        return await inner(call)
+    arguments = step.input if call.changed is None or check is None else check(call.changed)
+    places = await places_of(function.place, arguments, ctx.on_error)
+    await gate.places.add(places, gate.marks_of_writing(function, call.labels.values()))
+    try:
+        value = await inner(call)
+    except WorldAgentError:  # it can contain a text from there
+        step.read = await gate.places.marks(places)
+        raise
+    step.read = await gate.places.marks(places)
+    return value
 
 
 def _traced(inner: Handler) -> Handler:

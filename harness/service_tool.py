@@ -23,6 +23,7 @@ from .context import CallContext
 from .function import Body, Function, FunctionKind
 from .journal import SUSPENDED, CallRecord, Step
 from .limits import Limits, Retry
+from .places import Place
 
 _ABOUT: Final = {
     WEB_SEARCH: "Search the web",
@@ -79,6 +80,7 @@ class ServiceTool(Function):
     variant: str = field(default="", init=False)
     dry_run: Body | None = field(default=None, init=False)
     fields: tuple[str, ...] = field(default=(), init=False)
+    place: Place | None = field(default=None, init=False)
     bounds: Bounds | None = field(default=None, init=False, repr=False, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
 

@@ -26,6 +26,7 @@ from .context import CallContext, ToolContext
 from .function import READ_ONLY, Body, Function, FunctionKind, params_model
 from .inside import run_on_thread
 from .limits import Limits, Retry
+from .places import Place
 from .schema import params_of
 from .yaml import near
 
@@ -180,10 +181,15 @@ class ToolOptions(_Options, total=False):
 
     Attributes:
         idempotent: Whether running it twice does the same as running it once.
+        place: Where it writes or reads what other calls read back, so that later turns know what strangers can have
+            written there: the name of an argument, or a function that gets the arguments as JSON and returns names
+            of places, or None for nowhere. A `/` in a name leads further in; a call for a place is also about all
+            that is in it. If the function raises, the call can be anywhere (H11).
         retry: How often it is retried after a transient failure.
     """
 
     idempotent: bool
+    place: Place
     retry: Retry
 
 

@@ -28,6 +28,7 @@ from .policy import Decision, Policy, Rule, several
 
 if TYPE_CHECKING:
     from ..journal import CallRecord
+    from ..places import Places
     from ..worker import Worker
 
 
@@ -244,6 +245,10 @@ class Gate:
             ceiling that sets authorities has them as `autonomous`, and it returns more than `MIN_TRUST` (A8).
         sources: Makes what the values of calls are compared with for their labels, when a call first needs them.
         records: The turn's recorded calls by their path ids, where calls of this run are added later.
+        places: The marks of what functions write; None knows none.
+
+    Attributes:
+        places: As passed.
     """
 
     __slots__ = (
@@ -252,6 +257,7 @@ class Gate:
         "_frame",
         "_frames",
         "_granted",
+        "_read",
         "_records",
         "_sources",
         "_trust",
@@ -259,6 +265,7 @@ class Gate:
         "_workers",
         "_written",
         "approver",
+        "places",
         "policy",
     )
 
@@ -272,7 +279,9 @@ class Gate:
         trust: Trust | None = None,
         sources: Callable[[], Sources] = Sources,
         records: Mapping[str, CallRecord] | None = None,
+        places: Places | None = None,
     ) -> None:
+        self.places = places
         self.policy = policy if policy is not None else Policy()
         self._workers = {} if workers is None else workers  # the agent's own mapping, which sees workers added later
         self._trust = trust
@@ -280,6 +289,7 @@ class Gate:
         self._frame = _Frame()
         self._frames: dict[str, _Frame] = {}  # of tasks and flows, by their path ids
         self._written: set[str] = set()  # untrusted functions whose words a guarded model had written somewhere
+        self._read: dict[str, Collection[str]] = {}  # the marks of places that calls have read, by their path ids
         self._sources = cache(sources)
         self._records = {} if records is None else records
         self._clock = clock or SystemClock()
@@ -355,6 +365,9 @@ class Gate:
         marks = {*restricting.get(record.name, ())} if is_read else set[str]()
         if record.kind == "service" or (is_read and (record.name in strangers or _was_untrusted(said))):
             marks.add(record.name)
+        if read := said.get("result", {}).get("read"):
+            self._read[record.id] = read
+            marks.update(read)
         if marks:
             (frame.hold if said.get("result", {}).get("held") else frame.mark)(marks)
         if record.state == "waiting" or record.refused or not (self._frames or "labels" in said):
@@ -376,11 +389,7 @@ class Gate:
         if path in self._frames:
             self._frames[path].mark(mark for label in read for mark in label.marks)
         if writes:
-            words = {
-                mark
-                for label in read
-                for mark in (label.marks if label.form in ("span", "words") else map(mark_of, label.readers))
-            }
+            words = _words_in(read)
             self._written.update(words)
             above = self._frame_at(path.rpartition("/")[0])
             if above.above is not None and not above.sealed:
@@ -427,14 +436,29 @@ class Gate:
         """
         (self._frame_at(at) if at else self._frame).hold(sources)
 
-    def take_note_of_result(self, callee: Function, *, held: bool) -> None:
-        """Take note that a function has returned something.
+    def marks_of_writing(self, callee: Function, labels: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+        """The marks of what a call can write; none if it changes nothing.
 
         Args:
             callee: The function.
+            labels: The labels of its arguments as JSON.
+        """
+        if not changes_something(callee):
+            return frozenset()
+        return frozenset({*self.marks, *_words_in(map(read_label, labels)), *_marks_of(callee)})
+
+    def take_note_of_result(self, path: str, callee: Function, read: Collection[str], *, held: bool) -> None:
+        """Take note that a function has returned something.
+
+        Args:
+            path: The path id of the call.
+            callee: The function.
+            read: The marks of the places that it has read.
             held: Whether the model that called it does not read it if it has marks.
         """
-        marks = [*([callee.name] if callee.untrusted else ()), *_marks_of_readers(callee)]
+        if read:
+            self._read[path] = read
+        marks = [*_marks_of(callee), *read]
         if marks:
             (self.hold if held else self.mark)(*marks)
 
@@ -468,6 +492,8 @@ class Gate:
             labels: The labels of its arguments as JSON.
         """
         label = joined(read_label(each) for each in labels)
+        if path in self._read:
+            label = label.join(Label.of_marks(self._read[path]))
         if self.was_untrusted(path, callee):
             return label
         frame = None if callee.kind == "leaf" else self._frames.get(path)
@@ -856,6 +882,20 @@ def _by_ceiling(ceiling: Ceiling, callee: Function, caller: Caller) -> Verdict:
 
 def _carries_text(bounds: Bounds | None, result: Mapping[str, Any]) -> bool:
     return bounds is None or not bounds.hold(str(result["text"]))
+
+
+def _marks_of(callee: Function) -> list[str]:
+    """The marks of what a function itself returns or writes."""
+    return [*([callee.name] if callee.untrusted else ()), *_marks_of_readers(callee)]
+
+
+def _words_in(labels: Iterable[Label]) -> set[str]:
+    """The marks of labels whose values can carry words of strangers, and who may see any of the values."""
+    return {
+        mark
+        for label in labels
+        for mark in (label.marks if label.form in ("span", "words") else map(mark_of, label.readers))
+    }
 
 
 def _marks_of_readers(callee: Function) -> list[str]:

@@ -296,7 +296,7 @@ class Sources:
         elif label.get("confirmed"):
             for _, each in leaves(value):
                 self._add(each, OWN)
-        elif record.kind == "leaf" and record.at < self._changed and "labels" not in decision:
+        elif record.kind == "leaf" and record.at < self._changed and "labels" not in decision and "read" not in label:
             for _, each in leaves(value) if self._is_trusted(record.name) else ():
                 self._add(each, OWN)
 

@@ -375,7 +375,7 @@ class Drive:
             if error.retryable:  # not recorded, so that it can be retried, unless the caller continues: see `settle`
                 if step.once and error.unsent == record.id:
                     await self._put(replace(record, epoch=_NO_EFFECT_EPOCH))
-                self._unrecorded_failures[record.id] = _failed(record, error)
+                self._unrecorded_failures[record.id] = _failed(_with_read(record, step), error)
                 raise
             failure = error
         except WorldAgentError as error:
@@ -383,8 +383,8 @@ class Drive:
         else:
             if value is SUSPENDED:
                 return SUSPENDED
-            return await self._done(record, value)
-        return await self._fail(record, failure)
+            return await self._done(_with_read(record, step), value)
+        return await self._fail(_with_read(record, step), failure)
 
     async def _done(self, record: CallRecord, value: Any) -> Any:
         """Record a result; return it as a replay will return it."""
@@ -436,6 +436,15 @@ def _validation_error(check: Callable[[Any], object], arguments: Any) -> str:
     except (AnswerInvalid, ParamsInvalid) as error:
         return error.problem
     return ""
+
+
+def _with_read(record: CallRecord, step: Step) -> CallRecord:
+    """The record with the marks of the places that the step has read, beside the decision about it."""
+    said = record.recorded_decision
+    if not step.read or said is None:
+        return record
+    result = {**said.get("result", {}), "read": sorted(step.read)}
+    return replace(record, gate=canonical_json({**said, "result": result}))
 
 
 def _failed(record: CallRecord, error: WorldAgentError) -> CallRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -155,6 +155,7 @@ class Step:
             keeps.
         labels: Where its arguments come from, by their dotted paths; those that are not named are the person's.
         told: The same for events, which name the person's as well.
+        read: The marks of the places that its body has read.
         slot: Is held while it runs, to bound how many steps run concurrently; not held while it waits for a person.
     """
 
@@ -177,6 +178,7 @@ class Step:
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
     told: Mapping[str, Any] = field(default_factory=dict)
+    read: Collection[str] = ()
     slot: AbstractAsyncContextManager[Any] | None = None
 
     def pause(self, since: datetime) -> Pause:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from ...core.errors import InvalidArgument
+from ...core.errors import InvalidArgument, PathRefused
 from ...harness import Function, ToolContext, tool
 from .roots import Roots, shown
 from .text import LARGEST, Expression, Hits, Text, edited, numbered, too_large_error
@@ -69,8 +70,20 @@ def file_functions(roots: Roots, *, limit: int = 30_000) -> tuple[Function, ...]
     )
 
 
+def _place(roots: Roots) -> Callable[[Mapping[str, Any]], str | None]:
+    """Returns the place of a call; None if its path leads nowhere."""
+
+    def place(arguments: Mapping[str, Any]) -> str | None:
+        try:
+            return roots.where(arguments["path"])
+        except PathRefused:
+            return None
+
+    return place
+
+
 def _read_file(roots: Roots, limit: int) -> Function:
-    @tool(description=_READ, risk="read_only", idempotent=True)
+    @tool(description=_READ, risk="read_only", idempotent=True, place=_place(roots))
     def read_file(
         ctx: ToolContext,
         path: _FilePath,
@@ -85,7 +98,7 @@ def _read_file(roots: Roots, limit: int) -> Function:
 
 
 def _write_file(roots: Roots) -> Function:
-    @tool(description=_WRITE, risk="write", idempotent=True)
+    @tool(description=_WRITE, risk="write", idempotent=True, place=_place(roots))
     def write_file(
         path: _FilePath,
         content: Annotated[str, Field(max_length=LARGEST, description="The full content, written as it is")],
@@ -101,7 +114,7 @@ def _write_file(roots: Roots) -> Function:
 
 
 def _edit_file(roots: Roots) -> Function:
-    @tool(description=_EDIT, risk="write")
+    @tool(description=_EDIT, risk="write", place=_place(roots))
     def edit_file(
         path: _FilePath,
         old: Annotated[str, Field(min_length=1, description="The text to replace, exactly as it is in the file")],
@@ -123,7 +136,7 @@ def _edit_file(roots: Roots) -> Function:
 
 
 def _glob_files(roots: Roots, limit: int) -> Function:
-    @tool(description=_GLOB, risk="read_only", idempotent=True)
+    @tool(description=_GLOB, risk="read_only", idempotent=True, place=_place(roots))
     def glob_files(
         ctx: ToolContext,
         pattern: Annotated[_Glob, Field(description="Such as '*', '**/*.py', 'src/**' or '**/*.{ts,tsx}'")],
@@ -144,7 +157,7 @@ def _glob_files(roots: Roots, limit: int) -> Function:
 
 
 def _grep_content(roots: Roots, limit: int) -> Function:
-    @tool(description=_GREP, risk="read_only", idempotent=True)
+    @tool(description=_GREP, risk="read_only", idempotent=True, place=_place(roots))
     def grep_content(
         ctx: ToolContext,
         pattern: Annotated[

@@ -273,6 +273,27 @@ class Roots:
         finally:
             walk.close()
 
+    def where(self, path: str) -> str:
+        """Return the path with links resolved, whether it exists or not: the same for all spellings of a path.
+
+        Args:
+            path: Relative to the first of the folders, or absolute.
+
+        Raises:
+            PathRefused: It leads out of the folders, or there are none.
+            ToolFailed: A folder on the way was moved meanwhile.
+        """
+        names = self._names(path)
+        for end in range(len(names), 0, -1):  # what is missing can be made by the time that it is used
+            walk = _Walk(self, self._tops, path)
+            try:
+                return Path(os.path.normpath(Path(walk.to(names[:end], make=False).path, *names[end:]))).as_posix()
+            except OSError:
+                continue
+            finally:
+                walk.close()
+        return Path(os.path.normpath(Path(*names))).as_posix()
+
     def _names(self, path: str) -> list[str]:
         """Return the names to walk, beginning at the file system's own root."""
         if not self._folders:
