@@ -458,9 +458,8 @@ class Gate:
         """
         if read:
             self._read[path] = read
-        marks = [*_marks_of(callee), *read]
-        if marks:
-            (self.hold if held else self.mark)(*marks)
+        if read or callee.untrusted or callee.readers is not None:
+            (self.hold if held else self.mark)(*_marks_of(callee), *read)
 
     def of_call(self, path: str, callee: Function, labels: Iterable[Mapping[str, Any]] | None) -> Gate:
         """The gate for what a task or a flow does. In three cases, what it reads does not mark its caller.

@@ -383,7 +383,7 @@ class Drive:
         else:
             if value is SUSPENDED:
                 return SUSPENDED
-            return await self._done(_with_read(record, step), value)
+            return await self._done(_with_read(record, step) if step.read else record, value)
         return await self._fail(_with_read(record, step), failure)
 
     async def _done(self, record: CallRecord, value: Any) -> Any:

@@ -262,7 +262,8 @@ def post(
         (
             *(workspace, message.id, place, message.from_id, message.to_id, message.type, message.content),
             *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, introduction),
-            *(canonical_json([*marks]), now.timestamp(), "recorded" if recorded else "waiting", int(recorded)),
+            *(canonical_json([*dict.fromkeys(marks)]), now.timestamp()),
+            *("recorded" if recorded else "waiting", int(recorded)),
         ),
     )
     if message.message_type == "task_assignment" and not recorded:

@@ -414,8 +414,8 @@ async def test_a_plain_answer_to_a_referral_is_forwarded_as_why_there_is_no_intr
     left = await deliver(society)
     answers = [each for each in left if each.message.message_type == "introduction_response"]
     assert [(each.message.to_id, each.message.payload["declined"], each.marks) for each in answers] == [
-        ("cro", "We have no garden.", ("fetch",)),
-        ("bdr", "We have no garden.", ("fetch",)),
+        ("cro", "We have no garden.", ("fetch", "message:root")),
+        ("bdr", "We have no garden.", ("fetch", "message:root")),
     ]
 
 

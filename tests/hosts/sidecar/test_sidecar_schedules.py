@@ -73,6 +73,8 @@ async def test_a_client_over_stdio_keeps_schedules(tmp_path: Path) -> None:
             "overlap": "skip",
             "paused": False,
             "unattended": None,
+            "guard": None,
+            "untrusted": [],
             "next_slot": None,
         }
         assert (await client.ask("schedule_list"))["schedules"] == [kept]
