@@ -167,7 +167,7 @@ async def test_a_list_of_very_many_tools_does_not_hold_the_event_loop(tmp_path: 
     async with asyncio.timeout(60):
         longest, agent = await _held(agent_over(tmp_path, host).start())
     async with agent:
-        assert longest < 0.05
+        assert longest < 0.15  # of CPU; a busy machine takes up to 0.06, and reading all at once takes far more
         source = agent.get(Mcp)["t"]
         left_out = dict(source.left_out)
         assert len(source.functions) == 999
