@@ -94,6 +94,8 @@ class Say(StartOptions):
             a `Passage` says that it is trusted. The agent needs memory for them.
         inputs: The further inputs of the class in `WorldAgent(converse=...)`, by name (T20). They are kept with the
             message, and the model sees them again in later turns.
+        interrupt: Whether a turn of the thread that runs or waits is cancelled for this one, at its next safe point:
+            at once while its model thinks, else after the calls under way. What it did stays in the log (T16).
     """
 
     text: str
@@ -102,6 +104,7 @@ class Say(StartOptions):
     output: Any = None
     context: Sequence[str | Passage] = field(default=(), repr=False)
     inputs: Mapping[str, Any] | None = None
+    interrupt: bool = False
 
 
 @refuses_texts

@@ -199,6 +199,10 @@ class Settings(BaseSettings):
     model_attempts: int = Field(default=3, ge=1, le=20, description="tries of a model call with a retryable error")
     model_backoff: float = Field(default=0.5, ge=0, description="seconds before the second try; doubles each time")
     thread_wait: float = Field(default=30.0, ge=0, description="seconds to wait for a thread that another turn owns")
+    begin_queued: bool = Field(
+        default=True,
+        description="whether an agent that opens begins the messages that are queued on its threads",
+    )
     turn_timeout: float | None = Field(
         default=None,
         gt=0,

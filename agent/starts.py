@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -126,6 +126,19 @@ class StartSkill:
 
 Start = StartMessage | StartTask | StartSkill
 """What starts a turn."""
+
+_KINDS: Final[Mapping[str, type[Start]]] = {"message": StartMessage, "task": StartTask, "skill": StartSkill}
+
+
+def start_to_json(start: Start) -> dict[str, Any]:
+    """A start as JSON, which `read_start` reads."""
+    return {name: value for name, value in asdict(start).items() if name != "inputs" or value}
+
+
+def read_start(stored: Mapping[str, Any]) -> Start:
+    """A start that was stored as JSON."""
+    return next(kind for name, kind in _KINDS.items() if name in stored)(**stored)
+
 
 _STORED: Final = frozenset({"text", "inputs", "shape", "params", "skill", "key", "unattended", "guard"})
 

@@ -24,6 +24,7 @@ from ..memory.branches import Branches
 from ..memory.conversation import KeptMessages
 from ..memory.entries import ENTRIES, Entries
 from ..memory.examples import EXAMPLES, Examples
+from ..memory.inbox import Inbox
 from ..memory.members import SOCIETY
 from ..memory.owned import OWNED
 from ..memory.schedules import SCHEDULES, ScheduleRows
@@ -69,6 +70,7 @@ class Stores:
         branches: The branches of threads.
         log: The conversation log.
         kept: The marks of messages that stay word for word.
+        inbox: The messages that came beside turns.
         titles: The titles of threads.
         examples: Model steps that were agreed to, and feedback on turns.
         schedules: Schedules and their runs.
@@ -92,6 +94,7 @@ class Stores:
     branches: Branches
     log: ConversationLog
     kept: KeptMessages
+    inbox: Inbox
     titles: ThreadTitles
     examples: Examples
     schedules: ScheduleRows
@@ -139,6 +142,7 @@ class Stores:
             branches=Branches(database, clock),
             log=ConversationLog(database, clock),
             kept=KeptMessages(database, clock),
+            inbox=Inbox(database, clock),
             titles=ThreadTitles(database),
             examples=Examples(database),
             schedules=ScheduleRows(database),

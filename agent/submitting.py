@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..core import ROOT, Tier, check_id, digest, new_id
@@ -26,7 +26,7 @@ from .requests import Say, Skill, Task
 from .runtime.keys import key_reused, may_succeed_later, outcome_of, request_digest
 from .runtime.runner import TurnStream
 from .settings import UNSET, Unset
-from .starts import Start, StartMessage, StartSkill, StartTask, request_of, start_of
+from .starts import Start, read_start, request_of, start_of, start_to_json
 from .thread import Thread
 from .threads import ThreadStatus
 from .turns import Turn
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 MAX_PRIORITY: Final = 2**31 - 1
 FIRST_POLL_SECONDS: Final = 0.02
 MAX_POLL_SECONDS: Final = 0.5
-_KINDS: Final[Mapping[str, type[Start]]] = {"message": StartMessage, "task": StartTask, "skill": StartSkill}
 
 SubmissionStatus = Literal["queued"] | ThreadStatus
 """`queued` until a worker has begun the turn, then the turn's status."""
@@ -103,8 +102,7 @@ def submitted(open_thread: Callable[..., Thread], stored: Mapping[str, Any]) -> 
     tiers = stored["tiers"]
     scope = {name: stored[name] for name in ("account", "channel", "name")}
     thread = open_thread(stored["thread"], **scope, tiers=None if tiers is None else [Tier(tier) for tier in tiers])
-    given = stored["start"]
-    start = next(kind for name, kind in _KINDS.items() if name in given)(**given)
+    start = read_start(stored["start"])
     member = {f"_{name}": stored[name] for name in ("on_behalf_of", "sender")}
     thread = replace(thread, **member, _marks=tuple(stored["marks"]), _origin=Origin.read(stored["origin"]))
     how = {"key": stored["key"], "guard": stored.get("guard"), "detach": True}
@@ -114,7 +112,7 @@ def submitted(open_thread: Callable[..., Thread], stored: Mapping[str, Any]) -> 
 def _to_json(start: Start, thread: Thread, key: str, unattended: Unattended, asked: str) -> dict[str, Any]:
     scope = thread.scope
     return {
-        "start": {name: value for name, value in asdict(start).items() if name != "inputs" or value},
+        "start": start_to_json(start),
         "thread": scope.thread,
         "account": scope.account,
         "channel": scope.channel,

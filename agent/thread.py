@@ -24,14 +24,18 @@ from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..memory.conversation import MAX_NAME_CHARACTERS
 from ..memory.entries.recall import Passage, context_json
 from ..memory.examples import Feedback
+from ..memory.inbox import InboxRow
+from ..role_resolution import Role
 from ..role_resolution.role import check_role, refuses_texts
 from .choices import TurnModel, check_example, check_guard, check_skills, check_unattended, output_type, turn_models
 from .requests import Edit, Replay, Request, Resume, Say, Scheduled, Skill, StartOptions, Task, TurnOptions
 from .roles import ThreadRole
 from .runtime import Resumption, TurnRunner
 from .runtime.branches import Edited
+from .runtime.pending import PendingMessage
 from .runtime.runner import TurnStream
-from .settings import UNSET
+from .settings import UNSET, Unset
+from .starts import read_start, request_of, start_of, start_to_json
 from .threads import ThreadState
 from .turns import Trigger, Turn
 
@@ -269,6 +273,123 @@ class Thread:
         """
         return await self._runner.cancel(self.scope)
 
+    # --- messages beside a turn -------------------------------------------------------------------------------------
+
+    async def steer(self, text: str, *, begin: bool = False, key: str | None = None) -> PendingMessage:
+        """Say something that the running turn reads before its next thought (T15).
+
+        It is on the disk when this returns. Calls under way end as they would. A turn that waits for a person reads it
+        when it resumes. If the turn ends first, it begins the next turn, or is read as that begins. It carries no role.
+
+        Args:
+            text: The message.
+            begin: Whether it begins a turn if none runs or waits. That turn continues after this returns.
+            key: Makes a repeat the same message: 1 to 200 printable characters, unique in this thread.
+
+        Raises:
+            NothingToSteer: No turn of the thread runs or waits, and `begin` is False.
+            NotSteerable: The turn is of another account or member, or runs code without a model's loop.
+            InvalidArgument: The text or the key is invalid, or 1000 messages wait already.
+        """
+        start = self._start(Say(text))
+        role = self._runner.parts.resolver.threads.get(self.scope)
+        return await self._runner.pending.steer(self.scope, start, key=_key(key), begin=begin, role=role)
+
+    async def queue(
+        self,
+        request: str | Say | Task | Skill,
+        *,
+        role: Role | Unset | None = UNSET,
+        key: str | None = None,
+        interrupt: bool = False,
+    ) -> PendingMessage:
+        """Say something for after the running turn: it begins a turn of its own, after those queued before (T16).
+
+        It is on the disk when this returns. On a thread where nothing runs or waits its turn begins at once; a turn
+        that waits for a person, was stopped, or failed with a retryable error keeps it waiting. Its turn pauses and
+        notifies where a person must be asked, unless `unattended` of the request says otherwise.
+
+        Args:
+            request: A text, or a request without attachments, context or output.
+            role: The role of its turn, which only this process keeps: where it is gone, the message waits with
+                `waits_for` as `role`, and later ones behind it, until `release` or `withdraw`. So it is with the
+                thread's own role, unless this is None.
+            key: Makes a repeat the same message: 1 to 200 printable characters, unique in this thread.
+            interrupt: Whether it comes before all others, and the running turn is cancelled for it as with
+                `Say(interrupt=True)`.
+
+        Raises:
+            InvalidArgument: An option is invalid or cannot be stored, or 1000 messages wait already.
+            RoleInvalid: The role is invalid.
+            UnknownShape, UnknownWorker, UnknownSkill, ParamsInvalid: The task or the skill is invalid.
+        """
+        runner = self._runner
+        given = Say(request) if isinstance(request, str) else request
+        if isinstance(given, Say | Task | Skill):
+            role, key = given.role or role, key or given.key
+            given = replace(given, role=None)
+        if isinstance(given, Say):
+            interrupt, given = interrupt or given.interrupt, replace(given, interrupt=False)
+        start, own = self._start(given), runner.parts.resolver.threads.get(self.scope)
+        putting = runner.pending.queue(self.scope, start, key=_key(key), role=role, thread_role=own, first=interrupt)
+        del given, request, role
+        made = await putting
+        if interrupt:
+            await runner.interrupt(self.scope)
+        return made
+
+    async def queued(self) -> tuple[PendingMessage, ...]:
+        """Return the messages that wait on this thread, in the order in which they are read: steering comes first."""
+        return await self._runner.pending.queued(self.scope)
+
+    async def withdraw(self, message_id: str) -> bool:
+        """Delete a message that waits; False if it was read, or there is none of this id."""
+        return await self._runner.pending.withdraw(self.scope, _checked_id(message_id))
+
+    async def reorder(self, message_ids: Sequence[str]) -> None:
+        """Put the queued messages in this order; those that are not named come after them.
+
+        Raises:
+            UnknownMessage: One of them is not queued.
+            InvalidArgument: An id is there twice.
+        """
+        await self._runner.pending.reorder(self.scope, message_ids)
+
+    async def release(self, message_id: str, *, role: Role | None = None) -> PendingMessage:
+        """Let a message begin its turn that waits for its role, or that could not begin.
+
+        Args:
+            message_id: Its id.
+            role: The role of its turn; None is none besides the stored ones.
+
+        Raises:
+            UnknownMessage: The thread has no such message.
+            RoleInvalid: The role is invalid.
+        """
+        return await self._runner.pending.release(self.scope, _checked_id(message_id), role)
+
+    def _start(self, request: Say | Task | Skill) -> dict[str, Any]:
+        """What is stored of a message that begins a turn later, or that a running turn reads; see `begin_pending`."""
+        start, inside = start_of(request), Inside.now()
+        thread = self
+        if inside is not None and self._on_behalf_of == ROOT:
+            thread = replace(self, _on_behalf_of=inside.on_behalf_of)
+        unattended = request.unattended if request.unattended is not None else "pause"
+        asked = thread._request_of(request_of(start, unattended=unattended, guard=request.guard))
+        origin = None if inside is None else inside.origin
+        marks = {*asked.body.get("untrusted", ()), *(() if origin is None else origin.marks)}
+        return {
+            "start": start_to_json(start),
+            "name": thread.name,
+            "tiers": None if thread.tiers is None else [tier.value for tier in thread.tiers],
+            "on_behalf_of": thread._on_behalf_of,
+            "sender": thread._sender,
+            "marks": sorted(marks),
+            "unattended": unattended,
+            "guard": True if asked.guard else request.guard,
+            "origin": None if origin is None else origin.to_json(),
+        }
+
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """Return a page of the conversation, oldest first.
 
@@ -371,7 +492,8 @@ class Thread:
                 edited = Edited(asked.at, asked.keep_as)
                 return runner.begin(self._edited(asked), asked.role, deltas=deltas, edited=edited)
             case StartOptions(role=role, key=key, detach=detach):
-                return runner.begin(self._request_of(asked), role, deltas=deltas, detach=detach, key=key)
+                request, interrupt = self._request_of(asked), isinstance(asked, Say) and asked.interrupt
+                return runner.begin(request, role, deltas=deltas, detach=detach, key=key, interrupt=interrupt)
             case _:
                 raise InvalidArgument(
                     f"`request` must be a request, got a {type(asked).__name__}",
@@ -521,6 +643,24 @@ class Thread:
         return passages
 
 
+def begin_pending(runner: TurnRunner, row: InboxRow, key: str, role: Role | None) -> TurnStream:
+    """Return the stream that begins the turn of a message of an inbox, as `Thread.queue` stored it."""
+    stored = row.start
+    tiers = None if stored["tiers"] is None else tuple(map(Tier, stored["tiers"]))
+    thread = Thread(
+        runner,
+        row.scope,
+        stored["name"],
+        tiers,
+        _on_behalf_of=stored["on_behalf_of"],
+        _sender=stored["sender"],
+        _marks=tuple(stored["marks"]),
+        _origin=Origin.read(stored["origin"]),
+    )
+    request = request_of(read_start(stored["start"]), unattended=stored["unattended"], guard=stored["guard"])
+    return runner.begin(thread._request_of(request), role, deltas="answer", detach=True, key=key, inbox=row.id)
+
+
 def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: Sequence[str] = ()) -> Thread:
     """Return a handle whose turns run for a member of the workspace. Only the host's own code can make one.
 
@@ -554,6 +694,10 @@ def with_marks(thread: Thread, marks: Sequence[str]) -> Thread:
 def within_node(thread: Thread, view: NodeView) -> Thread:
     """Return a handle whose streamed turns are shown as subgraphs of a node; see `graphs.nesting.view_of`."""
     return replace(thread, _view=view)
+
+
+def _key(key: str | None) -> str | None:
+    return None if key is None else check_id("key", key)
 
 
 def _checked_id(message_id: object) -> str:

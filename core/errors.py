@@ -537,6 +537,14 @@ class NothingToResume(UsageError):
     """The thread has no turn that can be resumed."""
 
 
+class NothingToSteer(UsageError):
+    """No turn of the thread runs or waits, so that nothing would read the message."""
+
+
+class NotSteerable(UsageError):
+    """The thread's turn cannot read messages: it has no loop of a model, or it is of another account."""
+
+
 class NobodyToAsk(UsageError):
     """A call that asks a person was made without a turn."""
 

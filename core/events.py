@@ -110,6 +110,23 @@ class StepEnded(_Event):
     interim: bool
 
 
+class MessageTaken(_Event):
+    """The model reads a message that came while the turn ran (T15), at the beginning of a step.
+
+    `id` is that of the message in the inbox, and `message_id` its id in the log. The kind `report` is a report of work
+    in the background. A turn that resumes can send it again, with the same ids.
+    """
+
+    type: Literal["message_taken"] = "message_taken"
+    id: str
+    message_id: str
+    kind: Literal["steer", "report"]
+    author: str
+    name: str | None = None
+    text: str
+    step: int = Field(default=0, ge=0)
+
+
 class PlanRejected(_Event):
     """A step of the conversation could not be used. This is reported to the model once; after that it must answer."""
 
@@ -454,6 +471,7 @@ TurnEvent = Annotated[
     | StepEnded
     | PlanRejected
     | AnswerChecked
+    | MessageTaken
     | HistorySummarised
     | MemoryRecalled
     | SummaryFailed

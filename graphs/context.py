@@ -38,6 +38,7 @@ from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
 from ..memory.entries import Passage, Recall
 from ..memory.examples import Examples
+from ..memory.inbox import Inbox
 from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
 from ..signatures.callbacks import Watch, dspy_callbacks
@@ -50,6 +51,8 @@ from .shape import ShapeRegistry
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
+
+    from .loop.words import Reading
 
 T = TypeVar("T")
 
@@ -85,6 +88,7 @@ class Services:
         journal: The calls of turns; None stores none, and then a turn is over when its run ends.
         places: The marks of what functions write; None knows none.
         kept: Messages that people marked.
+        inbox: Messages that came beside turns.
         examples: Knows which turns are kept as examples; None keeps none.
         recall: Recalls memory entries; None recalls none, and then no prompt has a place for them.
         policy: Decides what requires approval.
@@ -108,6 +112,7 @@ class Services:
     journal: Journal | None = None
     places: Places | None = None
     kept: KeptMessages | None = None
+    inbox: Inbox | None = None
     examples: Examples | None = None
     recall: Recall | None = None
     policy: Policy = field(default_factory=Policy)
@@ -150,6 +155,7 @@ class TurnContext:
         nodes: The configs of the nodes that make calls now, by the path ids of these calls.
         withheld: How many characters of a role were withheld of each output field in this run.
         guard: Whether none of its models that call tools reads what a stranger can have written.
+        reading: What it reads of the inbox of its thread while it runs; None reads nothing.
     """
 
     turn_id: str
@@ -175,6 +181,7 @@ class TurnContext:
     nodes: dict[str, RunnableConfig] = field(default_factory=dict, repr=False)
     withheld: dict[str, int] = field(default_factory=dict)
     guard: bool = False
+    reading: Reading | None = None
 
     def node_above(self, path: str) -> RunnableConfig | None:
         """The config of the node that a task runs in: that of its own call, or of the nearest call above it.

@@ -70,6 +70,7 @@ from .loop.loop import HostTask, LoopState, first_state, run_graph
 from .loop.reading import ASKING
 from .loop.subagents import Subagents
 from .loop.tools import Tools
+from .loop.words import Reading
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
 from .shape import SKILL, SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
@@ -532,7 +533,8 @@ class TurnEngine:
         services = await self._services_with(request.model, request.scope.account)
         if not resumed:
             turn = self._context(request, run, {}, services)
-            return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
+            state = first_state(turn, request.kind, asked, request.work)
+            return await self._driven(turn, request, state, unread=run.unread)
         assert services.journal is not None, "only a turn with a journal can resume"
         records = await services.journal.load(run.turn_id)
         self._check_declared(records, services.registry)
@@ -667,6 +669,26 @@ class TurnEngine:
         for turn in self._running.values():
             turn.drive.stopping = True
 
+    def interrupt(self, turn_id: str) -> bool:
+        """Let a running turn end after its calls under way; False if it makes none, so that it can be cancelled."""
+        turn = self._running.get(turn_id)
+        if turn is None or not turn.nodes:
+            return False
+        turn.drive.stopping = turn.drive.interrupted = True
+        return True
+
+    async def has_loop(self, asked: str, kind: TurnKind) -> bool:
+        """Whether a turn of a task or a skill has a loop of a model, which can read messages.
+
+        Raises:
+            StorageInvalid, GraphChanged: See `load_opening_message`.
+        """
+        _, work = await self.load_opening_message(asked, kind)
+        if work is None:
+            return True
+        shape = self.services.shapes.get(work["shape"])
+        return shape.subgraph is not None and shape.stand_in(shape.read_params(work["params"])) is None
+
     def without_roles(self, turn_id: str, text: str) -> str:
         """A text without what it has in common with a role of a running turn or of its tasks, also a short one (R7)."""
         turn = self._running.get(turn_id)
@@ -679,6 +701,7 @@ class TurnEngine:
         state: LoopState | None = None,
         *,
         found: Mapping[str, Any] | None = None,
+        unread: list[bool] | None = None,
     ) -> TurnOutcome:
         """Run a turn until it ends or waits, and again as long as answers arrive meanwhile.
 
@@ -687,11 +710,13 @@ class TurnEngine:
             request: The request of its surface.
             state: The input of a new turn.
             found: The channels of the checkpoint that it resumes from.
+            unread: As in `TurnRun`, if the turn did not run before.
         """
         journal, tools = self.services.journal, None
         if request.kind not in ("task", "skill"):
             tools = self._conversation(turn.services, request)
         while True:
+            turn, unread = await self._reading(turn, unread), None
             self._running[turn.turn_id] = turn
             try:
                 run: Conversation | HostTask
@@ -706,7 +731,8 @@ class TurnEngine:
                 if found is not None:
                     given, nodes = _continued(graph, found, otherwise=node)
                     if isinstance(run, Conversation):
-                        await run.find(int(found["round"]), nodes, head=found["head"], asked=found["asked"])
+                        step, head, asked = int(found.get("step", 0)), found["head"], found["asked"]
+                        await run.find(int(found["round"]), nodes, step=step, head=head, asked=asked)
                 values = await run_graph(graph, given, turn=turn, context=run, view=request.view)
             finally:
                 del self._running[turn.turn_id]
@@ -736,6 +762,16 @@ class TurnEngine:
             )
             drive.also = last.also
             turn, found = replace(turn, drive=drive), await self.heads.values(turn.thread_key, lease=turn.lease)
+
+    async def _reading(self, turn: TurnContext, unread: list[bool] | None) -> TurnContext:
+        """A turn that reads its inbox while it runs, if it is stored; see `_driven`."""
+        inbox = self.services.inbox
+        if inbox is None or turn.lease is None:
+            return turn
+        reading = Reading(inbox, [True] if unread is None else unread)
+        if unread is None:
+            await reading.recall(turn.turn_id)
+        return replace(turn, reading=reading)
 
     async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
         """The body of the last message of a turn that is over."""

@@ -18,13 +18,14 @@ from ..core.errors import StorageInvalid, UnknownMessage
 from ..harness.gate.labels import Label, read_label
 from ..memory import ConversationLog, Message, MessageKind
 from ..memory.attachments import Attachment, attachments_of
-from ..memory.conversation import validation_errors
+from ..memory.conversation import INTERRUPTS, validation_errors
 from ..signatures import NOTE, REPLY, CallMade
 from .attached import ATTACHED, size_of, texts_of
 from .context import TurnContext
 
 _HEAD: Final = "[from"  # the beginning of the line that names the speaker
 _FIRST_LETTERS: Final = 4096  # of a text, among which this is looked for
+_INTERRUPTED: Final = "You were interrupted here by the next message. Calls without a result above were not made."
 _UNSEEN: Final = ("Cf", "Cc")  # characters that are invisible and only affect others
 
 
@@ -61,8 +62,10 @@ def as_history(messages: Sequence[Message], turn_id: str) -> tuple[Mapping[str, 
     """
     history: list[dict[str, Any]] = []
     message: Mapping[str, Any] = {"message": ""}
-    for turn, group in groupby(messages, key=lambda item: item.turn_id):
+    for turn, each in groupby(messages, key=lambda item: item.turn_id):
+        group = [*each]
         asked, rest = _turn(group)
+        history += _before_it(group[0])
         if turn == turn_id:
             message = asked or message
             continue
@@ -71,11 +74,16 @@ def as_history(messages: Sequence[Message], turn_id: str) -> tuple[Mapping[str, 
     return message, history
 
 
+def _before_it(asked: Message) -> list[dict[str, Any]]:
+    """What the model reads before the message that began a turn: that it interrupted the turn before."""
+    return [{NOTE: _INTERRUPTED}] if INTERRUPTS in asked.body else []
+
+
 def said_by(message: Message) -> str | None:
     """A message as a model reads it outside the history, with its speaker; None if the model does not see it."""
     body = body_of(message)
     match message.kind:
-        case "message" | "answer":
+        case "message" | "answer" | "word":
             attached = ", ".join(f"{each.name} ({each.media_type})" for each in attachments_of(message))
             return f"{_who(message)}: {body['text']}" + (f"\n[attached: {attached}]" if attached else "")
         case "schedule":
@@ -127,8 +135,8 @@ def as_guarded(message: Message, holder: Holder) -> Message:
         return {"inputs": hidden} if given else {}
 
     match message.kind:
-        case "message" | "answer" | "summary":
-            what = {"message": "a message", "answer": "an answer", "summary": "a summary"}[message.kind]
+        case "message" | "answer" | "summary" | "word":
+            what = {"answer": "an answer", "summary": "a summary"}.get(message.kind, "a message")
             kept = body.get("labels", {}).get("text")
             text = holder.outline(name, what, str(body["text"]), marks, None if kept is None else read_label(kept))
             shown = _without(body, "attachments", "outputs", "result", "name")
@@ -179,9 +187,16 @@ def _turn(messages: Iterable[Message]) -> tuple[Mapping[str, Any] | None, list[d
                 rest.append({**body.get("outputs", {}), REPLY: body["text"]})
             case "result":
                 rest.append({NOTE: _result(body)})
+            case "word":
+                rest.append({NOTE: word_text(message)})
             case "plan" | "task" | "skill" | "role" | "summary":
                 pass  # the results show what was requested
     return asked, rest
+
+
+def word_text(message: Message) -> str:
+    """A message that came while a turn ran, as the model reads it in this turn and in later ones."""
+    return f"While you worked, {_who(message)} wrote:\n{message.body['text']}"
 
 
 def _who(message: Message) -> str:
@@ -359,7 +374,7 @@ class View:
 
     def before(self) -> list[Entry]:
         """The entries between the summary and this turn."""
-        return as_history(self.earlier, self.turn_id)[1]
+        return [*as_history(self.earlier, self.turn_id)[1], *_before_it(self.asked)]
 
     def since(self, turns: Container[str]) -> list[Entry]:
         """The entries between the last turn that is not in `turns` and this turn."""

@@ -21,7 +21,7 @@ from ..core.scope import is_id
 from ..core.validation import is_line
 from ..storage import Database, Moment, Row, Transaction
 
-MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role", "summary"]
+MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role", "summary", "word"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,10 @@ class Draft:
 
 MAY_HOLD_ROLE: Final = "may_hold_role"
 """In the body of a message: its turn had a role that answers can give back. No memory is made of it (M1)."""
+
+
+INTERRUPTS: Final = "interrupts"
+"""In the body of a message: the turn before it, which it ended at a safe point (T16)."""
 
 
 def output_schema(body: Mapping[str, Any]) -> str | None:
@@ -109,6 +113,7 @@ MAX_NAME_CHARACTERS: Final = 80  # the most characters of a person's name
 
 REQUIRED_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "message": {"text": str},
+    "word": {"text": str},
     "answer": {"text": str},
     "schedule": {"schedule": str, "fired_at": str, "payload": dict},
     "task": {"shape": str, "params": dict},
@@ -121,7 +126,7 @@ REQUIRED_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
 """The required fields by kind of message, and by status of a result, for a turn to continue from it."""
 
 
-NAMED_KINDS: Final = ("message", "task", "skill")
+NAMED_KINDS: Final = ("message", "word", "task", "skill")
 """The kinds of messages that can have the name of the person who speaks."""
 
 FURTHER_FIELDS: Final[Mapping[str, str]] = {"message": "inputs", "schedule": "inputs", "answer": "outputs"}
@@ -231,6 +236,8 @@ class StoredTurn(Row):
     version: str | None
     stale: Moment | None
     needs: str | None
+    reports: Json[dict[str, Any]] | None
+    gentle: bool | None
 
 
 def _object(text: object) -> object:
@@ -270,7 +277,7 @@ KEPT_TABLES: Final = (
 )
 """A migration that adds summaries and marks."""
 
-_SEEN: Final[tuple[MessageKind, ...]] = ("message", "answer", "result", "schedule")
+_SEEN: Final[tuple[MessageKind, ...]] = ("message", "word", "answer", "result", "schedule")
 _KEPT: Final = "SELECT message FROM wa_kept WHERE thread=? ORDER BY at, message"
 _KEEP: Final = "INSERT INTO wa_kept(thread, message, at) VALUES(?, ?, ?) ON CONFLICT(thread, message) DO NOTHING"
 _UNKEEP: Final = "DELETE FROM wa_kept WHERE thread=? AND message=? RETURNING message"

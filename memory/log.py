@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
@@ -192,6 +192,41 @@ class ConversationLog:
             _extend_known(lease, rows, at)
         return rows[-1].id
 
+    async def append_made(
+        self,
+        parent: str,
+        make: Callable[[Transaction], Sequence[Draft]],
+        *,
+        thread: str,
+        turn_id: str,
+        lease: Lease,
+    ) -> tuple[Message, ...]:
+        """Append the messages that `make` returns, in the transaction that it gets, and return them.
+
+        Args:
+            parent: The head so far.
+            make: Returns them, oldest first; none appends nothing. It can be called again.
+            thread: The key of the thread.
+            turn_id: The turn that appends.
+            lease: The lease of the thread.
+
+        Raises:
+            UnknownMessage, LeaseLost, InvalidArgument: As for `append`.
+        """
+        at = stored_moment(self._clock.now())
+
+        def work(transaction: Transaction) -> list[_Row]:
+            drafts = make(transaction)
+            rows = rows_of(parent, drafts, thread=thread, turn_id=turn_id) if drafts else []
+            if rows:
+                insert_rows(transaction, rows, at)
+            return rows
+
+        rows = await lease.commit(work)
+        if rows:
+            _extend_known(lease, rows, at)
+        return tuple(_message_of(row, 0, at) for row in rows)
+
     async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """Return up to `limit` messages, oldest first: those that end with `head`, or just before `before`.
 
@@ -303,12 +338,16 @@ def _extend_known(lease: Lease, rows: Sequence[_Row], at: int) -> None:
     messages, summary = list(known.tail.messages), known.tail.summary
     depth = messages[-1].depth + 1 if messages else 0
     for place, row in enumerate(rows, start=depth):
-        columns = (row.id, row.parent, place, row.turn, row.author, row.kind)
-        messages.append(_make_message(columns, json.loads(row.body), moment_of(at)))
+        messages.append(_message_of(row, place, at))
         summary = messages[-1] if row.kind == "summary" else summary
     characters = known.characters + sum(len(row.body) for row in rows)
     if len(messages) <= MAX_KNOWN_MESSAGES and characters <= MAX_KNOWN_CHARACTERS:
         lease.known[Tail] = _Known(Tail(tuple(messages), summary), characters)
+
+
+def _message_of(row: _Row, depth: int, at: int) -> Message:
+    columns = (row.id, row.parent, depth, row.turn, row.author, row.kind)
+    return _make_message(columns, json.loads(row.body), moment_of(at))
 
 
 def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int) -> None:

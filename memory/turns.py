@@ -19,10 +19,11 @@ from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..storage import Database, Known, Lease, Schema, Transaction, read_row
 from .conversation import OPEN, StoredTurn, TurnStatus
+from .inbox import INBOX_TABLES
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
-_FIRST_COLUMNS = ", ".join(_NAMES[:-9])  # those of the first version of the table
+_FIRST_COLUMNS = ", ".join(_NAMES[:-11])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -61,14 +62,23 @@ TURNS = Schema(
             "CREATE INDEX wa_turn_stale ON wa_turn(workspace) WHERE stale IS NOT NULL",
         ),
         ("ALTER TABLE wa_turn ADD COLUMN needs TEXT",),
+        (
+            "ALTER TABLE wa_turn ADD COLUMN inbox BIGINT NOT NULL DEFAULT 0",
+            "ALTER TABLE wa_turn ADD COLUMN reports TEXT",
+            "ALTER TABLE wa_turn ADD COLUMN gentle BIGINT",
+            *INBOX_TABLES,
+        ),
     ),
 )
-_INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
+_INSERT = f"""INSERT INTO wa_turn({_COLUMNS}, inbox)
+              VALUES({", ".join("?" * len(_NAMES))},
+                     CASE WHEN EXISTS(SELECT 1 FROM wa_inbox WHERE thread=? AND turn IS NULL) THEN 1 ELSE 0 END)
+              RETURNING inbox"""
 _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # A turn that could be resumed becomes cancelled instead, if its cancellation was requested.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
                ELSE ? END, code=?, changed=?, role=COALESCE(?, role), version=?, needs=?,
-               stale=CASE WHEN ?='running' THEN NULL ELSE stale END WHERE id=? RETURNING status"""
+               stale=CASE WHEN ?='running' THEN NULL ELSE stale END WHERE id=? RETURNING status, inbox, gentle"""
 _NOTE_ROLE = "UPDATE wa_turn SET role=? WHERE id=?"
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 # A thread is archived if its newest turn says so, so a new turn brings it back.
@@ -82,11 +92,11 @@ _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
 # Reads in order of the primary key. Few turns run, and an index would cost every turn more than it saves here.
 _RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
 _BY_IDS = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
-_CANCEL = f"UPDATE wa_turn SET cancel=1 WHERE id=? AND {_IS_OPEN} RETURNING id"
+_CANCEL = f"UPDATE wa_turn SET cancel=1, gentle=? WHERE id=? AND {_IS_OPEN} RETURNING id"
 _NOTE_STALE = f"UPDATE wa_turn SET stale=? WHERE id=? AND stale IS NULL AND {_IS_OPEN} RETURNING id"
 _STALE = f"""SELECT {_COLUMNS} FROM wa_turn WHERE workspace=? AND stale IS NOT NULL AND stale <= ? AND {_IS_OPEN}
              AND NOT (status='failed' AND code='{GraphChanged.code}') ORDER BY id LIMIT 100"""
-_TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
+_TO_CANCEL = "SELECT id, gentle FROM wa_turn WHERE cancel=1 AND status='running'"
 # Keys of a workspace's threads begin with the workspace and a slash, so only the index over (thread, id) is read. `0`
 # is the character after the slash.
 _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
@@ -128,6 +138,9 @@ class TurnRecord:
         version: The newest version of the package that has begun or resumed it; None is one before 0.2.
         stale: When it was found that it can never resume; None if it was not. Such a turn is ended later.
         needs: The least version of the package that can resume it; None, as in turns of 0.1.0, is any.
+        reports: The conversation that is told when it ends or waits, as JSON; None if none is.
+        gentle: Whether its cancellation was requested for its next safe point.
+        inbox: Whether a message has come into the inbox of its thread. It is known only from `TurnRegister.end`.
     """
 
     id: str
@@ -152,6 +165,9 @@ class TurnRecord:
     version: str | None = None
     stale: datetime | None = None
     needs: str | None = None
+    reports: Mapping[str, Any] | None = None
+    gentle: bool = False
+    inbox: bool = False
 
     @property
     def given_up(self) -> bool:
@@ -171,13 +187,21 @@ class TurnRegister:
         self._database = database
         self._clock = clock or SystemClock()
 
-    def begin(self, record: TurnRecord, *, lease: Lease, also: Callable[[Transaction], None] | None = None) -> None:
+    def begin(
+        self,
+        record: TurnRecord,
+        *,
+        lease: Lease,
+        also: Callable[[Transaction], None] | None = None,
+        unread: Callable[[], object] = lambda: None,
+    ) -> None:
         """Enqueue a new turn for the next commit of its thread's lease.
 
         Args:
             record: The turn.
             lease: The lease of its thread.
             also: Writes more in the same transaction.
+            unread: Called by that transaction if the inbox of the thread has unread messages then.
 
         Raises:
             LeaseLost: The lease was released.
@@ -187,7 +211,9 @@ class TurnRegister:
         def work(transaction: Transaction) -> None:
             if also is not None:
                 also(transaction)
-            transaction.execute(_INSERT, _row(record))
+            [(inbox,)] = transaction.execute(_INSERT, (*_row(record), record.thread))
+            if inbox:
+                unread()
 
         lease.enqueue(work)
         self._known(record, lease)
@@ -223,21 +249,22 @@ class TurnRegister:
 
         given = (status, status, code, now.timestamp(), noted, record.version, record.needs, status, record.id)
 
-        def work(transaction: Transaction) -> TurnStatus:
+        def work(transaction: Transaction) -> tuple[TurnStatus, int, int | None]:
             rows = transaction.execute(_UPDATE, given)
             if not rows:  # the begin of the turn could not be written, so it has no row
-                return status
+                return status, 0, None
             written: TurnStatus = rows[0][0]
             if also is not None and written not in OPEN:
                 also(transaction, record.thread)
             if each is not None:
                 each(transaction, written in OPEN)
-            return written
+            return written, rows[0][1], rows[0][2]
 
-        written = await lease.commit(work, final=final)
+        written, inbox, gentle = await lease.commit(work, final=final)
         kept = record.role if role is None else role
         stale = None if status == "running" else record.stale
-        return self._known(replace(record, status=written, code=code, changed=now, role=kept, stale=stale), lease)
+        more: dict[str, Any] = {"stale": stale, "inbox": bool(inbox), "gentle": bool(gentle)}
+        return self._known(replace(record, status=written, code=code, changed=now, role=kept, **more), lease)
 
     @staticmethod
     def note_role(transaction: Transaction, turn_id: str, role: Mapping[str, Any]) -> None:
@@ -354,13 +381,20 @@ class TurnRegister:
         rows = await self._database.read(lambda tx: tx.execute(_STALE, (workspace, before.timestamp())))
         return tuple(_record(row, self._database.name) for row in rows)
 
-    async def ask_to_cancel(self, turn_id: str) -> bool:
-        """Ask a turn's owner, in any process, to cancel it; False if the turn is over."""
-        return bool(await self._database.transact(lambda tx: tx.execute(_CANCEL, (turn_id,))))
+    async def ask_to_cancel(self, turn_id: str, *, gently: bool = False) -> bool:
+        """Ask a turn's owner, in any process, to cancel it; False if the turn is over.
 
-    async def cancel_requested(self) -> tuple[str, ...]:
-        """The ids of running turns whose cancellation was requested."""
-        return tuple(turn_id for (turn_id,) in await self._database.read(lambda tx: tx.execute(_TO_CANCEL)))
+        Args:
+            turn_id: The turn.
+            gently: Whether it ends at its next safe point: calls under way end first.
+        """
+        given = (1 if gently else None, turn_id)
+        return bool(await self._database.transact(lambda tx: tx.execute(_CANCEL, given)))
+
+    async def cancel_requested(self) -> tuple[tuple[str, bool], ...]:
+        """The ids of running turns whose cancellation was requested, each with whether calls under way end first."""
+        rows = await self._database.read(lambda tx: tx.execute(_TO_CANCEL))
+        return tuple((turn_id, bool(gentle)) for turn_id, gentle in rows)
 
 
 def thread_key(scope: Scope) -> str:
@@ -399,6 +433,8 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         "archived": 1 if record.archived else None,
         "on_behalf_of": None if record.on_behalf_of == ROOT else record.on_behalf_of,
         "stale": None if record.stale is None else record.stale.timestamp(),
+        "reports": None if record.reports is None else canonical_json(record.reports),
+        "gentle": 1 if record.gentle else None,
     }
     return tuple([stored[name] if name in stored else getattr(record, name) for name in _NAMES])
 
@@ -410,7 +446,9 @@ def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
     kept["role"] = json.loads(kept["role"])
     kept["model"] = tuple(json.loads(kept["model"] or "[]"))
     kept["origin"] = json.loads(kept["origin"] or "null")
-    kept["example"], kept["archived"] = bool(kept["example"]), bool(kept["archived"])
+    kept["reports"] = json.loads(kept["reports"] or "null")
+    for name in ("example", "archived", "gentle"):
+        kept[name] = bool(kept[name])
     kept["on_behalf_of"] = kept["on_behalf_of"] or ROOT
     for name in ("began", "changed", "stale"):
         kept[name] = None if kept[name] is None else datetime.fromtimestamp(kept[name], UTC)

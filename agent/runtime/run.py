@@ -22,7 +22,9 @@ from ...core.pauses import Pause, pause_id_of
 from ...graphs import TurnOutcome, TurnRequest
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
+from ...memory.conversation import INTERRUPTS
 from ...memory.examples import Examples
+from ...memory.inbox import Inbox
 from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
@@ -30,6 +32,7 @@ from ..turns import Turn, TurnUsage, Withheld
 from ..unattended import notify
 from ..upkeep import Retention
 from .branches import Again, Start
+from .pending import INBOX_KEY
 from .resume import resume
 from .stale import give_up, to_give_up
 from .versions import LEAST, check_version, this_version
@@ -187,7 +190,7 @@ class TurnPath:
             yield
         except asyncio.CancelledError:
             # A turn that did not stop within the drain's seconds can still be resumed later.
-            self._stopped = await self._record_failure(begun, "stopped" if self.parts.drain.begun else "cancelled")
+            self._stopped = await self._record_failure(begun, "stopped" if self._stops() else "cancelled")
             raise
         except WorldAgentError as error:
             await self._record_failure(begun, "failed", error.code)
@@ -197,6 +200,12 @@ class TurnPath:
         except Exception:  # tools and handlers can raise anything; it is recorded and raised again
             await self._record_failure(begun, "failed", "internal")
             raise
+
+    def _stops(self) -> bool:
+        """Whether a cancelled run is resumed later: the agent is drained, or is closed and nobody waits for it."""
+        drain, recording = self.parts.drain, self.work.recording
+        key = None if recording is None else recording.turn.key
+        return drain.begun or (drain.closed and key is not None and key.startswith(INBOX_KEY))
 
     async def _record_failure(self, begun: Begun, status: TurnStatus, code: str | None = None) -> bool:
         """Record a run that has no outcome; returns whether it is recorded as stopped."""
@@ -263,6 +272,8 @@ class TurnPath:
         writing.done()
         if recording is not None:
             recording.end_written()
+        if record.inbox and record.status not in ("paused", "stopped"):
+            parts.unread(self.work.scope)
         if record.status == "cancelled":  # in this order: a withdrawn pause must not be asked again
             await parts.stores.journal.withdraw(record.id)
             parts.pins.drop(record.id)
@@ -378,7 +389,8 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         call, work.role = work.role, None
         start: Start | None = None
         async with parts.drain.refusing():
-            abandoned = await _to_abandon(parts, work.request.thread_key, lease)
+            abandoned, interrupted = await _to_abandon(parts, work.request.thread_key, lease)
+            _note_interrupted(work, interrupted)
             if work.branch is not None:
                 start = await work.branch.start(parts, work.request, lease, names)
                 work.request = replace(work.request, body=start.body)
@@ -412,8 +424,10 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 start.write(transaction, asked=asked)
             if recording is not None:
                 recording.write_begin(transaction)
+                Inbox.begin(transaction, work.inbox, turn=turn_id)
 
-        parts.stores.turns.begin(record, lease=lease, also=also)
+        unread: list[bool] = []
+        parts.stores.turns.begin(record, lease=lease, also=also, unread=partial(unread.append, True))
         cancelled = False
         # Else it is written with the first checkpoint, before the turn does anything.
         if start is not None or recording is not None or work.loaded:
@@ -436,11 +450,21 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         skipped=resolution.skipped_tiers,
         kept_as="" if start is None else start.kept_as,
         cancelled=cancelled,
+        unread=unread,
     )
 
 
-async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord | None:
+def _note_interrupted(work: NewTurn, turn: str) -> None:
+    """Let the message say that it ended the turn before it, if it did."""
+    if turn and work.request.kind == "message":
+        work.request = replace(work.request, body={**work.request.body, INTERRUPTS: turn})
+
+
+async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> tuple[TurnRecord | None, str]:
     """Find the open turn that new input ends: an interrupted one without open pauses, or one that can never resume.
+
+    Returns:
+        That turn, and the id of the turn before if a message ended it at a safe point; empty if none did.
 
     Raises:
         ThreadPaused: A turn waits.
@@ -448,14 +472,15 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord 
     """
     latest = await parts.stores.turns.latest(key, lease=lease)
     if latest is None or latest.status not in OPEN or latest.given_up:
-        return None
+        ended = latest is not None and latest.gentle and latest.status == "cancelled"
+        return None, latest.id if ended and latest is not None else ""
     check_version(latest)
     if not parts.engine.resumes(latest.graph, latest.kind) or await to_give_up(parts, latest):
-        return latest
+        return latest, ""
     records = await parts.stores.journal.load(latest.id)
     waiting = [pause_id_of(record.id) for record in records.values() if record.open]
     if not waiting and latest.status in ("running", "failed"):
-        return latest if latest.status == "running" else None
+        return latest if latest.status == "running" else None, ""
     what, how = f"is {latest.status}", "resume it"
     if waiting:
         what = f"waits for a person: {', '.join(map(repr, waiting))}"

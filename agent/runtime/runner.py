@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -33,6 +33,7 @@ from ..requests import Replay
 from ..turns import RunningTurn, Turn, cancel_once
 from .branches import Again, Edited, run_again
 from .keys import KeyedStarts, request_digest
+from .pending import Pending
 from .resume import resumable, take_answers
 from .run import TurnPath
 from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
@@ -189,6 +190,7 @@ class TurnRunner:
         self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # one turn can be resumed twice at the same time
         self._poll_timer: asyncio.TimerHandle | None = None
         self._keyed = KeyedStarts(self)
+        self.pending = Pending(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._mark = object()  # identifies this runner where a reference would keep it alive
 
@@ -214,7 +216,9 @@ class TurnRunner:
 
     async def close(self) -> None:
         """Accept no further turns, cancel the running ones and wait for their end."""
-        self._parts = None
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.drain.closed = True
         for task in self._tasks:
             cancel_once(task)
         while self._tasks:
@@ -255,6 +259,14 @@ class TurnRunner:
             raise AgentClosed("the agent was closed during the call", remedy="call it again once the agent is open")
         return task.result()
 
+    def background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run work that ends with the agent, outside of the turn that starts it."""
+        task = Context().run(asyncio.ensure_future, work)
+        assert isinstance(task, asyncio.Task)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
     def begin(
         self,
         request: TurnRequest,
@@ -264,6 +276,8 @@ class TurnRunner:
         detach: bool = False,
         key: str | None = None,
         edited: Edited | None = None,
+        inbox: str = "",
+        interrupt: bool = False,
     ) -> TurnStream:
         """Return a stream that begins a turn once it is entered.
 
@@ -274,14 +288,17 @@ class TurnRunner:
             detach: Whether the turn continues after the stream is left.
             key: The idempotency key of the start.
             edited: The message of the thread to edit.
+            inbox: The message of an inbox that begins it, if one does.
+            interrupt: Whether the running turn of the thread is cancelled at its next safe point.
         """
         work = self._new(request, check_role(role) if role is not None else None, edited, deltas)
+        work.inbox = inbox
         turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
         if key is not None:
             turn = replace(turn, key=check_id("key", key), asked=request_digest(request))
         if detach or key is not None:
             work.recording = Recording(self.parts.recorder, turn)
-        enter = partial(self._started, self.parts, turn.turn, work, detach=detach)
+        enter = partial(self._started, self.parts, turn.turn, work, detach=detach, interrupt=interrupt)
         return TurnStream(turn.turn, enter, detach=detach, output=request.output)
 
     def resume(
@@ -339,7 +356,26 @@ class TurnRunner:
 
     async def cancel(self, scope: Scope) -> bool:
         """Cancel the thread's turn, in whatever process it runs or while it waits; returns False if there is none."""
-        return await self.parts.threads.cancel(scope, self._cancel)
+        found = await self.parts.threads.cancel(scope, self._cancel)
+        self.pending.wake(scope)  # a turn that waited ends without a run
+        return found
+
+    async def interrupt(self, scope: Scope) -> bool:
+        """Cancel the thread's turn at its next safe point; returns False if none runs or waits."""
+        parts = self.parts
+        latest = await parts.stores.turns.latest(thread_key(scope))
+        if latest is None or latest.status not in ("running", "paused", "stopped"):
+            return False
+        asked = await parts.stores.turns.ask_to_cancel(latest.id, gently=True)
+        if latest.id in self._turns:
+            self._cancel(latest.id, gently=True)
+        elif asked:
+            await parts.threads.end_waiting(scope, latest.id)
+        return asked
+
+    async def _is_repeated(self, parts: RunnerParts, work: NewTurn | ResumedTurn) -> bool:
+        turn = None if work.recording is None else work.recording.turn
+        return turn is not None and turn.key is not None and await self.repeats(work.scope, turn.key)
 
     def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edited | None, deltas: Deltas) -> NewTurn:
         if request.model:
@@ -356,9 +392,17 @@ class TurnRunner:
         return NewTurn(request, call, branch, deltas=deltas)
 
     async def _started(
-        self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, detach: bool
+        self,
+        parts: RunnerParts,
+        turn_id: str,
+        work: NewTurn | ResumedTurn,
+        *,
+        detach: bool,
+        interrupt: bool = False,
     ) -> RunningTurn:
         self._check_open(parts)
+        if interrupt and not await self._is_repeated(parts, work):
+            await self.interrupt(work.scope)
         if isinstance(work, NewTurn) and work.by_key:
             return await self._keyed.hold(parts, work, detach=detach)
         return self._start(parts, turn_id, work)
@@ -456,10 +500,12 @@ class TurnRunner:
 
     async def _cancel_requested_turns(self, turns: TurnRegister) -> None:
         with contextlib.suppress(WorldAgentError):  # the turns themselves report a database that is down
-            for turn_id in await turns.cancel_requested():
-                self._cancel(turn_id)
+            for turn_id, gently in await turns.cancel_requested():
+                self._cancel(turn_id, gently=gently)
 
-    def _cancel(self, turn_id: str) -> None:
+    def _cancel(self, turn_id: str, *, gently: bool = False) -> None:
+        if gently and self._parts is not None and self._parts.engine.interrupt(turn_id):
+            return  # calls are under way, and it ends after them
         for task in self._turns.get(turn_id, ()):
             cancel_once(task)
 

@@ -53,6 +53,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.begun = False
+        self.closed = False
         self._waiting: set[Callable[[], None]] = set()
 
     def begin(self) -> None:
@@ -225,6 +226,7 @@ class RunnerParts:
     queue: Connecting | None
     drain: Drain = field(default_factory=Drain)
     starts: StartQueue = field(default_factory=StartQueue)
+    unread: Callable[[Scope], object] = lambda scope: None
 
     @asynccontextmanager
     async def around(self, account: str | None) -> AsyncGenerator[None]:
@@ -266,7 +268,7 @@ class Resumption:
 
 @dataclass(slots=True)
 class NewTurn:
-    """A turn to begin, its recording, if it is recorded, and what its stream wants in parts.
+    """A turn to begin, its recording, if it is recorded, what its stream wants in parts, and its message of an inbox.
 
     It drops the call's role once that is resolved, and its `loaded` attachments once they are stored.
     """
@@ -276,6 +278,7 @@ class NewTurn:
     branch: Again | Edited | None = None
     recording: Recording | None = None
     deltas: Deltas = "none"
+    inbox: str = ""
     loaded: tuple[Loaded, ...] = field(default=(), repr=False)
 
     @property

@@ -23,6 +23,7 @@ from ...memory.branches import Branches
 from ...memory.conversation import KeptMessages
 from ...memory.entries import remove_of_thread
 from ...memory.examples import Examples
+from ...memory.inbox import Inbox
 from ...memory.owned import remove_owned
 from ...memory.titles import ThreadTitles
 from ...memory.turn_log import TurnLog
@@ -237,6 +238,7 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
     messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
+    Inbox.drop(transaction, key)
     turns = _turns(transaction, key, messages)
     for thread, some in sorted(turns.items()):
         if thread != key:

@@ -16,13 +16,13 @@ from langgraph.graph import END
 from langgraph.types import Command, interrupt
 
 from ...core import canonical_json, digest
-from ...core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
+from ...core.errors import CallRefused, ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
 from ...core.events import AnswerChecked, PlanRejected, StepEnded, TextDelta, TextReplaced
 from ...harness.gate.labels import Label, as_json
 from ...harness.journal import SUSPENDED, Frame, Step
 from ...harness.worker import TEXT
-from ...memory import Draft
-from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
+from ...memory import Draft, Message
+from ...signatures import CONVERSE, REPLY, Thought
 from ...signatures.signature import CHECK
 from ..attached import ATTACHED, Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext
@@ -37,6 +37,7 @@ from .tools import Tools
 
 _FOUND: Final = 20_000  # how many of the newest characters of tool results the judge sees
 _FINDINGS: Final = 4_000
+_NOT_MADE: Final = {"code": CallRefused.code, "problem": "it was not made: the turn was interrupted"}
 
 
 class Checks:
@@ -155,7 +156,6 @@ class Conversation(Loop):
         # Calls in its name, such as `parallel_execution`, reach only the tools that it is offered.
         super().__init__(turn, replace(calls, tools=tuple(tools.functions)), tools, guard=turn.guard)
         self._window: Window | None = None
-        self._left_out = 0  # how many of its own steps are omitted because the model's context is too short
         self._checks = Checks(turn)
         self._first = False
         self._tasks = frozenset(tasks)
@@ -169,11 +169,12 @@ class Conversation(Loop):
         self._agreed = 0  # how many entries of the history its examples have
         self.outcome: Mapping[str, Any] | None = None  # the body of its answer, set when it is in the log
 
-    async def find(self, rounds: int, nodes: Iterable[str] = (), *, head: str, asked: str) -> None:
-        """Restore the steps that the log has, from the journal.
+    async def find(self, rounds: int, nodes: Iterable[str] = (), *, step: int, head: str, asked: str) -> None:
+        """Restore the steps that the log has, from the journal, and the messages that were read between them.
 
         Args:
             rounds: The number of steps.
+            step: The step that is next.
             nodes: The nodes that the run continues with. A turn of an earlier version has `act` alone, which then makes
                 the calls of tasks too.
             head: The last message of the thread.
@@ -182,14 +183,32 @@ class Conversation(Loop):
         if self.guard is not None:  # what handles of these steps can name
             window = Window(self.turn, head, await view_of(self.turn, head, asked), 0, holder=self.guard)
             await self._given(window.message)
+        words = await self._words_before(step, head, asked)
         for _ in range(rounds):
+            self._show_words(words)
             await self._step()
             assert await self.acted(), "a finished step never waits for a person"
             self.round += 1
+        self._show_words(words)
         if running := {*nodes} - {THINK}:
             await self._step()
             self._place(running)
             self._running = running
+
+    async def _words_before(self, step: int, head: str, asked: str) -> list[tuple[int, Message]]:
+        """The messages that earlier runs read before a step, each with the number of steps that had ended in calls."""
+        reading = self.turn.reading
+        rows = [] if reading is None else reading.before(step)
+        if not rows:
+            return []
+        view = await view_of(self.turn, head, asked)
+        own = [each for each in view.messages if each.turn_id == self.turn.turn_id and each.kind == "word"]
+        return [(row.round or 0, message) for row, message in zip(rows, own, strict=True)]
+
+    def _show_words(self, words: list[tuple[int, Message]]) -> None:
+        """Show those of `words` that were read at this round, and take them out."""
+        while words and words[0][0] <= self.round:
+            self.show_word(words.pop(0)[1])
 
     async def think(self, state: Mapping[str, Any]) -> Command[str]:
         """Let the model answer or call tools."""
@@ -203,12 +222,13 @@ class Conversation(Loop):
         )
         self._fault, self.step = state["fault"] or "", state.get("step", 0)
         self._first = not (self.round or state["rejections"] or self._checks.report)
-        own = sum(map(len, self._found))
+        head = await self.read_words(state["head"], round=self.round, step=self.step)
+        own = sum(map(len, self._found)) + sum(len(text) for _, text in self._words)
         if self._window is None:
-            head, asked, holder = state["head"], state["asked"], self.guard
+            asked, holder = state["asked"], self.guard
             self._window = await Window.open(turn, head, asked, first=self._first, own=own, holder=holder)
         else:  # the log only has additional messages of this turn, which the steps contain
-            self._window.continue_at(state["head"], own)
+            self._window.continue_at(head, own)
         said = await self._step(final=final)
         head = self._window.head
         if "fault" in said:
@@ -241,6 +261,8 @@ class Conversation(Loop):
         """
         places = self._places.get(node, ())
         own = await self.make(places, get_config())
+        if self.turn.drive.interrupted:  # what was done stands in the log, and what was not is said
+            own = [_NOT_MADE if outcome is SUSPENDED else outcome for outcome in own]
         self._outcomes.update(zip(places, own, strict=True))
         self._running.discard(node)
         done = False
@@ -314,9 +336,6 @@ class Conversation(Loop):
         history = inputs["history"][len(inputs["history"]) - self._agreed :]
         self._asked = {**inputs, "history": history}, past, fields
         super().keep_example()
-
-    def past(self, caller: ModelCaller) -> list[PastStep]:
-        return super().past(caller)[self._left_out :]
 
     async def _step(self, *, final: bool = False) -> dict[str, Any]:
         """The model's answer at this step. The journal stores it if it ends in calls, because those are made once."""

@@ -44,7 +44,7 @@ from ...harness.handles import GUIDE, HandleInvalid, Question, Resolved, questio
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
-from ...memory import Draft
+from ...memory import Draft, Message
 from ...memory.entries import Entry, Recall, as_passages
 from ...signatures import (
     CallMade,
@@ -60,7 +60,7 @@ from ...signatures.calling import FIND_TOOLS, memory_fields
 from ...signatures.summaries import without_role_in
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
-from ..history import result_text
+from ..history import as_guarded, result_text, word_text
 from ..nesting import LEASE, apart, chain_callbacks, nested
 from ..shape import Work
 from ..tasks import Dispatched, calls_of, dispatched
@@ -123,6 +123,8 @@ class Loop:
         self.steps: list[CallingStep] = []
         self.round = 0
         self.step = 0  # as events of text number them; rejected steps and answers count too
+        self._words: list[tuple[int, str]] = []  # messages that came meanwhile, each with the number of steps before it
+        self._left_out = 0  # how many of its own steps are omitted because the model's context is too short
         self._fault = self._unused = ""  # the second one is the answer itself, for as long as the turn runs here
         self._recalled: Sequence[Entry] | None = None  # None until it is looked up
         self._own: tuple[str, Any] | None = None  # belongs to the last model call
@@ -276,7 +278,12 @@ class Loop:
         service that is no longer offered: a service can refuse them then.
         """
         found: list[PastStep] = []
-        for step in self.steps:
+        words = [*self._words]
+        for place, step in enumerate(self.steps):
+            while words and words[0][0] <= place:
+                found.append(words.pop(0)[1])
+            if place < self._left_out:
+                continue
             name, message = step.own or ("", None)
             made = [
                 CallMade(tool=call["tool"], arguments=call["arguments"], result=result_text(outcome))
@@ -285,7 +292,31 @@ class Loop:
             served = calls_served(step.said) if "served" in step.said else ()
             own = message if name == caller.connection.name and not self._has_withdrawn(served) else None
             found.append(StepMade(calls=made, message=own, served=served))
-        return found
+        return [*found, *(text for _, text in words)]
+
+    async def read_words(self, head: str, *, round: int, step: int) -> str:
+        """Read the messages that came while the turn runs, if this is the loop that does; returns the new head.
+
+        Args:
+            head: The last message of the thread.
+            round: How many of its steps have ended in calls.
+            step: The step that is next.
+        """
+        turn, reading = self.turn, self.turn.reading
+        if reading is None or reading.loop != turn.task:
+            return head
+        thought = turn.drive.recorded(self.think_id) is not None
+        made = await reading.read(turn, head, round=round, step=step, thought=thought)
+        for message in made:
+            self.show_word(message)
+        return made[-1].id if made else head
+
+    def show_word(self, message: Message) -> None:
+        """Show the model a message that came while the turn runs, after its steps so far."""
+        marks = message.body.get("untrusted", ())
+        (self.turn.gate.mark if self.guard is None else self.turn.gate.hold)(*marks)
+        shown = message if self.guard is None else as_guarded(message, self.guard)
+        self._words.append((len(self.steps), word_text(shown)))
 
     def _has_withdrawn(self, served: Sequence[CallMade]) -> bool:
         """Whether calls of a service have one of a tool that is no longer offered."""
@@ -727,6 +758,8 @@ class HostTask:
         ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
         path = f"{turn.turn_id}/task:{item['shape']}"
+        if turn.reading is not None:
+            turn.reading.head, turn.reading.loop = state["head"], None if shape.subgraph is None else path
         turn.nodes[path] = get_config()
         try:
             with apart():
@@ -739,7 +772,8 @@ class HostTask:
         if turn.guard and turn.gate.marks:
             body["labels"] = {"result": Label.of_marks(turn.gate.marks).to_json()}
         self.outcome = body = turn.with_withheld(body)
-        head = await turn.append(state["head"], [Draft(item["to"], "result", body)])
+        last = state["head"] if turn.reading is None else turn.reading.head
+        head = await turn.append(last, [Draft(item["to"], "result", body)])
         update = {"head": head, "work": [], "round": state["round"] + 1, "status": "done"}
         return Command(update=update, goto="__end__")
 

@@ -109,6 +109,8 @@ class WorkerLoop(Loop):
 
     async def _think(self) -> str | None:
         """Let the model think once, and return the next node; None if the turn has to stop."""
+        if (reading := self.turn.reading) is not None:
+            reading.head = await self.read_words(reading.head, round=len(self.steps), step=self.round)
         if self.tools.functions:
             given = {"input": self._inputs, "step": self.round}
             name, path = self._worker.name, self.calls.path

@@ -427,6 +427,10 @@ class Gate:
         """
         (self._frame_at(at) if at else self._frame).mark(sources)
 
+    def say(self, text: str) -> None:
+        """Take note of what the person wrote while the turn runs."""
+        self._sources().say(text)
+
     def hold(self, *sources: str, at: str = "") -> None:
         """Take note that there is something with these marks that a guarded model does not read.
 

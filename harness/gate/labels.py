@@ -262,6 +262,10 @@ class Sources:
     def _said(self) -> str:
         return "\n".join(self._given)
 
+    def say(self, text: str) -> None:
+        """Take note of what the person wrote while the turn runs."""
+        self._said = f"{self._said}\n{text}"
+
     def learn(self, records: Iterable[CallRecord], marks_of: Callable[[str], Collection[str]]) -> None:
         """Add the results of calls that are done, each once.
 

@@ -1,0 +1,383 @@
+"""The messages that wait in the inboxes of threads, and the turns that they begin (T15, T16).
+
+A message that begins a turn is a start with its own key, so it begins one turn whatever processes try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from ...core import Scope, Tier, canonical_json, digest, new_id
+from ...core.errors import (
+    AgentClosed,
+    HostError,
+    InvalidArgument,
+    NothingToSteer,
+    NotSteerable,
+    RoleRequired,
+    ThreadBusy,
+    ThreadPaused,
+    UnknownMessage,
+    WorldAgentError,
+)
+from ...memory import TurnRecord, thread_key
+from ...memory.inbox import MOST, InboxKind, InboxRow
+from ...role_resolution import Role
+from ...role_resolution.role import check_role
+from ..settings import UNSET, Unset
+from .keys import may_succeed_later
+
+if TYPE_CHECKING:
+    from .runner import TurnRunner, TurnStream
+    from .work import RunnerParts
+
+_LOG: Final = logging.getLogger("worldagent.inbox")
+_STEERABLE: Final = ("running", "paused", "stopped")
+_SWEEP: Final = ""  # in place of a thread's key
+INBOX_KEY: Final = "inbox:"
+"""The beginning of the keys of turns that messages of an inbox begin."""
+
+Begin: TypeAlias = "Callable[[InboxRow, str, Role | None], TurnStream]"
+"""Returns the stream that begins the turn of a message, with its key and its call role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingMessage:
+    """A message that came beside a turn of a thread.
+
+    Attributes:
+        id: Its id.
+        kind: `steer` is read by the running turn, `queue` begins a turn of its own, `report` says how work in the
+            background stands.
+        text: Its text; empty if it starts a task or a skill.
+        author: Who says it: an account, a member, or what reports.
+        name: The display name of the person who says it; None if none was given.
+        at: When it was put in.
+        turn_id: The turn that read it or that it began; None if it waits.
+        waits_for: What it waits for: `turn` is the end or the next step of another turn, `role` the role that it was
+            queued under and that this process does not have, `error` is a message that could not begin a turn; None if
+            it does not wait.
+        role_tiers: The tiers of the role that it was queued under: `call`, `thread`.
+        code: The code of the error with which it could not begin a turn.
+    """
+
+    id: str
+    kind: InboxKind
+    text: str = field(repr=False)
+    author: str
+    name: str | None = None
+    at: datetime
+    turn_id: str | None = None
+    waits_for: Literal["turn", "role", "error"] | None = None
+    role_tiers: tuple[Tier, ...] = ()
+    code: str | None = None
+
+
+class Pending:
+    """The inboxes of one agent.
+
+    Args:
+        runner: Runs the turns.
+    """
+
+    def __init__(self, runner: TurnRunner) -> None:
+        self._runner = runner
+        self._begin: Begin | None = None
+        self._call_roles: dict[str, Role] = {}  # by the ids of queued messages; in memory alone (R9)
+        self._draining: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()  # threads to look at once more
+
+    def open(self, begin: Begin) -> None:
+        """Begin turns from now on."""
+        self._begin = begin
+
+    def sweep(self, workspace: str) -> None:
+        """Begin, in the background, what waits on all threads of a workspace."""
+        if _SWEEP not in self._draining:
+            self._track(_SWEEP, self._swept(workspace))
+
+    @property
+    def _parts(self) -> RunnerParts:
+        return self._runner.parts
+
+    # --- putting in -------------------------------------------------------------------------------------------------
+
+    async def steer(
+        self, scope: Scope, start: Mapping[str, Any], *, key: str | None, begin: bool, role: Role | None
+    ) -> PendingMessage:
+        """Put in a message for the running turn; see `Thread.steer`."""
+        parts, thread = self._parts, thread_key(scope)
+        open_turn: TurnRecord | None = None
+        if not begin:
+            latest = await parts.stores.turns.latest(thread)
+            open_turn = latest if latest is not None and latest.status in _STEERABLE else None
+            if open_turn is not None:
+                await self._check_steerable(open_turn, scope, start)
+
+        def allowed(turn: str | None, status: str, unread: int) -> None:
+            _check_room(thread, unread)
+            same = open_turn is not None and turn == open_turn.id and status in _STEERABLE
+            if not begin and not same:
+                raise NothingToSteer(
+                    f"no turn of thread {thread!r} runs or waits",
+                    remedy="send the message with converse(), or pass begin=True, which begins a turn with it",
+                )
+
+        row, is_open = await parts.stores.inbox.put(self._row(scope, "steer", start, key, role), allowed=allowed)
+        if not is_open:
+            self.wake(scope)
+        return self._shown(row)
+
+    async def _check_steerable(self, record: TurnRecord, scope: Scope, start: Mapping[str, Any]) -> None:
+        remedy = "queue the message with queue(), so that it begins a turn of its own"
+        if (record.scope.account, record.on_behalf_of) != (scope.account, start["on_behalf_of"]):
+            raise NotSteerable(
+                f"the turn {record.id!r} of thread {record.thread!r} runs for another account or member", remedy=remedy
+            )
+        if record.kind in ("task", "skill") and not await self._parts.engine.has_loop(record.asked, record.kind):
+            raise NotSteerable(f"the turn {record.id!r} runs code that reads no messages", remedy=remedy)
+
+    async def queue(
+        self,
+        scope: Scope,
+        start: Mapping[str, Any],
+        *,
+        key: str | None,
+        role: Role | Unset | None,
+        thread_role: Role | None,
+        first: bool = False,
+    ) -> PendingMessage:
+        """Put in a message that begins a turn; see `Thread.queue`."""
+        call = check_role(role) if isinstance(role, Role) else None
+        thread_role = thread_role if role is UNSET or call is not None else None
+        row = self._row(scope, "queue", start, key, thread_role, call)
+        made, _ = await self._parts.stores.inbox.put(
+            row, first=first, allowed=lambda turn, status, unread: _check_room(row.thread, unread)
+        )
+        if call is not None and made.turn is None:
+            self._call_roles[made.id] = call
+        self.wake(scope)
+        return self._shown(made)
+
+    def _row(
+        self,
+        scope: Scope,
+        kind: InboxKind,
+        start: Mapping[str, Any],
+        key: str | None,
+        thread_role: Role | None,
+        call: Role | None = None,
+    ) -> InboxRow:
+        parts, thread = self._parts, thread_key(scope)
+        # A repeat with the same key is the same message, whatever process sends it.
+        id = new_id("inbox") if key is None else f"inbox-{digest([thread, kind, key], length=24)}"
+        noted = None
+        if call is not None or thread_role is not None:
+            noted = parts.resolver.key.digest_of(_texts(call, thread_role))
+        tiers = [tier.value for tier, one in ((Tier.CALL, call), (Tier.THREAD, thread_role)) if one is not None]
+        role = None if noted is None else {"tiers": tiers, "digest": noted}
+        return InboxRow(
+            id=id, thread=thread, scope=scope, kind=kind, start=start, role=role, at=parts.stores.clock.now()
+        )
+
+    # --- looking, and changing ----------------------------------------------------------------------------------------
+
+    async def queued(self, scope: Scope) -> tuple[PendingMessage, ...]:
+        """The messages that wait, in the order in which they are read."""
+        return tuple(self._shown(row) for row in _in_order(await self._parts.stores.inbox.unread(thread_key(scope))))
+
+    async def find(self, scope: Scope, id: str) -> PendingMessage:
+        """A message, read or not.
+
+        Raises:
+            UnknownMessage: The thread has no such message.
+        """
+        row = await self._parts.stores.inbox.get(id)
+        if row is None or row.thread != thread_key(scope):
+            raise _unknown(id)
+        return self._shown(row)
+
+    async def withdraw(self, scope: Scope, id: str) -> bool:
+        """Delete a message that waits; False if it does not."""
+        row = await self._parts.stores.inbox.get(id)
+        if row is None or row.kind == "report":
+            return False
+        self._call_roles.pop(id, None)
+        gone = await self._parts.stores.inbox.withdraw(id, thread_key(scope))
+        if gone:
+            self.wake(scope)
+        return gone
+
+    async def reorder(self, scope: Scope, ids: Sequence[str]) -> None:
+        """Put the queued messages in this order; those that are not named come after them."""
+        wanted = [*ids]
+        if len(set(wanted)) != len(wanted) or not all(isinstance(each, str) for each in wanted):
+            raise InvalidArgument("`ids` must be different ids", remedy="use ids from queued()")
+
+        def order(rows: Sequence[InboxRow]) -> Sequence[str]:
+            queued = [row.id for row in rows if row.kind == "queue"]
+            for each in wanted:
+                if each not in queued:
+                    raise _unknown(each)
+            return [*wanted, *(each for each in queued if each not in wanted)]
+
+        await self._parts.stores.inbox.reorder(thread_key(scope), order)
+
+    async def release(self, scope: Scope, id: str, role: Role | None) -> PendingMessage:
+        """Let a message begin that waits for its role, or could not begin."""
+        shown = await self.find(scope, id)
+        call = None if role is None else check_role(role)
+        if shown.turn_id is None:
+            if call is not None:
+                self._call_roles[id] = call
+            row = self._row(scope, "queue", {}, None, None, call)
+            await self._parts.stores.inbox.set_role(id, row.role)
+            self.wake(scope)
+        return await self.find(scope, id)
+
+    def _shown(self, row: InboxRow) -> PendingMessage:
+        waits: Literal["turn", "role", "error"] | None = "turn"
+        if row.turn is not None:
+            waits = None
+        elif row.code is not None:
+            waits = "error"
+        elif not self._has_role(row):
+            waits = "role"
+        return PendingMessage(
+            id=row.id,
+            kind=row.kind,
+            text=row.text,
+            author=row.author,
+            name=row.start["name"],
+            at=row.at,
+            turn_id=row.turn,
+            waits_for=waits,
+            role_tiers=() if row.role is None else tuple(map(Tier, row.role["tiers"])),
+            code=row.code,
+        )
+
+    def _has_role(self, row: InboxRow) -> bool:
+        """Whether this process has the role that a message was queued under."""
+        if row.role is None:
+            return True
+        key, tiers = self._parts.resolver.key, row.role["tiers"]
+        call = self._call_roles.get(row.id) if Tier.CALL in tiers else None
+        thread = self._parts.resolver.threads.get(row.scope) if Tier.THREAD in tiers else None
+        if (call is None and Tier.CALL in tiers) or (thread is None and Tier.THREAD in tiers):
+            return False
+        noted = row.role["digest"]
+        return key.made(noted) and key.digest_of(_texts(call, thread)) == noted
+
+    # --- beginning turns --------------------------------------------------------------------------------------------
+
+    def wake(self, scope: Scope) -> None:
+        """Begin what waits on a thread, if it can begin now, after what this process begins there already."""
+        self._look(thread_key(scope))
+
+    def _look(self, key: str) -> None:
+        if key in self._draining:
+            self._again.add(key)
+            return
+        if not self._runner.is_open or self._begin is None:
+            return  # the next process begins it
+        self._track(key, self._drained(key))
+
+    def _track(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        task = self._draining[key] = self._runner.background(work)
+        task.add_done_callback(lambda _: self._draining.pop(key, None))
+
+    async def _swept(self, workspace: str) -> None:
+        try:
+            for key in await self._parts.stores.inbox.waiting(workspace):
+                self._look(key)
+        except WorldAgentError as error:  # the next process begins it
+            _LOG.warning("the inboxes of workspace %r could not be read: %s", workspace, error.code)
+
+    async def settled(self) -> None:
+        """Wait until nothing more can begin now, and the turns that began here are over or wait."""
+        while self._draining:
+            await asyncio.wait(self._draining.values())
+
+    async def _drained(self, key: str) -> None:
+        """Begin one turn after the other."""
+        while True:
+            self._again.discard(key)
+            try:
+                row = await self._next(key)
+                if row is not None and not await self._begun(row):
+                    row = None
+            except WorldAgentError as error:  # the next look begins it
+                _LOG.warning("the inbox of thread %r could not be read: %s", key, error.code)
+                return
+            if row is None and key not in self._again:
+                return
+
+    async def _next(self, key: str) -> InboxRow | None:
+        """The message that can begin a turn now; one whose turn was interrupted or stopped comes first."""
+        stores = self._parts.stores
+        latest = await stores.turns.latest(key)
+        if latest is not None and latest.status in ("running", "stopped"):
+            if await stores.leases.owned([key]):
+                return None
+            return await stores.inbox.beginner(latest.id)
+        if latest is not None and (latest.status == "paused" or (may_succeed_later(latest) and not latest.given_up)):
+            return None
+        for row in _in_order(await stores.inbox.unread(key)):
+            if row.code is not None or row.start.get("report") == "next":
+                continue
+            return row if self._has_role(row) else None
+        return None
+
+    async def _begun(self, row: InboxRow) -> bool:
+        """Begin, or resume, the turn of a message and wait for it; False if it cannot go on now."""
+        assert self._begin is not None
+        failure: WorldAgentError | None = None
+        try:
+            call = self._call_roles.get(row.id) if row.role is not None and Tier.CALL in row.role["tiers"] else None
+            async with self._begin(row, f"{INBOX_KEY}{row.id}", call) as stream:
+                del call
+                turn = await stream.wait()
+            return turn.status not in ("paused", "stopped")
+        except (ThreadBusy, ThreadPaused, RoleRequired, AgentClosed):
+            return False
+        except WorldAgentError as error:
+            failure = error
+        found = await self._parts.stores.inbox.get(row.id)
+        if found is None or found.turn is not None:  # its turn began, and failed, which its events say
+            return found is not None and not failure.retryable
+        if isinstance(failure, HostError) and failure.retryable:
+            return False
+        _LOG.warning("the message %s of thread %r cannot begin a turn: %s", row.id, row.thread, failure.code)
+        await self._parts.stores.inbox.fail(row.id, failure.code)
+        return True
+
+
+def _in_order(rows: Sequence[InboxRow]) -> list[InboxRow]:
+    """Messages in the order in which they are read: what a turn that ended has not read comes first."""
+    return sorted(rows, key=lambda row: row.kind == "queue")
+
+
+def _check_room(thread: str, unread: int) -> None:
+    if unread >= MOST:
+        raise InvalidArgument(
+            f"{MOST} messages wait on thread {thread!r}, which is the limit", remedy="withdraw some of them first"
+        )
+
+
+def _texts(call: Role | None, thread: Role | None) -> str:
+    """The texts of roles, for the keyed digest alone."""
+    given = ((each.content, [*each.applies_to], each.exclusive, each.echo) if each else None for each in (call, thread))
+    return canonical_json([*given])
+
+
+def _unknown(id: object) -> UnknownMessage:
+    shown = repr(id) if isinstance(id, str) and len(id) <= 100 else "of that id"
+    return UnknownMessage(f"no message {shown} waits on this thread", remedy="use an id from queued()")
+
+
+__all__ = ["INBOX_KEY", "Pending", "PendingMessage"]

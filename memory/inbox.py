@@ -1,0 +1,306 @@
+"""The inbox of a thread: messages that came beside its turns, each in the order in which it came (T15, T16, D29).
+
+A running turn reads steering and reports between the end of its calls and the next thought. Queued messages begin one
+turn each. A row that was read stays, so that a turn that resumes reads the same again, and a repeated put adds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from pydantic import Json
+
+from ..core import Clock, Scope, SystemClock, canonical_json
+from ..storage import Database, Moment, Row, Transaction, read_row
+from .conversation import OPEN
+
+InboxKind = Literal["steer", "queue", "report"]
+
+
+class StoredInboxRow(Row):
+    """A row of `wa_inbox`."""
+
+    id: str
+    thread: str
+    workspace: str
+    name: str
+    account: str | None
+    channel: str | None
+    place: float
+    kind: InboxKind
+    start: Json[dict[str, Any]]
+    role: Json[dict[str, Any]] | None
+    at: Moment
+    turn: str | None
+    round: int | None
+    step: int | None
+    began: bool
+    code: str | None
+
+
+_NAMES: Final = tuple(StoredInboxRow.model_fields)
+_COLUMNS: Final = ", ".join(_NAMES)
+
+INBOX_TABLES: Final = (
+    """CREATE TABLE wa_inbox(
+         id TEXT PRIMARY KEY,
+         thread TEXT NOT NULL,
+         workspace TEXT NOT NULL,
+         name TEXT NOT NULL,
+         account TEXT,
+         channel TEXT,
+         place DOUBLE PRECISION NOT NULL,
+         kind TEXT NOT NULL,
+         start TEXT NOT NULL,
+         role TEXT,
+         at DOUBLE PRECISION NOT NULL,
+         turn TEXT,
+         round BIGINT,
+         step BIGINT,
+         began BIGINT NOT NULL DEFAULT 0,
+         code TEXT)""",
+    "CREATE INDEX wa_inbox_unread ON wa_inbox(thread, place, id) WHERE turn IS NULL",
+    "CREATE INDEX wa_inbox_turn ON wa_inbox(turn) WHERE turn IS NOT NULL",
+    "CREATE INDEX wa_inbox_thread ON wa_inbox(thread)",
+)
+"""A migration of the turns: the end of a turn and its inbox are written in one transaction."""
+
+_INSERT: Final = f"""INSERT INTO wa_inbox({_COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
+                     ON CONFLICT(id) DO NOTHING RETURNING id"""
+_GET: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE id=?"
+_UNREAD: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE thread=? AND turn IS NULL ORDER BY place, id LIMIT 1000"
+_TAKEN: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE turn=? AND began=0 ORDER BY step, place, id"
+_BEGUN: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE turn=? AND began=1"
+_TAKE: Final = "UPDATE wa_inbox SET turn=?, round=?, step=? WHERE id=? AND turn IS NULL RETURNING id"
+_BEGIN: Final = "UPDATE wa_inbox SET turn=?, began=1 WHERE id=? AND turn IS NULL"
+_FAIL: Final = "UPDATE wa_inbox SET code=? WHERE id=? AND turn IS NULL RETURNING id"
+_ROLE: Final = "UPDATE wa_inbox SET role=?, code=NULL WHERE id=? AND turn IS NULL RETURNING id"
+_WITHDRAW: Final = "DELETE FROM wa_inbox WHERE id=? AND thread=? AND turn IS NULL RETURNING id"
+_MOVE: Final = "UPDATE wa_inbox SET place=? WHERE id=? AND turn IS NULL"
+_DROP: Final = "DELETE FROM wa_inbox WHERE thread=?"
+_LAST: Final = "SELECT MAX(place) FROM wa_inbox WHERE thread=? AND turn IS NULL"
+_FIRST: Final = "SELECT MIN(place) FROM wa_inbox WHERE thread=? AND turn IS NULL AND kind='queue'"
+_COUNT: Final = "SELECT COUNT(*) FROM wa_inbox WHERE thread=? AND turn IS NULL"
+# The end of a turn updates the same row, so it either comes first or returns the mark, on Postgres too.
+_MARK: Final = """UPDATE wa_turn SET inbox=1 WHERE id=(SELECT MAX(id) FROM wa_turn WHERE thread=?)
+                  RETURNING id, status"""
+_WAITING: Final = """SELECT DISTINCT thread FROM wa_inbox WHERE workspace=? AND turn IS NULL
+                     UNION
+                     SELECT DISTINCT i.thread FROM wa_inbox i JOIN wa_turn t ON t.id=i.turn
+                     WHERE i.workspace=? AND i.began=1 AND t.status IN ('running', 'stopped')"""
+
+MOST: Final = 1000
+"""The most unread messages of one thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRow:
+    """A message of an inbox.
+
+    Attributes:
+        id: Its id.
+        thread: The key of its thread.
+        scope: The ids that a turn begun by it has.
+        place: Its place among the unread messages of the thread.
+        kind: `steer`, `queue` or `report`.
+        start: What a turn begun by it starts with, as JSON, with its author and marks.
+        role: The tiers of the role that it was queued under, and a keyed digest of that; None without one.
+        at: When it was put in.
+        turn: The turn that read it, or that it began; None if it is unread.
+        round: How many steps of that turn had ended in calls.
+        step: The step before which it was read.
+        began: Whether it began its turn.
+        code: The code of the error with which it could not begin one.
+    """
+
+    id: str
+    thread: str
+    scope: Scope
+    place: float = 0.0
+    kind: InboxKind
+    start: Mapping[str, Any]
+    role: Mapping[str, Any] | None = None
+    at: datetime
+    turn: str | None = None
+    round: int | None = None
+    step: int | None = None
+    began: bool = False
+    code: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the message; empty if it starts a task or a skill."""
+        return str(self.start["start"].get("message", ""))
+
+    @property
+    def author(self) -> str:
+        """Who says it: a member, an account, or what reports."""
+        return str(self.start.get("author") or self.start["sender"] or self.scope.account or "user")
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """The marks of its text."""
+        marks: list[str] = self.start["marks"]
+        return marks
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of the message in the log that a running turn reads it as."""
+        name, marks = self.start["name"], self.marks
+        return {
+            "text": self.text,
+            **({} if name is None else {"name": name}),
+            **({"untrusted": sorted(marks)} if marks else {}),
+        }
+
+
+class Inbox:
+    """The inboxes of all threads in a database that was opened with the schema `TURNS`."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def put(
+        self,
+        row: InboxRow,
+        *,
+        first: bool = False,
+        allowed: Callable[[str | None, str, int], None] = lambda turn, status, unread: None,
+    ) -> tuple[InboxRow, bool]:
+        """Add a message, and let the newest turn of the thread look for it.
+
+        Args:
+            row: The message. Its place is set here.
+            first: Whether it comes before all queued ones.
+            allowed: Gets the newest turn, its status and the number of unread messages; raises to refuse.
+
+        Returns:
+            The stored message, and whether that turn is open, so that it, or its end, finds the message.
+        """
+
+        def work(transaction: Transaction) -> tuple[InboxRow, bool]:
+            found = transaction.execute(_MARK, (row.thread,))
+            turn, status = found[0] if found else (None, "")
+            kept = transaction.execute(_GET, (row.id,))
+            if kept:
+                return _row(kept[0], self._database.name), status in OPEN
+            [(unread,)] = transaction.execute(_COUNT, (row.thread,))
+            allowed(turn, status, int(unread))
+            [(place,)] = transaction.execute(_FIRST if first else _LAST, (row.thread,))
+            step = -1.0 if first else 1.0
+            made = replace(row, place=0.0 if place is None else float(place) + step)
+            transaction.execute(_INSERT, _values(made))
+            return made, status in OPEN
+
+        return await self._database.transact(work)
+
+    @staticmethod
+    def add(transaction: Transaction, row: InboxRow) -> None:
+        """Add a message at the end, in a transaction. A repeat changes nothing."""
+        transaction.execute(_MARK, (row.thread,))
+        [(place,)] = transaction.execute(_LAST, (row.thread,))
+        transaction.execute(_INSERT, _values(replace(row, place=0.0 if place is None else float(place) + 1.0)))
+
+    async def get(self, id: str) -> InboxRow | None:
+        """The message with an id, read or not."""
+        rows = await self._database.read(lambda tx: tx.execute(_GET, (id,)))
+        return _row(rows[0], self._database.name) if rows else None
+
+    async def unread(self, thread: str) -> tuple[InboxRow, ...]:
+        """The unread messages of a thread, in order."""
+        rows = await self._database.read(lambda tx: tx.execute(_UNREAD, (thread,)))
+        return tuple([_row(row, self._database.name) for row in rows])
+
+    async def taken(self, turn: str) -> tuple[InboxRow, ...]:
+        """The messages that a turn has read, besides one that began it, in the order in which it read them."""
+        rows = await self._database.read(lambda tx: tx.execute(_TAKEN, (turn,)))
+        return tuple([_row(row, self._database.name) for row in rows])
+
+    async def waiting(self, workspace: str) -> tuple[str, ...]:
+        """The keys of threads with unread messages, or with a message whose turn was interrupted or stopped."""
+        rows = await self._database.read(lambda tx: tx.execute(_WAITING, (workspace, workspace)))
+        return tuple(thread for (thread,) in rows)
+
+    @staticmethod
+    def take(transaction: Transaction, id: str, *, turn: str, round: int, step: int) -> bool:
+        """Note that a turn reads a message before a step; False if it was withdrawn or read meanwhile."""
+        return bool(transaction.execute(_TAKE, (turn, round, step, id)))
+
+    @staticmethod
+    def begin(transaction: Transaction, id: str, *, turn: str) -> None:
+        """Note that a message begins a turn, in the transaction that begins it; with an empty id none does."""
+        if id:
+            transaction.execute(_BEGIN, (turn, id))
+
+    async def beginner(self, turn: str) -> InboxRow | None:
+        """The message that began a turn; None if no inbox had it."""
+        rows = await self._database.read(lambda tx: tx.execute(_BEGUN, (turn,)))
+        return _row(rows[0], self._database.name) if rows else None
+
+    async def fail(self, id: str, code: str | None) -> bool:
+        """Note why a message cannot begin a turn; False if it is not unread."""
+        return bool(await self._database.transact(lambda tx: tx.execute(_FAIL, (code, id))))
+
+    async def set_role(self, id: str, role: Mapping[str, Any] | None) -> bool:
+        """Store something else about the role of a message; False if it is not unread."""
+        given = (None if role is None else canonical_json(role), id)
+        return bool(await self._database.transact(lambda tx: tx.execute(_ROLE, given)))
+
+    async def withdraw(self, id: str, thread: str) -> bool:
+        """Delete an unread message of a thread; False if there is none of this id."""
+        return bool(await self._database.transact(lambda tx: tx.execute(_WITHDRAW, (id, thread))))
+
+    async def reorder(self, thread: str, order: Callable[[Sequence[InboxRow]], Sequence[str]]) -> None:
+        """Put unread messages of a thread in another order.
+
+        Args:
+            thread: The thread.
+            order: Gets the unread messages, and returns the ids of those that change places, in their new order.
+        """
+
+        def work(transaction: Transaction) -> None:
+            rows = [_row(row, self._database.name) for row in transaction.hold(_UNREAD, (thread,), alone=True)]
+            ids = order(rows)
+            places = sorted(row.place for row in rows if row.id in ids)
+            for place, id in zip(places, ids, strict=True):
+                transaction.execute(_MOVE, (place, id))
+
+        await self._database.transact(work)
+
+    @staticmethod
+    def drop(transaction: Transaction, thread: str) -> None:
+        """Delete all messages of a thread, in the transaction that removes it."""
+        transaction.execute(_DROP, (thread,))
+
+
+def _values(row: InboxRow) -> tuple[object, ...]:
+    stored = {
+        "workspace": row.scope.workspace,
+        "name": row.scope.thread,
+        "account": row.scope.account,
+        "channel": row.scope.channel,
+        "start": json.dumps(row.start, ensure_ascii=False, sort_keys=True),
+        "role": None if row.role is None else canonical_json(row.role),
+        "at": row.at.timestamp(),
+        "began": int(row.began),
+    }
+    return tuple([stored[name] if name in stored else getattr(row, name) for name in _NAMES])
+
+
+def _row(row: tuple[Any, ...], database: str) -> InboxRow:
+    kept = read_row(StoredInboxRow, row, what=f"the message {row[0]!r} of an inbox", database=database)
+    ids = {name: kept.pop(name) for name in ("workspace", "account", "channel")}
+    kept["scope"] = Scope(**ids, thread=kept.pop("name"))
+    for name in ("start", "role"):
+        kept[name] = json.loads(kept[name] or "null")
+    kept["at"] = datetime.fromtimestamp(kept["at"], UTC)
+    kept["began"] = bool(kept["began"])
+    return InboxRow(**kept)
+
+
+__all__ = ["INBOX_TABLES", "Inbox", "InboxKind", "InboxRow"]
