@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from threading import Lock
 from types import TracebackType
@@ -47,7 +48,7 @@ from .runtime.inside import AgentRuntime
 from .settings import UNSET, Settings, Unset
 from .starts import Start
 from .submitting import Submission, submit
-from .thread import Thread
+from .thread import Thread, begin_pending
 from .threads import ThreadFilters, ThreadState, ThreadStatus
 from .turns import Turn, not_done
 from .unattended import Notifier
@@ -162,6 +163,7 @@ class WorldAgent:
         )
         self._runtime.spec, self.workspace, self.settings = self._spec, self._spec.workspace, self._spec.settings
         self._runner = TurnRunner()
+        self._runner.pending.begin = partial(begin_pending, self._runner)
         self._stack: AsyncExitStack | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._changer = 0  # the id of the task that holds the lock

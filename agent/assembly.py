@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -77,7 +77,6 @@ from .runtime import RunnerParts, TurnRunner
 from .runtime.inside import AgentRuntime
 from .settings import Settings
 from .stores import Stores
-from .thread import begin_pending
 from .unattended import AccountEvents, Notifier
 from .upkeep import Retention
 
@@ -342,7 +341,6 @@ async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner,
     parts = replace(await _open(spec, runtime, opened), unread=runner.pending.wake)
     runtime.complete(parts)
     runner.open(parts)
-    runner.pending.open(partial(begin_pending, runner))
     # It closes first, also if a capability cannot start. Turns are also ended if waiting for them is cancelled.
     opened.push_async_callback(runner.close)
     for start in runtime.hooks.started:

@@ -38,7 +38,7 @@ from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
 from ..memory.entries import Passage, Recall
 from ..memory.examples import Examples
-from ..memory.inbox import Inbox
+from ..memory.inbox import Inbox, Reading
 from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
 from ..signatures.callbacks import Watch, dspy_callbacks
@@ -52,7 +52,6 @@ from .shape import ShapeRegistry
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-    from .loop.words import Reading
 
 T = TypeVar("T")
 

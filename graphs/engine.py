@@ -39,6 +39,7 @@ from ..memory.branches import Branch, Branches
 from ..memory.conversation import output_schema
 from ..memory.entries.recall import RECALL, read_context, recalled_marks
 from ..memory.examples import KeptExample
+from ..memory.inbox import Reading
 from ..role_resolution import NO_ROLE
 from ..signatures import (
     CONVERSE,
@@ -70,7 +71,6 @@ from .loop.loop import HostTask, LoopState, first_state, run_graph
 from .loop.reading import ASKING
 from .loop.subagents import Subagents
 from .loop.tools import Tools
-from .loop.words import Reading
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
 from .shape import SKILL, SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
@@ -533,14 +533,14 @@ class TurnEngine:
         services = await self._services_with(request.model, request.scope.account)
         if not resumed:
             turn = self._context(request, run, {}, services)
-            state = first_state(turn, request.kind, asked, request.work)
-            return await self._driven(turn, request, state, unread=run.unread)
+            return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
         assert services.journal is not None, "only a turn with a journal can resume"
         records = await services.journal.load(run.turn_id)
         self._check_declared(records, services.registry)
         if run.use is not None:
             run.use.recall(record.id for record in records.values() if record.counts)
         turn = self._context(request, run, records, services)
+        await _recall_words(turn)
         found = await self.heads.values(turn.thread_key, lease=run.lease)
         if found is None or found.get("turn") != run.turn_id:  # it was interrupted before its first step was stored
             return await self._driven(turn, request, first_state(turn, request.kind, asked, request.work))
@@ -701,7 +701,6 @@ class TurnEngine:
         state: LoopState | None = None,
         *,
         found: Mapping[str, Any] | None = None,
-        unread: list[bool] | None = None,
     ) -> TurnOutcome:
         """Run a turn until it ends or waits, and again as long as answers arrive meanwhile.
 
@@ -710,13 +709,11 @@ class TurnEngine:
             request: The request of its surface.
             state: The input of a new turn.
             found: The channels of the checkpoint that it resumes from.
-            unread: As in `TurnRun`, if the turn did not run before.
         """
         journal, tools = self.services.journal, None
         if request.kind not in ("task", "skill"):
             tools = self._conversation(turn.services, request)
         while True:
-            turn, unread = await self._reading(turn, unread), None
             self._running[turn.turn_id] = turn
             try:
                 run: Conversation | HostTask
@@ -762,16 +759,7 @@ class TurnEngine:
             )
             drive.also = last.also
             turn, found = replace(turn, drive=drive), await self.heads.values(turn.thread_key, lease=turn.lease)
-
-    async def _reading(self, turn: TurnContext, unread: list[bool] | None) -> TurnContext:
-        """A turn that reads its inbox while it runs, if it is stored; see `_driven`."""
-        inbox = self.services.inbox
-        if inbox is None or turn.lease is None:
-            return turn
-        reading = Reading(inbox, [True] if unread is None else unread)
-        if unread is None:
-            await reading.recall(turn.turn_id)
-        return replace(turn, reading=reading)
+            await _recall_words(turn)
 
     async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
         """The body of the last message of a turn that is over."""
@@ -800,6 +788,7 @@ class TurnEngine:
     def _context(
         self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord], services: Services
     ) -> TurnContext:
+        inbox = services.inbox
         gate = Gate(
             services.policy,
             approver=services.approver,
@@ -840,6 +829,7 @@ class TurnEngine:
             examples=self._keeper(run.turn_id, run.lease) if request.example else None,
             turn_role=run.role,
             guard="guard" in request.body,  # as in `TurnRequest.guard`
+            reading=None if run.lease is None or inbox is None else Reading(inbox, run.unread),
         )
 
     def _keeper(self, turn_id: str, lease: Lease | None) -> ExampleKeeper | None:
@@ -929,6 +919,13 @@ def _said(request: TurnRequest) -> Iterator[str]:
     given = [request.body.get("text"), None if composed else request.body.get("params")]
     for each in given:
         yield from (str(leaf) for _, leaf in leaves(each))
+
+
+async def _recall_words(turn: TurnContext) -> None:
+    """Let a run of a turn read again what earlier runs read of the inbox, and what came since."""
+    if turn.reading is not None:
+        await turn.reading.recall(turn.turn_id)
+        turn.reading.unread.append(True)
 
 
 def _is_trusted(services: Services, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The inbox of a thread: messages that came beside its turns, each in the order in which it came (T15, T16, D29).
+"""The inbox of a thread: messages that came beside its turns, each in the order in which it came (T15, T16).
 
 A running turn reads steering and reports between the end of its calls and the next thought. Queued messages begin one
 turn each. A row that was read stays, so that a turn that resumes reads the same again, and a repeated put adds nothing.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final, Literal
 
 from pydantic import Json
@@ -278,6 +279,51 @@ class Inbox:
         transaction.execute(_DROP, (thread,))
 
 
+@dataclass(slots=True)
+class Reading:
+    """What one run of a turn reads of its inbox while it runs.
+
+    Attributes:
+        inbox: The inboxes.
+        unread: Has an item if it looks before its first thought as well: there was something as the turn began.
+        again: What earlier runs of the turn read, by the step before which they did.
+        loop: The path id of the task whose loop reads; empty for a conversation, None if none does.
+        head: The last message of the thread, for a task, whose loop has no head of its own.
+    """
+
+    inbox: Inbox
+    unread: list[bool]
+    again: dict[int, list[InboxRow]] = field(default_factory=dict)
+    loop: str | None = ""
+    head: str = ""
+
+    async def recall(self, turn_id: str) -> None:
+        """Find what earlier runs of the turn read."""
+        rows = await self.inbox.taken(turn_id)
+        self.again = {step: [*some] for step, some in groupby(rows, key=lambda row: row.step or 0)}
+
+    def before(self, step: int) -> list[InboxRow]:
+        """Take out what earlier runs read before a step, in order."""
+        return [row for each in sorted(self.again) if each < step for row in self.again.pop(each)]
+
+    async def found(self, thread: str, scope: Scope, member: str) -> list[InboxRow]:
+        """The unread messages that the turn reads: those that steer or report, for the same account and member.
+
+        Args:
+            thread: The key of its thread.
+            scope: The ids that it runs under.
+            member: The member that it runs for.
+        """
+        self.unread = []
+        rows = await self.inbox.unread(thread)
+        own = (scope.account, member)
+        return [
+            row
+            for row in rows
+            if row.kind != "queue" and row.code is None and (row.scope.account, row.start["on_behalf_of"]) == own
+        ]
+
+
 def _values(row: InboxRow) -> tuple[object, ...]:
     stored = {
         "workspace": row.scope.workspace,
@@ -303,4 +349,4 @@ def _row(row: tuple[Any, ...], database: str) -> InboxRow:
     return InboxRow(**kept)
 
 
-__all__ = ["INBOX_TABLES", "Inbox", "InboxKind", "InboxRow"]
+__all__ = ["INBOX_TABLES", "Inbox", "InboxKind", "InboxRow", "Reading"]

@@ -83,18 +83,17 @@ class Pending:
 
     Args:
         runner: Runs the turns.
+
+    Attributes:
+        begin: Returns the stream that begins the turn of a message; see `Begin`.
     """
 
     def __init__(self, runner: TurnRunner) -> None:
         self._runner = runner
-        self._begin: Begin | None = None
+        self.begin: Begin | None = None
         self._call_roles: dict[str, Role] = {}  # by the ids of queued messages; in memory alone (R9)
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()  # threads to look at once more
-
-    def open(self, begin: Begin) -> None:
-        """Begin turns from now on."""
-        self._begin = begin
 
     def sweep(self, workspace: str) -> None:
         """Begin, in the background, what waits on all threads of a workspace."""
@@ -283,7 +282,7 @@ class Pending:
         if key in self._draining:
             self._again.add(key)
             return
-        if not self._runner.is_open or self._begin is None:
+        if not self._runner.is_open or self.begin is None:
             return  # the next process begins it
         self._track(key, self._drained(key))
 
@@ -335,11 +334,11 @@ class Pending:
 
     async def _begun(self, row: InboxRow) -> bool:
         """Begin, or resume, the turn of a message and wait for it; False if it cannot go on now."""
-        assert self._begin is not None
+        assert self.begin is not None
         failure: WorldAgentError | None = None
         try:
             call = self._call_roles.get(row.id) if row.role is not None and Tier.CALL in row.role["tiers"] else None
-            async with self._begin(row, f"{INBOX_KEY}{row.id}", call) as stream:
+            async with self.begin(row, f"{INBOX_KEY}{row.id}", call) as stream:
                 del call
                 turn = await stream.wait()
             return turn.status not in ("paused", "stopped")

@@ -417,16 +417,8 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
         record = _record(parts, work.request, turn_id, asked, resolution.role)
-        recording = work.recording
-
-        def also(transaction: Transaction) -> None:
-            if start is not None:
-                start.write(transaction, asked=asked)
-            if recording is not None:
-                recording.write_begin(transaction)
-                Inbox.begin(transaction, work.inbox, turn=turn_id)
-
-        unread: list[bool] = []
+        recording, unread = work.recording, list[bool]()
+        also = partial(_write_begin, work, start, record)
         parts.stores.turns.begin(record, lease=lease, also=also, unread=partial(unread.append, True))
         cancelled = False
         # Else it is written with the first checkpoint, before the turn does anything.
@@ -452,6 +444,15 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         cancelled=cancelled,
         unread=unread,
     )
+
+
+def _write_begin(work: NewTurn, start: Start | None, record: TurnRecord, transaction: Transaction) -> None:
+    """Write what is written with the begin of a turn."""
+    if start is not None:
+        start.write(transaction, asked=record.asked)
+    if work.recording is not None:
+        work.recording.write_begin(transaction)
+        Inbox.begin(transaction, work.inbox, turn=record.id)
 
 
 def _note_interrupted(work: NewTurn, turn: str) -> None:

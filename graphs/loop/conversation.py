@@ -22,6 +22,7 @@ from ...harness.gate.labels import Label, as_json
 from ...harness.journal import SUSPENDED, Frame, Step
 from ...harness.worker import TEXT
 from ...memory import Draft, Message
+from ...memory.inbox import InboxRow
 from ...signatures import CONVERSE, REPLY, Thought
 from ...signatures.signature import CHECK
 from ..attached import ATTACHED, Shown
@@ -195,20 +196,20 @@ class Conversation(Loop):
             self._place(running)
             self._running = running
 
-    async def _words_before(self, step: int, head: str, asked: str) -> list[tuple[int, Message]]:
-        """The messages that earlier runs read before a step, each with the number of steps that had ended in calls."""
+    async def _words_before(self, step: int, head: str, asked: str) -> list[tuple[InboxRow, Message]]:
+        """The messages that earlier runs read before a step, with those in the log."""
         reading = self.turn.reading
         rows = [] if reading is None else reading.before(step)
         if not rows:
             return []
         view = await view_of(self.turn, head, asked)
         own = [each for each in view.messages if each.turn_id == self.turn.turn_id and each.kind == "word"]
-        return [(row.round or 0, message) for row, message in zip(rows, own, strict=True)]
+        return [*zip(rows, own, strict=True)]
 
-    def _show_words(self, words: list[tuple[int, Message]]) -> None:
+    def _show_words(self, words: list[tuple[InboxRow, Message]]) -> None:
         """Show those of `words` that were read at this round, and take them out."""
-        while words and words[0][0] <= self.round:
-            self.show_word(words.pop(0)[1])
+        while words and (words[0][0].round or 0) <= self.round:
+            self.show_word(*words.pop(0))
 
     async def think(self, state: Mapping[str, Any]) -> Command[str]:
         """Let the model answer or call tools."""

@@ -36,7 +36,7 @@ from ...core.errors import (
     RoleEchoed,
     WorldAgentError,
 )
-from ...core.events import MemoryRecalled, TurnKind
+from ...core.events import MemoryRecalled, MessageTaken, TurnKind
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.gate.labels import CONTEXT, Label
@@ -46,6 +46,7 @@ from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
 from ...memory import Draft, Message
 from ...memory.entries import Entry, Recall, as_passages
+from ...memory.inbox import Inbox, InboxRow
 from ...signatures import (
     CallMade,
     Listener,
@@ -58,6 +59,7 @@ from ...signatures import (
 )
 from ...signatures.calling import FIND_TOOLS, memory_fields
 from ...signatures.summaries import without_role_in
+from ...storage import Transaction
 from ..checkpoints.saver import DURABILITY
 from ..context import STOPPED, WAITING, TurnContext
 from ..history import as_guarded, result_text, word_text
@@ -295,7 +297,10 @@ class Loop:
         return [*found, *(text for _, text in words)]
 
     async def read_words(self, head: str, *, round: int, step: int) -> str:
-        """Read the messages that came while the turn runs, if this is the loop that does; returns the new head.
+        """Read the messages that came while the turn runs, if this is the loop that does; returns the new head (T15).
+
+        The row of the inbox and the message in the log are written in one commit before the model gets them. The row
+        keeps the step, so that a turn that resumes reads the same at the same place.
 
         Args:
             head: The last message of the thread.
@@ -303,16 +308,33 @@ class Loop:
             step: The step that is next.
         """
         turn, reading = self.turn, self.turn.reading
-        if reading is None or reading.loop != turn.task:
+        if reading is None or reading.loop != turn.task or not (step or reading.unread or reading.again):
             return head
-        thought = turn.drive.recorded(self.think_id) is not None
-        made = await reading.read(turn, head, round=round, step=step, thought=thought)
-        for message in made:
-            self.show_word(message)
+        again, fresh, taken = reading.again.pop(step, []), list[InboxRow](), list[InboxRow]()
+        if turn.drive.recorded(self.think_id) is None:  # nothing can be added to what a recorded thought has read
+            fresh = await reading.found(turn.thread_key, turn.scope, turn.drive.on_behalf_of)
+        if not again and not fresh:
+            return head
+
+        def take(transaction: Transaction) -> Sequence[Draft]:
+            new = [row for row in fresh if Inbox.take(transaction, row.id, turn=turn.turn_id, round=round, step=step)]
+            taken[:] = [*again, *new]
+            return [Draft(row.author, "word", row.body) for row in taken]
+
+        assert turn.lease is not None, "only a turn that is stored has an inbox"
+        log, of = turn.services.log, {"thread": turn.thread_key, "turn_id": turn.turn_id}
+        made = await log.append_made(head, take, lease=turn.lease, **of)
+        for row, message in zip(taken, made, strict=True):
+            if row.kind != "queue":
+                shown = {"author": message.author, "name": message.name, "text": row.text, "step": step}
+                turn.emit(MessageTaken, id=row.id, message_id=message.id, kind=row.kind, **shown)
+            self.show_word(row, message)
         return made[-1].id if made else head
 
-    def show_word(self, message: Message) -> None:
-        """Show the model a message that came while the turn runs, after its steps so far."""
+    def show_word(self, row: InboxRow, message: Message) -> None:
+        """Show the model a message of the inbox, as it is in the log, after its steps so far."""
+        if row.kind == "steer" and not row.marks and row.start["sender"] is None:
+            self.turn.gate.say(row.text)
         marks = message.body.get("untrusted", ())
         (self.turn.gate.mark if self.guard is None else self.turn.gate.hold)(*marks)
         shown = message if self.guard is None else as_guarded(message, self.guard)
