@@ -670,9 +670,12 @@ class TurnEngine:
             turn.drive.stopping = True
 
     def interrupt(self, turn_id: str) -> bool:
-        """Let a running turn end after its calls under way; False if it makes none, so that it can be cancelled."""
+        """Let a running turn end after its calls under way; False if it makes none, so that it can be cancelled.
+
+        Results that the log does not have yet count as under way.
+        """
         turn = self._running.get(turn_id)
-        if turn is None or not turn.nodes:
+        if turn is None or not (turn.nodes or turn.drive.acting):
             return False
         turn.drive.stopping = turn.drive.interrupted = True
         return True

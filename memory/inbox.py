@@ -17,7 +17,6 @@ from pydantic import Json
 
 from ..core import Clock, Scope, SystemClock, canonical_json
 from ..storage import Database, Moment, Row, Transaction, read_row
-from .conversation import OPEN
 
 InboxKind = Literal["steer", "queue", "report"]
 
@@ -66,7 +65,7 @@ INBOX_TABLES: Final = (
          code TEXT)""",
     "CREATE INDEX wa_inbox_unread ON wa_inbox(thread, place, id) WHERE turn IS NULL",
     "CREATE INDEX wa_inbox_turn ON wa_inbox(turn) WHERE turn IS NOT NULL",
-    "CREATE INDEX wa_inbox_thread ON wa_inbox(thread)",
+    "CREATE INDEX wa_inbox_thread ON wa_inbox(thread, place)",
 )
 """A migration of the turns: the end of a turn and its inbox are written in one transaction."""
 
@@ -77,13 +76,14 @@ _UNREAD: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE thread=? AND turn IS NU
 _TAKEN: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE turn=? AND began=0 ORDER BY step, place, id"
 _BEGUN: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE turn=? AND began=1"
 _TAKE: Final = "UPDATE wa_inbox SET turn=?, round=?, step=? WHERE id=? AND turn IS NULL RETURNING id"
-_BEGIN: Final = "UPDATE wa_inbox SET turn=?, began=1 WHERE id=? AND turn IS NULL"
+_BEGIN: Final = "UPDATE wa_inbox SET turn=?, began=1 WHERE id=? AND turn IS NULL RETURNING id"
 _FAIL: Final = "UPDATE wa_inbox SET code=? WHERE id=? AND turn IS NULL RETURNING id"
 _ROLE: Final = "UPDATE wa_inbox SET role=?, code=NULL WHERE id=? AND turn IS NULL RETURNING id"
 _WITHDRAW: Final = "DELETE FROM wa_inbox WHERE id=? AND thread=? AND turn IS NULL RETURNING id"
 _MOVE: Final = "UPDATE wa_inbox SET place=? WHERE id=? AND turn IS NULL"
 _DROP: Final = "DELETE FROM wa_inbox WHERE thread=?"
-_LAST: Final = "SELECT MAX(place) FROM wa_inbox WHERE thread=? AND turn IS NULL"
+# Of all messages: one that comes between two reads of the same step, such as after a crash, has a later place.
+_LAST: Final = "SELECT MAX(place) FROM wa_inbox WHERE thread=?"
 _FIRST: Final = "SELECT MIN(place) FROM wa_inbox WHERE thread=? AND turn IS NULL AND kind='queue'"
 _COUNT: Final = "SELECT COUNT(*) FROM wa_inbox WHERE thread=? AND turn IS NULL"
 # The end of a turn updates the same row, so it either comes first or returns the mark, on Postgres too.
@@ -93,6 +93,9 @@ _WAITING: Final = """SELECT DISTINCT thread FROM wa_inbox WHERE workspace=? AND 
                      UNION
                      SELECT DISTINCT i.thread FROM wa_inbox i JOIN wa_turn t ON t.id=i.turn
                      WHERE i.workspace=? AND i.began=1 AND t.status IN ('running', 'stopped')"""
+
+STEERABLE: Final = ("running", "paused", "stopped")
+"""The statuses of a turn that reads messages, now or once it resumes."""
 
 MOST: Final = 1000
 """The most unread messages of one thread."""
@@ -181,24 +184,31 @@ class Inbox:
             allowed: Gets the newest turn, its status and the number of unread messages; raises to refuse.
 
         Returns:
-            The stored message, and whether that turn is open, so that it, or its end, finds the message.
+            The stored message, and whether that turn runs or waits, so that it, or its end, finds the message.
         """
 
         def work(transaction: Transaction) -> tuple[InboxRow, bool]:
-            found = transaction.execute(_MARK, (row.thread,))
-            turn, status = found[0] if found else (None, "")
+            turn, status = _marked(transaction, row.thread)
             kept = transaction.execute(_GET, (row.id,))
             if kept:
-                return _row(kept[0], self._database.name), status in OPEN
+                return _row(kept[0], self._database.name), status in STEERABLE
             [(unread,)] = transaction.execute(_COUNT, (row.thread,))
             allowed(turn, status, int(unread))
             [(place,)] = transaction.execute(_FIRST if first else _LAST, (row.thread,))
             step = -1.0 if first else 1.0
             made = replace(row, place=0.0 if place is None else float(place) + step)
             transaction.execute(_INSERT, _values(made))
-            return made, status in OPEN
+            return made, status in STEERABLE
 
         return await self._database.transact(work)
+
+    async def mark(self, thread: str) -> bool:
+        """Let the newest turn of a thread look for messages; False if it neither runs nor waits.
+
+        On Postgres a turn can begin without seeing a message that another transaction is adding.
+        """
+        _, status = await self._database.transact(lambda tx: _marked(tx, thread))
+        return status in STEERABLE
 
     @staticmethod
     def add(transaction: Transaction, row: InboxRow) -> None:
@@ -233,10 +243,9 @@ class Inbox:
         return bool(transaction.execute(_TAKE, (turn, round, step, id)))
 
     @staticmethod
-    def begin(transaction: Transaction, id: str, *, turn: str) -> None:
-        """Note that a message begins a turn, in the transaction that begins it; with an empty id none does."""
-        if id:
-            transaction.execute(_BEGIN, (turn, id))
+    def begin(transaction: Transaction, id: str, *, turn: str) -> bool:
+        """Note that a message begins a turn, in the transaction that begins it; False if it was withdrawn or read."""
+        return bool(transaction.execute(_BEGIN, (turn, id)))
 
     async def beginner(self, turn: str) -> InboxRow | None:
         """The message that began a turn; None if no inbox had it."""
@@ -322,6 +331,12 @@ class Reading:
             for row in rows
             if row.kind != "queue" and row.code is None and (row.scope.account, row.start["on_behalf_of"]) == own
         ]
+
+
+def _marked(transaction: Transaction, thread: str) -> tuple[str | None, str]:
+    """Let the newest turn of a thread look into the inbox; returns its id and its status, empty if there is none."""
+    found = transaction.execute(_MARK, (thread,))
+    return (str(found[0][0]), str(found[0][1])) if found else (None, "")
 
 
 def _values(row: InboxRow) -> tuple[object, ...]:

@@ -116,6 +116,12 @@ _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
                SELECT id, parent FROM chain WHERE depth=?"""
 _SOME = f"SELECT {', '.join(StoredMessage.model_fields)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
+# What a turn read while it ran and no checkpoint has in its conversation; see `words_after`.
+_WORDS = """WITH RECURSIVE words(id, depth) AS (
+              SELECT id, depth FROM wa_message WHERE parent=? AND turn=? AND kind='word'
+              UNION ALL
+              SELECT m.id, m.depth FROM words JOIN wa_message m ON m.parent=words.id WHERE m.turn=? AND m.kind='word')
+            SELECT id FROM words ORDER BY depth DESC LIMIT 1"""
 _NAMED = ("id", "parent", "depth", "turn_id", "author", "kind")  # fields of a message that are stored as they are
 MAX_PAGE = 1000
 MAX_KNOWN_MESSAGES, MAX_KNOWN_CHARACTERS = 500, 400_000  # of a thread that are kept in memory
@@ -309,6 +315,15 @@ class ConversationLog:
         check_integer("limit", limit, MAX_PAGE, remedy="page with `before` for more")
         found = await self._database.read(lambda tx: tx.execute(_LAST, (thread, turn_id)))
         return await self.history(found[0][0], limit=limit) if found else ()
+
+
+def words_after(transaction: Transaction, head: str, turn_id: str) -> str:
+    """The last of the messages that a turn read after `head` without a checkpoint; `head` if it read none.
+
+    A turn reads them before it thinks, and its checkpoint comes after that. A turn that ends in between has read them.
+    """
+    found = transaction.execute(_WORDS, (head, turn_id, turn_id))
+    return str(found[0][0]) if found else head
 
 
 def rows_of(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id: str) -> list[_Row]:

@@ -6,10 +6,12 @@ A message that begins a turn is a start with its own key, so it begins one turn 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ...core import Scope, Tier, canonical_json, digest, new_id
@@ -26,18 +28,18 @@ from ...core.errors import (
     WorldAgentError,
 )
 from ...memory import TurnRecord, thread_key
-from ...memory.inbox import MOST, InboxKind, InboxRow
+from ...memory.inbox import MOST, STEERABLE, InboxKind, InboxRow
 from ...role_resolution import Role
 from ...role_resolution.role import check_role
 from ..settings import UNSET, Unset
 from .keys import may_succeed_later
+from .work import NotFirst
 
 if TYPE_CHECKING:
     from .runner import TurnRunner, TurnStream
     from .work import RunnerParts
 
 _LOG: Final = logging.getLogger("worldagent.inbox")
-_STEERABLE: Final = ("running", "paused", "stopped")
 _SWEEP: Final = ""  # in place of a thread's key
 INBOX_KEY: Final = "inbox:"
 """The beginning of the keys of turns that messages of an inbox begin."""
@@ -110,27 +112,27 @@ class Pending:
         self, scope: Scope, start: Mapping[str, Any], *, key: str | None, begin: bool, role: Role | None
     ) -> PendingMessage:
         """Put in a message for the running turn; see `Thread.steer`."""
-        parts, thread = self._parts, thread_key(scope)
-        open_turn: TurnRecord | None = None
-        if not begin:
-            latest = await parts.stores.turns.latest(thread)
-            open_turn = latest if latest is not None and latest.status in _STEERABLE else None
-            if open_turn is not None:
-                await self._check_steerable(open_turn, scope, start)
+        inbox, row = self._parts.stores.inbox, self._row(scope, "steer", start, key, role)
+        kept = None if key is None else await inbox.get(row.id)
+        while kept is None:
+            checked = "" if begin else await self._checked_turn(scope, start)
+            with contextlib.suppress(_Changed):
+                kept, is_open = await inbox.put(row, allowed=partial(_check_turn, row.thread, checked))
+                if not is_open:
+                    self.wake(scope)
+        return self._shown(kept)
 
-        def allowed(turn: str | None, status: str, unread: int) -> None:
-            _check_room(thread, unread)
-            same = open_turn is not None and turn == open_turn.id and status in _STEERABLE
-            if not begin and not same:
-                raise NothingToSteer(
-                    f"no turn of thread {thread!r} runs or waits",
-                    remedy="send the message with converse(), or pass begin=True, which begins a turn with it",
-                )
+    async def _checked_turn(self, scope: Scope, start: Mapping[str, Any]) -> str:
+        """The id of the turn that can be steered now.
 
-        row, is_open = await parts.stores.inbox.put(self._row(scope, "steer", start, key, role), allowed=allowed)
-        if not is_open:
-            self.wake(scope)
-        return self._shown(row)
+        Raises:
+            NothingToSteer, NotSteerable: See `Thread.steer`.
+        """
+        latest = await self._parts.stores.turns.latest(thread_key(scope))
+        if latest is None or latest.status not in STEERABLE:
+            raise _nothing_to_steer(thread_key(scope))
+        await self._check_steerable(latest, scope, start)
+        return latest.id
 
     async def _check_steerable(self, record: TurnRecord, scope: Scope, start: Mapping[str, Any]) -> None:
         remedy = "queue the message with queue(), so that it begins a turn of its own"
@@ -287,8 +289,13 @@ class Pending:
         self._track(key, self._drained(key))
 
     def _track(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        task = self._draining[key] = self._runner.background(work)
-        task.add_done_callback(lambda _: self._draining.pop(key, None))
+        async def tracked() -> None:
+            try:
+                await work
+            finally:  # not in a callback of the task, which runs later: who looks until then would not be heard
+                del self._draining[key]
+
+        self._draining[key] = self._runner.background(tracked())
 
     async def _swept(self, workspace: str) -> None:
         try:
@@ -319,46 +326,81 @@ class Pending:
     async def _next(self, key: str) -> InboxRow | None:
         """The message that can begin a turn now; one whose turn was interrupted or stopped comes first."""
         stores = self._parts.stores
-        latest = await stores.turns.latest(key)
-        if latest is not None and latest.status in ("running", "stopped"):
+        while (latest := await stores.turns.latest(key)) is not None and latest.status in ("running", "stopped"):
             if await stores.leases.owned([key]):
-                return None
-            return await stores.inbox.beginner(latest.id)
+                if await stores.inbox.mark(key):
+                    return None  # its end finds the message
+            elif latest.gentle:  # its process died before it could end it for a message
+                await self._parts.threads.end_waiting(latest.scope, latest.id)
+            else:
+                return await stores.inbox.beginner(latest.id)
         if latest is not None and (latest.status == "paused" or (may_succeed_later(latest) and not latest.given_up)):
             return None
-        for row in _in_order(await stores.inbox.unread(key)):
-            if row.code is not None or row.start.get("report") == "next":
-                continue
-            return row if self._has_role(row) else None
-        return None
+        row = first_of(await stores.inbox.unread(key))
+        return row if row is not None and self._has_role(row) else None
 
     async def _begun(self, row: InboxRow) -> bool:
         """Begin, or resume, the turn of a message and wait for it; False if it cannot go on now."""
         assert self.begin is not None
-        failure: WorldAgentError | None = None
+        code, retryable, is_host = "internal", False, False
         try:
             call = self._call_roles.get(row.id) if row.role is not None and Tier.CALL in row.role["tiers"] else None
             async with self.begin(row, f"{INBOX_KEY}{row.id}", call) as stream:
                 del call
                 turn = await stream.wait()
-            return turn.status not in ("paused", "stopped")
+            if turn.status not in ("paused", "stopped"):
+                self._call_roles.pop(row.id, None)
+                return True
+            return False
+        except NotFirst:
+            return True
         except (ThreadBusy, ThreadPaused, RoleRequired, AgentClosed):
             return False
         except WorldAgentError as error:
-            failure = error
+            code, retryable, is_host = error.code, error.retryable, isinstance(error, HostError)
+        except Exception as error:  # tools can raise anything, and the messages after it begin their turns
+            _LOG.warning("the turn of message %s of thread %r raised %s", row.id, row.thread, type(error).__name__)
         found = await self._parts.stores.inbox.get(row.id)
         if found is None or found.turn is not None:  # its turn began, and failed, which its events say
-            return found is not None and not failure.retryable
-        if isinstance(failure, HostError) and failure.retryable:
+            if not retryable:
+                self._call_roles.pop(row.id, None)
+            return not retryable
+        if is_host and retryable:
             return False
-        _LOG.warning("the message %s of thread %r cannot begin a turn: %s", row.id, row.thread, failure.code)
-        await self._parts.stores.inbox.fail(row.id, failure.code)
+        _LOG.warning("the message %s of thread %r cannot begin a turn: %s", row.id, row.thread, code)
+        await self._parts.stores.inbox.fail(row.id, code)
         return True
 
 
 def _in_order(rows: Sequence[InboxRow]) -> list[InboxRow]:
     """Messages in the order in which they are read: what a turn that ended has not read comes first."""
     return sorted(rows, key=lambda row: row.kind == "queue")
+
+
+def first_of(rows: Sequence[InboxRow]) -> InboxRow | None:
+    """The message that begins the next turn of a thread, of those that are unread."""
+    begins = (row for row in _in_order(rows) if row.code is None and row.start.get("report") != "next")
+    return next(begins, None)
+
+
+class _Changed(Exception):
+    """Another turn runs than the one that was checked."""
+
+
+def _check_turn(thread: str, checked: str, turn: str | None, status: str, unread: int) -> None:
+    """Check, as a message is put in, that it steers the turn that was checked; an empty id is any or none."""
+    _check_room(thread, unread)
+    if checked and turn != checked:
+        raise _Changed
+    if checked and status not in STEERABLE:
+        raise _nothing_to_steer(thread)
+
+
+def _nothing_to_steer(thread: str) -> NothingToSteer:
+    return NothingToSteer(
+        f"no turn of thread {thread!r} runs or waits",
+        remedy="send the message with converse(), or pass begin=True, which begins a turn with it",
+    )
 
 
 def _check_room(thread: str, unread: int) -> None:

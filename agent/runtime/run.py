@@ -32,11 +32,11 @@ from ..turns import Turn, TurnUsage, Withheld
 from ..unattended import notify
 from ..upkeep import Retention
 from .branches import Again, Start
-from .pending import INBOX_KEY
+from .pending import INBOX_KEY, first_of
 from .resume import resume
 from .stale import give_up, to_give_up
 from .versions import LEAST, check_version, this_version
-from .work import Begun, KeyBegun, NewTurn, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
+from .work import Begun, KeyBegun, NewTurn, NotFirst, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
 
 _SHOWN: Final = PauseOpened.model_fields.keys() & {each.name for each in fields(Pause)}
 """What an event shows of a pause, besides its id and the schema of its answer."""
@@ -67,6 +67,7 @@ class TurnPath:
 
         Raises:
             KeyBegun: Another process runs the turn; nothing is emitted.
+            NotFirst: The message does not begin it; nothing is emitted.
             WorldAgentError: The turn failed; the error carries the turn's id.
         """
         failure: WorldAgentError
@@ -79,7 +80,7 @@ class TurnPath:
                 raise
             self._end("stopped")
             return Turn(id=self.turn_id, thread=self._thread, kept_as=self._kept_as, status="stopped")
-        except KeyBegun:
+        except (KeyBegun, NotFirst):
             raise
         except WorldAgentError as error:
             failure = error
@@ -170,7 +171,20 @@ class TurnPath:
             lease = await owned.enter_async_context(owning)
         if await self._is_begun():
             raise KeyBegun
+        await self._check_first()
         return lease
+
+    async def _check_first(self) -> None:
+        """Make sure that the message of an inbox still is the one that begins the next turn, now that that is owned.
+
+        Raises:
+            NotFirst: It is not.
+        """
+        work, inbox = self.work, self.parts.stores.inbox
+        if isinstance(work, NewTurn) and work.inbox:
+            found = first_of(await inbox.unread(work.request.thread_key))
+            if found is None or found.id != work.inbox:
+                raise NotFirst
 
     async def _is_begun(self) -> bool:
         parts, work = self.parts, self.work
@@ -381,6 +395,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
     Raises:
         ThreadPaused: A turn of the thread waits for a person or can be resumed.
         AgentClosed: The agent is drained meanwhile; nothing is written.
+        NotFirst: The message of an inbox does not begin it.
         WorldAgentError: The role, the model or an attachment is not available; nothing of the turn is written.
     """
     engine = parts.engine
@@ -447,12 +462,17 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
 
 
 def _write_begin(work: NewTurn, start: Start | None, record: TurnRecord, transaction: Transaction) -> None:
-    """Write what is written with the begin of a turn."""
+    """Write what is written with the begin of a turn.
+
+    Raises:
+        NotFirst: The message of an inbox that begins it was withdrawn a moment ago.
+    """
     if start is not None:
         start.write(transaction, asked=record.asked)
     if work.recording is not None:
         work.recording.write_begin(transaction)
-        Inbox.begin(transaction, work.inbox, turn=record.id)
+    if work.inbox and not Inbox.begin(transaction, work.inbox, turn=record.id):
+        raise NotFirst
 
 
 def _note_interrupted(work: NewTurn, turn: str) -> None:

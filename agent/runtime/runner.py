@@ -371,6 +371,7 @@ class TurnRunner:
             self._cancel(latest.id, gently=True)
         elif asked:
             await parts.threads.end_waiting(scope, latest.id)
+            self.pending.wake(scope)  # it ends without a run
         return asked
 
     async def _is_repeated(self, parts: RunnerParts, work: NewTurn | ResumedTurn) -> bool:

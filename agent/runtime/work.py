@@ -48,6 +48,10 @@ class KeyBegun(Exception):
     """Another process has begun the turn with this key, or resumes it."""
 
 
+class NotFirst(Exception):
+    """The message of an inbox that was to begin a turn was read or withdrawn meanwhile, or another one comes first."""
+
+
 class Drain:
     """Whether an agent is being drained, and the turns that had not begun when the drain started."""
 

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from ...core.errors import StorageInvalid
 from ...core.validation import describe_failure
 from ...memory.branches import Branch, Branches
+from ...memory.log import words_after
 from ...storage import Database, Known, Lease, Transaction, from_sqlite
 from ..nesting import LEASE
 from .tables import CheckpointTables, Key, KnownTypes, Rows, Statements, check, without_retired
@@ -324,8 +325,13 @@ class Heads:
         """
         values = await self.values(thread, lease=lease)
         if lease is not None and Branch in lease.known:
-            return _position(values, lease.known[Branch])
-        return _position(values, None if self._branches is None else await self._branches.get(thread))
+            branch = lease.known[Branch]
+        else:
+            branch = None if self._branches is None else await self._branches.get(thread)
+        found = _position(values, branch)
+        if self._saver is None or not _may_have_words(values, found):
+            return found
+        return await self._saver.database.read(lambda tx: _with_words(tx, found))
 
     async def values(self, thread: str, *, lease: Lease | None = None) -> Mapping[str, Any] | None:
         """The channels of a thread's newest checkpoint; None if it has none."""
@@ -335,7 +341,10 @@ class Heads:
         """The values of `Lease.known` for the position of a thread, and the thread's head."""
         known, values = (Known(), None) if self._saver is None else self._saver.read(transaction, thread)
         branch = None if self._branches is None else self._branches.row_of(transaction, thread)
-        return {**known, Branch: branch}, _position(values, branch).head
+        found = _position(values, branch)
+        if _may_have_words(values, found):
+            found = _with_words(transaction, found)
+        return {**known, Branch: branch}, found.head
 
 
 def _position(values: Mapping[str, Any] | None, branch: Branch | None) -> Position:
@@ -343,6 +352,15 @@ def _position(values: Mapping[str, Any] | None, branch: Branch | None) -> Positi
     found = values or {}
     turn: str = found.get("turn") or ""
     return Position(branch.head if branch is not None and branch.after == turn else found.get("head"), turn)
+
+
+def _may_have_words(values: Mapping[str, Any] | None, found: Position) -> bool:
+    """Whether the turn of a checkpoint, which has not ended with it, can have read messages after its head."""
+    return values is not None and values.get("status") != "done" and found.head == values.get("head")
+
+
+def _with_words(transaction: Transaction, found: Position) -> Position:
+    return found if found.head is None else found._replace(head=words_after(transaction, found.head, found.turn))
 
 
 CHECKPOINT_TABLES: Final = ("checkpoints", "writes", "checkpoint_blobs", "checkpoint_writes", "checkpoint_migrations")

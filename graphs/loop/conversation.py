@@ -216,6 +216,7 @@ class Conversation(Loop):
         turn = self.turn
         if turn.drive.stopping:
             interrupt(STOPPED)
+        turn.drive.acting = False
         if self._checks.accepted is not None:  # the turn was interrupted between the verdict and its end
             return await self._answered(state["head"], *self._checks.accepted, again=True)
         final = (
@@ -260,6 +261,7 @@ class Conversation(Loop):
 
         A failure is raised after all nodes have ended. Otherwise LangGraph would cancel them in the middle of effects.
         """
+        self.turn.drive.acting = True
         places = self._places.get(node, ())
         own = await self.make(places, get_config())
         if self.turn.drive.interrupted:  # what was done stands in the log, and what was not is said

@@ -22,7 +22,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from ...core import canonical_json
+from ...core import ROOT, canonical_json
 from ...core.errors import (
     FunctionInvalid,
     HostError,
@@ -333,7 +333,8 @@ class Loop:
 
     def show_word(self, row: InboxRow, message: Message) -> None:
         """Show the model a message of the inbox, as it is in the log, after its steps so far."""
-        if row.kind == "steer" and not row.marks and row.start["sender"] is None:
+        composed = (row.start["sender"], row.start["on_behalf_of"], row.start["origin"]) != (None, ROOT, None)
+        if row.kind == "steer" and not row.marks and not composed:  # code of a turn, or a member, is not the person
             self.turn.gate.say(row.text)
         marks = message.body.get("untrusted", ())
         (self.turn.gate.mark if self.guard is None else self.turn.gate.hold)(*marks)
@@ -782,7 +783,7 @@ class HostTask:
         path = f"{turn.turn_id}/task:{item['shape']}"
         if turn.reading is not None:
             turn.reading.head, turn.reading.loop = state["head"], None if shape.subgraph is None else path
-        turn.nodes[path] = get_config()
+        turn.nodes[path], turn.drive.acting = get_config(), True
         try:
             with apart():
                 result = await dispatched(how, params, ctx, path=path, waits=False)

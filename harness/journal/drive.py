@@ -80,6 +80,7 @@ class Drive:
         on_behalf_of: The member that the turn runs for; `root` if it is a turn of no member. It never changes.
         stopping: Whether the turn is being stopped: no new call begins, so that the turn can be resumed later.
         interrupted: Whether a message ends the turn, so that it is not resumed.
+        acting: Whether calls were made whose results may not be in the log yet.
         refreshed: Whether calls can get another role than they had when they were recorded.
         unattended: What the turn does instead of asking a person; None asks.
         also: Writes what the turn notes, in each transaction that writes its calls.
@@ -100,6 +101,7 @@ class Drive:
         self.on_behalf_of: Final = on_behalf_of
         self.stopping = False
         self.interrupted = False
+        self.acting = False
         self.refreshed = False
         self.unattended: UnattendedMode | None = None
         self.also: Callable[[Transaction], None] | None = None

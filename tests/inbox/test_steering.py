@@ -6,62 +6,13 @@ from typing import Any
 
 import pytest
 
-from support.agents import Thinking, approving, scripted_agent
-from worldagent import Approve, Role, WorldAgent, tool
-from worldagent.agent import Say, Thread
+from support.agents import Thinking, scripted_agent
+from support.inbox import Painting, ended, texts
+from worldagent import Approve, Role
+from worldagent.agent import Say
 from worldagent.core import events as ev
 from worldagent.core.errors import NothingToSteer, NotSteerable
-from worldagent.harness import Policy
 from worldagent.testing import ScriptedCall, ScriptedLM
-
-CALLING = {"reply": "", "calls": [{"tool": "paint", "arguments": {"thing": "door"}}]}
-
-
-class Painting:
-    """An agent's tool `paint`, which runs until it may end, and its model, which paints once and then answers.
-
-    Attributes:
-        begun: Set once the tool runs.
-        may: Lets it end.
-        read: What the model read at each step, as text.
-    """
-
-    def __init__(self, *, steps: int = 1) -> None:
-        self.begun, self.may = asyncio.Event(), asyncio.Event()
-        self.read: list[str] = []
-        self.painted = 0
-        self._steps = steps
-        self.lm = ScriptedLM(self._reply)
-
-        @tool
-        async def paint(thing: str) -> str:
-            """Paint a thing."""
-            self.painted += 1
-            self.begun.set()
-            await self.may.wait()
-            return f"painted {thing}"
-
-        self.tool = paint
-
-    def _reply(self, call: ScriptedCall) -> dict[str, Any]:
-        self.read.append("\n".join(str(message) for message in call.messages))
-        if self.read[-1].count("painted door") < self._steps:
-            return CALLING
-        return {"reply": "in blue" if "blue" in self.read[-1] else "in red"}
-
-    def agent(self, home: Path, **more: Any) -> WorldAgent:
-        return scripted_agent(home, self.lm, tools=[self.tool], policy=Policy(rules=(approving("paint"),)), **more)
-
-
-async def ended(thread: Thread) -> None:
-    """Wait until nothing more begins on any thread of the agent."""
-    async with asyncio.timeout(30):
-        await thread._runner.pending.settled()
-
-
-async def texts(thread: Thread) -> list[tuple[str, str]]:
-    said = [each for each in await thread.history() if each.kind in ("message", "word", "answer")]
-    return [(each.kind, each.body["text"]) for each in said]
 
 
 async def test_a_running_turn_reads_a_message_after_its_calls_and_before_the_next_thought(tmp_path: Path) -> None:
