@@ -81,7 +81,9 @@ _FAIL: Final = "UPDATE wa_inbox SET code=? WHERE id=? AND turn IS NULL RETURNING
 _ROLE: Final = "UPDATE wa_inbox SET role=?, code=NULL WHERE id=? AND turn IS NULL RETURNING id"
 _WITHDRAW: Final = "DELETE FROM wa_inbox WHERE id=? AND thread=? AND turn IS NULL RETURNING id"
 _MOVE: Final = "UPDATE wa_inbox SET place=? WHERE id=? AND turn IS NULL"
-_DROP: Final = "DELETE FROM wa_inbox WHERE thread=?"
+_DROP: Final = "DELETE FROM wa_inbox WHERE thread=? RETURNING start"
+_CLEAR: Final = "DELETE FROM wa_inbox WHERE thread=? AND turn IS NULL"
+_FORGET: Final = "DELETE FROM wa_inbox WHERE workspace=? AND account=? AND turn IS NULL"
 # Of all messages: one that comes between two reads of the same step, such as after a crash, has a later place.
 _LAST: Final = "SELECT MAX(place) FROM wa_inbox WHERE thread=?"
 _FIRST: Final = "SELECT MIN(place) FROM wa_inbox WHERE thread=? AND turn IS NULL AND kind='queue'"
@@ -282,10 +284,19 @@ class Inbox:
 
         await self._database.transact(work)
 
+    async def clear(self, thread: str) -> None:
+        """Delete the unread messages of a thread."""
+        await self._database.transact(lambda tx: tx.execute(_CLEAR, (thread,)))
+
+    async def forget_account(self, workspace: str, account: str) -> None:
+        """Delete the unread messages of an account on all threads of a workspace."""
+        await self._database.transact(lambda tx: tx.execute(_FORGET, (workspace, account)))
+
     @staticmethod
-    def drop(transaction: Transaction, thread: str) -> None:
-        """Delete all messages of a thread, in the transaction that removes it."""
-        transaction.execute(_DROP, (thread,))
+    def drop(transaction: Transaction, thread: str) -> list[str]:
+        """Delete all messages of a thread, in the transaction that removes it; returns their texts."""
+        starts = [json.loads(start)["start"] for (start,) in transaction.execute(_DROP, (thread,))]
+        return [str(start.get("message", "")) for start in starts]
 
 
 @dataclass(slots=True)

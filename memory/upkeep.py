@@ -215,7 +215,9 @@ _OTHERS: Final = """WITH RECURSIVE chain(id, thread, parent, depth) AS (
                       SELECT m.id, m.thread, m.parent, m.depth FROM chain
                       JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1)
                     SELECT DISTINCT thread FROM chain WHERE thread<>?"""
-_GOING: Final = "SELECT thread, turn, CASE WHEN kind='message' THEN body END FROM wa_message WHERE id IN ({})"
+_GOING: Final = (
+    "SELECT thread, turn, CASE WHEN kind IN ('message', 'word') THEN body END FROM wa_message WHERE id IN ({})"
+)
 _DELETE: Final = "DELETE FROM wa_message WHERE id IN ({})"
 _DROP_BRANCH: Final = "DELETE FROM wa_branch WHERE thread=?"
 _ORPHANED: Final = "UPDATE wa_branch SET origin=thread WHERE origin=?"

@@ -52,6 +52,7 @@ async def remove_account(stores: Stores, workspace: str, account: str, *, cancel
     schedules = [each.id for each in await stores.schedules.list(workspace) if each.body.get("account") == account]
     for schedule in schedules:  # first, so that no schedule begins another turn
         await stores.schedules.remove(workspace, schedule)
+    await stores.inbox.forget_account(workspace, account)
     removed: list[Removed] = []
     for state in states:
         scope = Scope(workspace=workspace, account=account, thread=state.thread)

@@ -178,6 +178,8 @@ async def remove_without_scrub(stores: Stores, scope: Scope, *, cancel: bool) ->
     """As `remove`, but leave attachments, and what remains in files, to the caller."""
     key = thread_key(scope)
     latest = await stores.turns.latest(key)
+    if cancel:
+        await stores.inbox.clear(key)  # first, so that no queued message begins another turn
     if cancel and latest is not None:
         await stores.turns.ask_to_cancel(latest.id)
     async with stores.leases.hold(key, wait=stores.wait if cancel else RELEASE_WAIT_SECONDS, last=True) as lease:
@@ -238,7 +240,7 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
     messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
-    Inbox.drop(transaction, key)
+    queued = Inbox.drop(transaction, key)
     turns = _turns(transaction, key, messages)
     for thread, some in sorted(turns.items()):
         if thread != key:
@@ -252,8 +254,9 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     checkpoints = stores.checkpoints.remove(transaction, key) + sum(
         stores.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )
+    messages.said.update(queued)
     forget_typed(stores.storage.typed, _typed_texts(key, messages, turns, decisions))
-    if not (branched or messages.count or turns or checkpoints):
+    if not (branched or messages.count or turns or checkpoints or queued):
         return None
     count = sum(len(some) for some in turns.values())
     return Removed(messages=messages.count, turns=count, calls=len(decisions), checkpoints=checkpoints)
