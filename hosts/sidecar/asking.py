@@ -195,7 +195,7 @@ class Asking:
         """Return the client's response; None if it is unreadable or the client has disconnected."""
         try:
             return await self._session.send_request(
-                _request(pause, self._problems.get(pause.id, "")),
+                form_request(pause, self._problems.get(pause.id, "")),
                 types.ElicitResult,
                 request_read_timeout_seconds=ANSWER_SECONDS,
                 metadata=ServerMessageMetadata(related_request_id=self._request_id),
@@ -218,7 +218,7 @@ class Asking:
             seq=self.seen,
         )
         return types.InputRequiredResult(
-            input_requests={pause.id: _request(pause, self._problems.get(pause.id, "")) for pause in pauses},
+            input_requests={pause.id: form_request(pause, self._problems.get(pause.id, "")) for pause in pauses},
             request_state=state.text(),
         )
 
@@ -250,39 +250,52 @@ class Asking:
         if not isinstance(response, types.ElicitResult):
             self._problems[pause.id] = "it was not an answer to a form"
             return None
-        match response.action:
-            case "accept":
-                try:
-                    answer = answer_of(pause, response.content or {})
-                    decision_of(pause, answer, self._account)
-                except (AnswerInvalid, StorageInvalid) as error:
-                    self._problems[pause.id] = error.problem
-                    return None
-                return answer
-            case "decline" if pause.kind == "approval":
-                return Reject("")
-            case "decline":
-                self._declined.append(pause.id)
-            case "cancel":
-                self._cancelled = True
-        return None
+        try:
+            answer = read_response(pause, response, self._account)
+        except (AnswerInvalid, StorageInvalid) as error:
+            self._problems[pause.id] = error.problem
+            return None
+        if answer is None and response.action == "cancel":
+            self._cancelled = True
+        elif answer is None:
+            self._declined.append(pause.id)
+        return answer
+
+
+def read_response(pause: Pause, response: types.ElicitResult, account: str | None) -> PersonAnswer | None:
+    """Return the answer in a response to the form of a pause; None if the person gave none.
+
+    Args:
+        pause: The pause.
+        response: The response. Declining an approval rejects the call.
+        account: The account that answers.
+
+    Raises:
+        AnswerInvalid, StorageInvalid: The answer is not accepted. The text names the field and has no value.
+    """
+    if response.action == "accept":
+        answer = answer_of(pause, response.content or {})
+        decision_of(pause, answer, account)
+        return answer
+    return Reject("") if response.action == "decline" and pause.kind == "approval" else None
 
 
 def _how(session: ServerSession, modern: bool) -> How:
-    if not _takes_forms(session.client_capabilities):
+    if not takes_forms(session.client_capabilities):
         return "not"
     if modern:
         return "rounds"
     return "connection" if session.can_send_request else "not"
 
 
-def _takes_forms(capabilities: types.ClientCapabilities | None) -> bool:
+def takes_forms(capabilities: types.ClientCapabilities | None) -> bool:
     """Whether a client shows forms. A client that declares no modes supports forms."""
     asked = None if capabilities is None else capabilities.elicitation
     return asked is not None and (asked.form is not None or asked.url is None)
 
 
-def _request(pause: Pause, problem: str) -> types.ElicitRequest:
+def form_request(pause: Pause, problem: str = "") -> types.ElicitRequest:
+    """Return the request that shows a person the form of a pause."""
     return types.ElicitRequest(
         params=types.ElicitRequestFormParams(message=message_of(pause, problem), requested_schema=form_of(pause))
     )

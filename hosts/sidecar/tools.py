@@ -7,28 +7,28 @@ about invalid arguments names fields and rules, and has no value that the caller
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from ...scheduling import Schedules
 from ..service.arguments import RoleSetArguments
 from ..service.call import CallFacts, Grant, Refused, with_own_thread
-from ..service.next_steps import advised, error_record, name_turn
+from ..service.next_steps import advised, name_turn
 from ..service.operation import Operation, Run
 from ..service.operations import OPERATIONS, Operations
-from ..service.records import Answer, ErrorAnswer, RoleSetAnswer, TurnAnswer
+from ..service.records import Answer, ErrorAnswer, RoleSetAnswer
 from ..service.schedules import ScheduleArguments, ScheduleRunAnswer, fire
 from ..service.threads import thread_role_set
 from ..service.validation import validated
 from ..serving import tool_schemas
 from .following import Context, SidecarParts, ToolCall, events
+from .results import answered, failed
 from .turns import resume, surface
 
 _LOG = logging.getLogger("worldagent.sidecar")
@@ -144,31 +144,3 @@ async def call_tool(
         )
     facts.code, facts.turn = failure.code, advice.get("turn_id") or failure.turn_id or facts.turn
     return failed(failure, advice)
-
-
-def answered(answer: Answer) -> CallToolResult:
-    """Return an answer as a tool result. Its text block is the agent's answer if there is one, else the JSON.
-
-    From the JSON, a client that shows only text can read what a paused turn asks, and in `next` how to answer.
-    """
-    content = answer.model_dump(mode="json")
-    text = answer.turn.text if isinstance(answer, TurnAnswer) and answer.turn.status == "done" else None
-    return CallToolResult(content=[_block(text or _as_json(content))], structured_content=content)
-
-
-def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> CallToolResult:
-    """Return an error as a tool result. `advice` has fields that replace or extend its record."""
-    error = error_record(failure, advice)
-    content = ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True)
-    sentence = f"{error.code}: {error.problem}; {error.remedy}"
-    return CallToolResult(
-        content=[_block(f"{sentence}\n{_as_json(content)}")], structured_content=content, is_error=True
-    )
-
-
-def _block(text: str) -> TextContent:
-    return TextContent(type="text", text=text)
-
-
-def _as_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False)
