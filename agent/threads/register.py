@@ -323,15 +323,20 @@ class ThreadRegister:
         found = {} if record is None else await self._stores.journal.load(record.id)
         return frozenset(pause_id_of(entry.id) for entry in found.values() if entry.settled)
 
-    async def cancel(self, scope: Scope, here: Callable[[str], object] = lambda turn_id: None) -> bool:
+    async def cancel(
+        self, scope: Scope, here: Callable[[str], object] = lambda turn_id: None, *, only: str | None = None
+    ) -> bool:
         """Cancel a thread's turn, whatever process runs it or while it waits; returns False if there is none.
 
         Args:
             scope: The thread.
             here: Is called with the turn's id, and cancels it if this process runs it.
+            only: The id of the turn to cancel; None cancels whatever turn the thread has.
         """
         record = await self._stores.turns.latest(thread_key(scope))
-        if record is None or not await self._stores.turns.ask_to_cancel(record.id):
+        if record is None or only not in (None, record.id):
+            return False
+        if not await self._stores.turns.ask_to_cancel(record.id):
             return False
         here(record.id)
         await self.end_waiting(scope, record.id)

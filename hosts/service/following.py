@@ -100,6 +100,28 @@ class Following:
         self.sent_events = False
         self._task = agents.spawn(self._run(workspace, start))
 
+    async def entered(self) -> None:
+        """Wait until the answers of a person are saved.
+
+        Raises:
+            WorldAgentError, Refused: They were not accepted.
+        """
+        await self._until_entered()
+        if not self._entered.done():
+            self._task.result()
+
+    async def begun(self) -> None:
+        """Wait until the turn has begun or resumed and is stored, so that any process finds it.
+
+        Raises:
+            WorldAgentError, Refused: It has not begun, or has already failed.
+        """
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if isinstance(event, TurnStarted):
+                    return
+        await self.outcome()
+
     async def events(self) -> AsyncGenerator[TurnEvent]:
         """Yield the events, up to the end of this run of the turn.
 
@@ -109,8 +131,7 @@ class Following:
             WorldAgentError: The error with which the turn failed.
             Refused: The turn did not begin, or the client is too far behind a turn that keeps no events.
         """
-        waited: set[asyncio.Future[Any]] = {self._task, self._entered}
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await self._until_entered()
         if not self._entered.done():
             return
         stream = self._entered.result()
@@ -166,6 +187,10 @@ class Following:
         self._stopped.set()
         if not self._detach and not self._task.done() and not self._task.cancelling():
             self._task.cancel()
+
+    async def _until_entered(self) -> None:
+        waited: set[asyncio.Future[Any]] = {self._task, self._entered}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
 
     async def _run(self, workspace: str, start: Start) -> Turn:
         agents = self._agents

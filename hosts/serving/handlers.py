@@ -22,10 +22,10 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestParamsMeta
-from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METHODS
+from mcp_types.methods import SPEC_CLIENT_NOTIFICATION_METHODS
 from pydantic import ValidationError
 
-from .logs import log
+from .logs import METHODS, log
 
 STATE: Final = "worldagent.client"
 """Key of the `Client` in the state of an HTTP request."""
@@ -33,7 +33,7 @@ STATE: Final = "worldagent.client"
 MAX_UNREAD_NOTIFICATIONS: Final = 8
 """Per request. The SDK buffers 16; one more blocks all requests of the session."""
 
-_METHODS: Final = SPEC_CLIENT_METHODS | SPEC_CLIENT_NOTIFICATION_METHODS
+_METHODS: Final = METHODS | SPEC_CLIENT_NOTIFICATION_METHODS
 _UNKNOWN: Final = "?"
 _PARENT: Final = "traceparent"
 

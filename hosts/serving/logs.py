@@ -30,6 +30,9 @@ MAX_COUNTED: Final = 1000
 
 MAX_ID_CHARACTERS: Final = 200
 
+METHODS: Final = SPEC_CLIENT_METHODS | {"tasks/get", "tasks/update", "tasks/cancel"}
+"""The methods of requests that are logged by name, with those of the extension `io.modelcontextprotocol/tasks`."""
+
 _OURS: Final = "worldagent"
 _FIELDS: Final = "worldagent_fields"  # the attribute of a record that holds its fields, if it is a line of data
 _REPEATS: Final = "worldagent_more"  # how often the line was omitted before
@@ -97,7 +100,7 @@ class RequestLog:
             tool: The called tool.
             **ids: Ids such as `thread` that the caller has access to.
         """
-        fields: dict[str, Any] = {"method": method if method in SPEC_CLIENT_METHODS else _UNKNOWN}
+        fields: dict[str, Any] = {"method": method if method in METHODS else _UNKNOWN}
         if tool is not None:
             fields["tool"] = tool if tool in self._tools else _UNKNOWN
         fields |= {name: str(value)[:MAX_ID_CHARACTERS] for name, value in ids.items() if value is not None}
