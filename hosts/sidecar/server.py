@@ -31,6 +31,7 @@ from ..serving import RequestLog, Tokens, id_lists, listed_tools
 from ..serving import read_token_file as read_tokens
 from .client_roles import ClientRoles
 from .following import Context, SidecarParts
+from .tasks import TaskJson, TaskMethods
 from .tools import TOOLS, call_tool, schemas
 
 _EXAMPLE: Final = (
@@ -80,6 +81,11 @@ def _grant_of(table: dict[str, Any]) -> Grant:
 
 
 _FACTS: ContextVar[CallFacts | None] = ContextVar("worldagent_sidecar_facts", default=None)
+
+
+def _facts() -> CallFacts:
+    return _FACTS.get() or CallFacts()
+
 
 DRAIN = 10.0
 """Seconds that turns get to reach their next step, by default."""
@@ -133,8 +139,9 @@ class Sidecar:
             instructions=_INSTRUCTIONS,
             get_tool_input_schema=taken.get,  # otherwise the library lists all tools before each call
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
         )
+        self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
+        TaskMethods(self.parts, granted=self._granted, facts=_facts).add_to(self.server)
         self.server.middleware.append(self._logged)
 
     async def __aenter__(self) -> Self:
@@ -199,10 +206,10 @@ class Sidecar:
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult | TaskJson:
         if params.name not in TOOLS:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
-        facts = _FACTS.get() or CallFacts()
+        facts = _facts()
         facts.tool = params.name
         return await call_tool(self.parts, ctx, params, grant=self._granted(), facts=facts)
 

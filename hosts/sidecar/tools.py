@@ -29,6 +29,7 @@ from ..service.validation import validated
 from ..serving import tool_schemas
 from .following import Context, SidecarParts, ToolCall, events
 from .results import answered, failed
+from .tasks import TaskJson
 from .turns import resume, surface
 
 _LOG = logging.getLogger("worldagent.sidecar")
@@ -94,7 +95,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 async def call_tool(
     parts: SidecarParts, ctx: Context, params: CallToolRequestParams, *, grant: Grant, facts: CallFacts
-) -> CallToolResult | InputRequiredResult:
+) -> CallToolResult | InputRequiredResult | TaskJson:
     """Run one of the contract's tools. Except for cancellation, it raises nothing.
 
     Args:
@@ -121,14 +122,15 @@ async def call_tool(
         call = ToolCall(given=given, caller=caller, facts=facts, parts=parts, ctx=ctx, params=params)
         async with parts.agents.use(caller.workspace) as agent:
             try:
-                answer: Answer | InputRequiredResult = await run_of(spec)(call, agent)
+                answer: Answer | InputRequiredResult | TaskJson = await run_of(spec)(call, agent)
             except WorldAgentError as error:
                 await name_turn(call, agent, error)
                 advice = await advised(call, agent, error)
                 raise
         if isinstance(answer, Answer):
             return answered(answer)
-        facts.code = "input_required"
+        if isinstance(answer, InputRequiredResult):
+            facts.code = "input_required"
         return answer
     except AgentClosed as error:
         failure = parts.agents.refusal() if parts.agents.draining else error

@@ -21,27 +21,30 @@ from ..service.records import TurnAnswer
 from ..service.threads import thread_of
 from .asking import Asking, Round
 from .following import Progress, ToolCall
+from .tasks import TaskJson, create, offers
 
 TurnCall = ToolCall[SurfaceArguments] | ToolCall[ResumeArguments]
 
 
-async def surface(call: ToolCall[SurfaceArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
+async def surface(call: ToolCall[SurfaceArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult | TaskJson:
     """Run `converse`, `task`, `run_skill` or `run_scheduled`."""
     thread, asking = thread_of(agent, call, name=call.given.name), Asking(call)
     if asking.round is not None:
         return await _continue_round(call, thread, asking, asking.round)
     await turns.check_output(call.given)
-    return await _until_answered(call, thread, asking, Start.beginning(call.given, thread))
+    start = Start.beginning(call.given, thread)
+    return await (create(call, agent, start) if offers(call) else _until_answered(call, thread, asking, start))
 
 
-async def resume(call: ToolCall[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
+async def resume(call: ToolCall[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult | TaskJson:
     """Run `resume`."""
     thread, asking = thread_of(agent, call), Asking(call)
     if asking.round is not None:
         return await _continue_round(call, thread, asking, asking.round)
     answers = await turns.checked_answers(call, thread)
     call = turns.with_detach(call)
-    return await _until_answered(call, thread, asking, Start.answering(call.given, thread, answers))
+    start = Start.answering(call.given, thread, answers)
+    return await (create(call, agent, start) if offers(call) else _until_answered(call, thread, asking, start))
 
 
 async def _continue_round(

@@ -1,7 +1,9 @@
 """The example clients in Rust, TypeScript and curl on a sidecar that is killed, and the page that shows them."""
 
 import json
+import os
 import re
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, get_args
@@ -197,6 +199,14 @@ async def test_a_conversation_of_the_page_is_what_a_sidecar_says(shown: Block, t
             else:
                 said: dict[str, Any] = json.loads(row[2:])
                 assert await sidecar.hear() == said
+
+
+async def test_the_client_with_tasks_prints_what_the_page_says(tmp_path: Path) -> None:
+    [shown] = [block for block in blocks("python") if block.page == PAGE]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    async with client([sys.executable, "-P", "-c", shown.code], tmp_path, PATH=path) as running:
+        assert await running.ends() == 0, running.said
+    assert running.said.splitlines() == re.findall(r"^# -> (.*)$", shown.code, re.MULTILINE)
 
 
 def test_the_table_of_tools_is_what_the_schemas_say() -> None:
