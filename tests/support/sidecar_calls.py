@@ -163,10 +163,12 @@ class Calling(ABC):
 
     Attributes:
         heard: Every message that came.
+        tasks: Whether it declares that it supports tasks.
     """
 
     def __init__(self, revision: Revision, elicit: Asked | None, roles: Served | None) -> None:
         self.revision: Revision = revision
+        self.tasks = False
         self.heard: list[Any] = []
         self._elicit, self._roles = elicit, roles
         self._ids = itertools.count(1)
@@ -177,6 +179,8 @@ class Calling(ABC):
         found: dict[str, Any] = {} if self._elicit is None else {"elicitation": {}}
         if self._roles is not None:
             found["experimental"] = {"worldagent/roles": {"contract": 1}}
+        if self.tasks:
+            found["extensions"] = {"io.modelcontextprotocol/tasks": {}}
         return found
 
     def answer_of(self, message: Mapping[str, Any]) -> dict[str, Any]:

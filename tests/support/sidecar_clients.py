@@ -108,8 +108,8 @@ class HttpClient(Calling):
             found["Authorization"] = f"Bearer {self.token}"
         if self.revision == MODERN:
             found |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
-            if "name" in params:
-                name = str(params["name"])
+            if named := {"name", "taskId"} & params.keys():
+                name = str(params[named.pop()])
                 found["Mcp-Name"] = name if name.isascii() and name.isprintable() else quote(name)
         elif self.session is not None:
             found |= {"MCP-Protocol-Version": LEGACY, "Mcp-Session-Id": self.session}

@@ -40,7 +40,7 @@ PATHS = (
     "*",
     "/" + "x" * 9000,
 )
-CALLS = (*MONOLITH_REQUESTS, *MONOLITH_NOTIFICATIONS, "tasks/get")
+CALLS = (*MONOLITH_REQUESTS, *MONOLITH_NOTIFICATIONS, "tasks/get", "tasks/update", "tasks/cancel")
 NAMED_REVISIONS = (*KNOWN_PROTOCOL_VERSIONS, "1999-01-01", "2031-01-01", "", "x")
 
 # Numbers that no program of ours should choke on, and texts of which some are no UTF-8 or mean something to a library.
