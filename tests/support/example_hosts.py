@@ -140,7 +140,11 @@ class NodeClient:
 
     async def said(self, tool: str, arguments: dict[str, Any], **options: Any) -> dict[str, Any]:
         """Call a tool; gives what the SDK made of it: `result` or `thrown`, and `events`."""
-        await self._lines.say({"tool": tool, "arguments": arguments, **options})
+        return await self.step(tool=tool, arguments=arguments, **options)
+
+    async def step(self, **given: Any) -> dict[str, Any]:
+        """Give it a line, and return the line that it answers with."""
+        await self._lines.say(given)
         return await self._lines.hear()
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -152,9 +156,9 @@ class NodeClient:
 
 
 @asynccontextmanager
-async def node_client(url: str, token: str = "") -> AsyncGenerator[NodeClient]:
+async def node_client(url: str, token: str = "", script: str = "client.mjs") -> AsyncGenerator[NodeClient]:
     """Start a client of the server at `url`."""
     assert (FOLDER / "node_modules").is_dir(), "the packages of the client are missing: run `make setup`"
-    words = (NODE, str(FOLDER / "client.mjs"), url, *([token] if token else []))
+    words = (NODE, str(FOLDER / script), url, *([token] if token else []))
     async with ending(await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)) as process:
         yield NodeClient(Conversation(process))
