@@ -65,6 +65,7 @@ INBOX_TABLES: Final = (
          code TEXT)""",
     "CREATE INDEX wa_inbox_unread ON wa_inbox(thread, place, id) WHERE turn IS NULL",
     "CREATE INDEX wa_inbox_turn ON wa_inbox(turn) WHERE turn IS NOT NULL",
+    "CREATE INDEX wa_inbox_workspace ON wa_inbox(workspace) WHERE turn IS NULL",
     "CREATE INDEX wa_inbox_thread ON wa_inbox(thread, place)",
 )
 """A migration of the turns: the end of a turn and its inbox are written in one transaction."""
@@ -98,6 +99,8 @@ _WAITING: Final = """SELECT DISTINCT thread FROM wa_inbox WHERE workspace=? AND 
 
 STEERABLE: Final = ("running", "paused", "stopped")
 """The statuses of a turn that reads messages, now or once it resumes."""
+_PLACES: Final = """SELECT name, id, place, code, role FROM wa_inbox WHERE workspace=? AND turn IS NULL
+                    ORDER BY thread, place, id LIMIT 1000"""
 
 MOST: Final = 1000
 """The most unread messages of one thread."""
@@ -238,6 +241,10 @@ class Inbox:
         """The keys of threads with unread messages, or with a message whose turn was interrupted or stopped."""
         rows = await self._database.read(lambda tx: tx.execute(_WAITING, (workspace, workspace)))
         return tuple(thread for (thread,) in rows)
+
+    async def places(self, workspace: str) -> tuple[tuple[Any, ...], ...]:
+        """What tells whether anything that waits in a workspace has changed; the name of the thread comes first."""
+        return tuple(await self._database.read(lambda tx: tx.execute(_PLACES, (workspace,))))
 
     @staticmethod
     def take(transaction: Transaction, id: str, *, turn: str, round: int, step: int) -> bool:

@@ -12,6 +12,7 @@ from ...harness import Registry
 from ...memory.attachments import Attachments
 from ...memory.entries import Recall
 from ...storage import Database, Storage
+from .pending import Pending
 from .work import RunnerParts
 
 T = TypeVar("T")
@@ -31,12 +32,17 @@ class AgentRuntime(Runtime):
         shapes: Shapes that a capability found while it opened, such as those of hosted skills.
         recall: What turns recall, if a capability brings a memory.
         operators: Whether a capability runs operators of members.
+        begins: Whether the agent, once it is open, begins the messages that wait on its threads. A process that is
+            about to end leaves them to another one.
+        pending: The messages that wait on its threads.
     """
 
     spec: AgentSpec
+    pending: Pending
 
     def __init__(self, workspace: str) -> None:
         super().__init__(workspace)
+        self.begins = True
         self.clear()
 
     def clear(self) -> None:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("worldagent.inbox")
 _SWEEP: Final = ""  # in place of a thread's key
+WATCH_SECONDS: Final = 1.0
+"""How often a worker looks for messages that wait on idle threads."""
+
 INBOX_KEY: Final = "inbox:"
 """The beginning of the keys of turns that messages of an inbox begin."""
 
@@ -58,6 +61,7 @@ class PendingMessage:
             background stands.
         text: Its text; empty if it starts a task or a skill.
         author: Who says it: an account, a member, or what reports.
+        account: The account that it is for; None is one without an account.
         name: The display name of the person who says it; None if none was given.
         at: When it was put in.
         turn_id: The turn that read it or that it began; None if it waits.
@@ -72,6 +76,7 @@ class PendingMessage:
     kind: InboxKind
     text: str = field(repr=False)
     author: str
+    account: str | None = None
     name: str | None = None
     at: datetime
     turn_id: str | None = None
@@ -88,10 +93,12 @@ class Pending:
 
     Attributes:
         begin: Returns the stream that begins the turn of a message; see `Begin`.
+        begins: Whether it begins turns; a process that is about to end leaves them to another one.
     """
 
     def __init__(self, runner: TurnRunner) -> None:
         self._runner = runner
+        self.begins = True
         self.begin: Begin | None = None
         self._call_roles: dict[str, Role] = {}  # by the ids of queued messages; in memory alone (R9)
         self._draining: dict[str, asyncio.Task[None]] = {}
@@ -101,6 +108,17 @@ class Pending:
         """Begin, in the background, what waits on all threads of a workspace."""
         if _SWEEP not in self._draining:
             self._track(_SWEEP, self._swept(workspace))
+
+    async def watch(self, workspace: str) -> None:
+        """Sweep until this is cancelled: other processes can put messages in that they do not begin."""
+        while True:
+            self.sweep(workspace)
+            await asyncio.sleep(WATCH_SECONDS)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it begins turns now, or waits for the end of one that it began."""
+        return bool(self._draining)
 
     @property
     def _parts(self) -> RunnerParts:
@@ -190,7 +208,7 @@ class Pending:
 
     async def queued(self, scope: Scope) -> tuple[PendingMessage, ...]:
         """The messages that wait, in the order in which they are read."""
-        return tuple(self._shown(row) for row in _in_order(await self._parts.stores.inbox.unread(thread_key(scope))))
+        return tuple(self._shown(row) for row in in_order(await self._parts.stores.inbox.unread(thread_key(scope))))
 
     async def find(self, scope: Scope, id: str) -> PendingMessage:
         """A message, read or not.
@@ -216,18 +234,7 @@ class Pending:
 
     async def reorder(self, scope: Scope, ids: Sequence[str]) -> None:
         """Put the queued messages in this order; those that are not named come after them."""
-        wanted = [*ids]
-        if len(set(wanted)) != len(wanted) or not all(isinstance(each, str) for each in wanted):
-            raise InvalidArgument("`ids` must be different ids", remedy="use ids from queued()")
-
-        def order(rows: Sequence[InboxRow]) -> Sequence[str]:
-            queued = [row.id for row in rows if row.kind == "queue"]
-            for each in wanted:
-                if each not in queued:
-                    raise _unknown(each)
-            return [*wanted, *(each for each in queued if each not in wanted)]
-
-        await self._parts.stores.inbox.reorder(thread_key(scope), order)
+        await self._parts.stores.inbox.reorder(thread_key(scope), new_order(ids))
 
     async def release(self, scope: Scope, id: str, role: Role | None) -> PendingMessage:
         """Let a message begin that waits for its role, or could not begin."""
@@ -242,25 +249,7 @@ class Pending:
         return await self.find(scope, id)
 
     def _shown(self, row: InboxRow) -> PendingMessage:
-        waits: Literal["turn", "role", "error"] | None = "turn"
-        if row.turn is not None:
-            waits = None
-        elif row.code is not None:
-            waits = "error"
-        elif not self._has_role(row):
-            waits = "role"
-        return PendingMessage(
-            id=row.id,
-            kind=row.kind,
-            text=row.text,
-            author=row.author,
-            name=row.start["name"],
-            at=row.at,
-            turn_id=row.turn,
-            waits_for=waits,
-            role_tiers=() if row.role is None else tuple(map(Tier, row.role["tiers"])),
-            code=row.code,
-        )
+        return shown(row, has_role=self._has_role(row))
 
     def _has_role(self, row: InboxRow) -> bool:
         """Whether this process has the role that a message was queued under."""
@@ -284,6 +273,8 @@ class Pending:
         if key in self._draining:
             self._again.add(key)
             return
+        if not self.begins:
+            return  # a process that stays begins it
         if not self._runner.is_open or self.begin is None:
             return  # the next process begins it
         self._track(key, self._drained(key))
@@ -372,14 +363,63 @@ class Pending:
         return True
 
 
-def _in_order(rows: Sequence[InboxRow]) -> list[InboxRow]:
+def shown(row: InboxRow, *, has_role: bool) -> PendingMessage:
+    """A message as callers see it.
+
+    Args:
+        row: The message.
+        has_role: Whether this process has the role that it was queued under.
+    """
+    waits: Literal["turn", "role", "error"] | None = "turn"
+    if row.turn is not None:
+        waits = None
+    elif row.code is not None:
+        waits = "error"
+    elif not has_role:
+        waits = "role"
+    return PendingMessage(
+        id=row.id,
+        kind=row.kind,
+        text=row.text,
+        author=row.author,
+        account=row.scope.account,
+        name=row.start["name"],
+        at=row.at,
+        turn_id=row.turn,
+        waits_for=waits,
+        role_tiers=() if row.role is None else tuple(map(Tier, row.role["tiers"])),
+        code=row.code,
+    )
+
+
+def new_order(ids: Sequence[str]) -> Callable[[Sequence[InboxRow]], Sequence[str]]:
+    """What puts queued messages into an order; those that are not named come after the others.
+
+    Raises:
+        InvalidArgument: An id is there twice. What is returned raises `UnknownMessage` for one that is not queued.
+    """
+    wanted = [*ids]
+    if len(set(wanted)) != len(wanted) or not all(isinstance(each, str) for each in wanted):
+        raise InvalidArgument("`ids` must be different ids", remedy="use ids from queued()")
+
+    def order(rows: Sequence[InboxRow]) -> Sequence[str]:
+        queued = [row.id for row in rows if row.kind == "queue"]
+        for each in wanted:
+            if each not in queued:
+                raise _unknown(each)
+        return [*wanted, *(each for each in queued if each not in wanted)]
+
+    return order
+
+
+def in_order(rows: Sequence[InboxRow]) -> list[InboxRow]:
     """Messages in the order in which they are read: what a turn that ended has not read comes first."""
     return sorted(rows, key=lambda row: row.kind == "queue")
 
 
 def first_of(rows: Sequence[InboxRow]) -> InboxRow | None:
     """The message that begins the next turn of a thread, of those that are unread."""
-    begins = (row for row in _in_order(rows) if row.code is None and row.start.get("report") != "next")
+    begins = (row for row in in_order(rows) if row.code is None and row.start.get("report") != "next")
     return next(begins, None)
 
 
@@ -421,4 +461,4 @@ def _unknown(id: object) -> UnknownMessage:
     return UnknownMessage(f"no message {shown} waits on this thread", remedy="use an id from queued()")
 
 
-__all__ = ["INBOX_KEY", "Pending", "PendingMessage"]
+__all__ = ["INBOX_KEY", "Pending", "PendingMessage", "in_order", "new_order", "shown"]

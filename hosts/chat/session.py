@@ -172,7 +172,7 @@ class Session:
         Raises:
             WorldAgentError: It cannot be opened.
         """
-        self.agent = await open_agent(self.options, self.view).start()
+        self.agent = await open_agent(self.options, self.view, stays=True).start()
 
     @property
     def model_name(self) -> str:

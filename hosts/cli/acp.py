@@ -83,7 +83,7 @@ def acp(options: AcpOptions, output: Output) -> Work:
         raise bad_usage(f"--mode {NO_ROLE!r} is the mode without a role", remedy="give the mode another name")
     shared = {each.name: getattr(options, each.name) for each in fields(options) if each.name not in _OWN}
     with contextlib.redirect_stdout(sys.stderr):  # the app's code must not print into the protocol
-        agent = open_agent(AgentOptions(**shared), output)
+        agent = open_agent(AgentOptions(**shared), output, stays=True)
     return _serve(options, agent, roles)
 
 

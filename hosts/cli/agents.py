@@ -36,7 +36,12 @@ LOCAL_NOTE = (
 
 
 def open_agent(
-    options: AgentOptions, output: Output, *, memory: bool = False, society: WorkspaceConfig | None = None
+    options: AgentOptions,
+    output: Output,
+    *,
+    memory: bool = False,
+    society: WorkspaceConfig | None = None,
+    stays: bool = False,
 ) -> WorldAgent:
     """Make the agent that the options describe, or use the agent of `--app`. It opens when it is entered.
 
@@ -45,6 +50,8 @@ def open_agent(
         output: Where notes go.
         memory: Whether it has memory whatever the setting says. An agent of `--app` decides itself.
         society: Its members, whose workspace it then is. An agent of `--app` decides itself.
+        stays: Whether the process goes on. Another one begins no message that waits on a thread, since it would end
+            before the turn.
 
     Raises:
         UsageError: An option or a setting is not valid.
@@ -54,9 +61,13 @@ def open_agent(
         with _no_collecting():
             agent = app_agent(options, options.app)
             load_engine()
-        return agent
-    maker = agent_maker(options, output, memory=memory, society=society)
-    return maker(options.workspace if society is None else society.id)
+    else:
+        maker = agent_maker(options, output, memory=memory, society=society)
+        agent = maker(options.workspace if society is None else society.id)
+    from ...agent.runtime.inside import inside
+
+    inside(agent).begins = stays
+    return agent
 
 
 def open_shared(options: AgentOptions, output: Output, *, home_roles: bool) -> WorldAgent:
@@ -73,7 +84,7 @@ def open_shared(options: AgentOptions, output: Output, *, home_roles: bool) -> W
     """
     from ...scheduling import check_shared
 
-    agent = open_agent(options, output)
+    agent = open_agent(options, output, stays=True)
     return agent if home_roles else check_shared(agent)
 
 

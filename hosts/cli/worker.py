@@ -48,7 +48,8 @@ class WorkerOptions(AgentOptions):
 async def worker(options: WorkerOptions, output: Output, home_roles: bool = HOME_ROLES) -> int | None:
     """Run the submitted turns of the workspace, and fire its schedules, until it is stopped.
 
-    It also delivers the messages and handles the events of members, if the agent has a society.
+    It also begins the messages that are queued on threads, delivers the messages and handles the events of members, if
+    the agent has a society.
 
     Several workers can run on one database. Submitted turns need an agent with a queue, from --app.
 
@@ -68,6 +69,7 @@ async def worker(options: WorkerOptions, output: Output, home_roles: bool = HOME
 
 
 async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> bool:
+    from ...agent.runtime.inside import inside
     from ...members.gateway import Gateway
     from ...scheduling import Schedules
     from ..service.members import society_of
@@ -76,6 +78,7 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
     async with open_shared(options, output, home_roles=home_roles) as agent:
         worker = _worker(agent, options)
         runs: list[Coroutine[None, None, None]] = [] if worker is None else [worker.run()]
+        runs.append(inside(agent).pending.watch(agent.workspace))
         work = [] if worker is None else [f"submitted turns, as {worker.id}"]
         if not options.no_schedules:
             schedules = Schedules(agent)
@@ -84,6 +87,7 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
         if society_of(agent) is not None:
             runs.append(Gateway(agent).run())
             work.append("messages and events of members")
+        work.append("queued messages")
         output.note(f"worker of the workspace {agent.workspace!r}: {', '.join(work)}")
         async with AsyncExitStack() as pages:
             if options.port is not None:

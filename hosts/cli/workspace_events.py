@@ -173,7 +173,7 @@ async def _agent(options: RunOptions, output: Output) -> AsyncGenerator[WorldAge
     config = None if options.file is None else load_workspace(options.file)
     if options.app is None and config is None:
         raise bad_usage("there is no workspace", remedy="give the FILE of one, or --app with an agent that has one")
-    made = open_agent(options, output, society=config)
+    made = open_agent(options, output, society=config, stays=True)
     async with made as agent:
         society = society_of(agent)
         if society is None:

@@ -177,6 +177,11 @@ class ConverseArguments(_Conversing):
         description="a JSON Schema that the answer must fit; it is then in `result`, as JSON",
         examples=[{"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}],
     )
+    interrupt: bool = Field(
+        default=False,
+        description="whether the thread's turn that runs or waits is cancelled for this one: at once while its model "
+        "thinks, else after the calls under way",
+    )
 
 
 class TaskArguments(SurfaceArguments):

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, Union
 
 from ...agent.memory import WorkspaceMemory
+from ...agent.runtime.pending import PendingMessage, in_order, new_order, shown
 from ...agent.stores import Stores
 from ...agent.threads import Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 from ...core import Clock, Scope, check_id
@@ -133,6 +134,22 @@ class HomeThread:
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """As `Thread.history`."""
         return await self.stores.log.history(await self._head(), before=before, limit=limit)
+
+    async def queued(self) -> tuple[PendingMessage, ...]:
+        """As `Thread.queued`. A message that was queued under a role waits for it here: a home has no such role."""
+        rows = await self.stores.inbox.unread(thread_key(self.scope))
+        return tuple(shown(row, has_role=row.role is None) for row in in_order(rows))
+
+    async def withdraw(self, message_id: str) -> bool:
+        """As `Thread.withdraw`. The next process that opens begins what waited behind it."""
+        row = await self.stores.inbox.get(message_id)
+        if row is None or row.kind == "report":
+            return False
+        return await self.stores.inbox.withdraw(message_id, thread_key(self.scope))
+
+    async def reorder(self, message_ids: Sequence[str]) -> None:
+        """As `Thread.reorder`."""
+        await self.stores.inbox.reorder(thread_key(self.scope), new_order(message_ids))
 
     async def feedback(self, turn_id: str, feedback: Feedback, *, note: str | None = None) -> None:
         """As `Thread.feedback`."""

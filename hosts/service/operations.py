@@ -17,7 +17,21 @@ from ...agent.asking import Asking
 from ...agent.capabilities import named_capability
 from ...agent.runtime.inside import inside
 from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAgentError
-from . import drafts, events, following, functions, memory, roles, schedules, skills, society, threads, traces, turns
+from . import (
+    drafts,
+    events,
+    following,
+    functions,
+    inbox,
+    memory,
+    roles,
+    schedules,
+    skills,
+    society,
+    threads,
+    traces,
+    turns,
+)
 from .call import Call, Refused
 from .operation import Operation, Run
 from .records import Answer
@@ -26,7 +40,20 @@ Operations: TypeAlias = Mapping[str, Operation]
 
 _LOG: Final = logging.getLogger("worldagent.hosts")
 
-_AREAS: Final = (threads, following, traces, roles, skills, functions, schedules, memory, society, drafts, events)
+_AREAS: Final = (
+    threads,
+    inbox,
+    following,
+    traces,
+    roles,
+    skills,
+    functions,
+    schedules,
+    memory,
+    society,
+    drafts,
+    events,
+)
 
 
 def table(*more: Iterable[Operation]) -> Operations:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ...agent import WorldAgent
+from ...agent.runtime.inside import inside
 from ...core.checks import check_limits
 from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
@@ -132,6 +133,11 @@ class _Place:
         """The agent, once it is open."""
         task = self.opening
         return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
+
+    @property
+    def begins(self) -> bool:
+        """Whether the agent runs a turn that a message on one of its threads began."""
+        return self.agent is not None and self.agent.is_open and inside(self.agent).pending.busy
 
 
 class Agents:
@@ -293,7 +299,7 @@ class Agents:
         if own is not None and own.closing is not None:
             closing = [own.closing]
         if not closing:
-            idle = [place for place in self._places.values() if not place.users]
+            idle = [place for place in self._places.values() if not place.users and not place.begins]
             if not idle:
                 raise Refused(
                     "too_many_turns",

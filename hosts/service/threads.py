@@ -48,7 +48,7 @@ async def cancel(call: Call[ThreadArguments], workspace: Workspace) -> records.C
     Raises:
         Refused: The turn belongs to another account.
     """
-    thread = _thread(call, workspace)
+    thread = one_thread(call, workspace)
     state = await thread.state()
     if state is not None:
         check_turn(call.caller, state)
@@ -69,7 +69,7 @@ async def fork(call: Call[ForkArguments], workspace: Workspace) -> records.ForkA
         Refused: The caller does not reach the new thread's id.
         WorldAgentError: As for `Thread.fork`.
     """
-    given, grant, thread = call.given, call.caller.grant, _thread(call, workspace)
+    given, grant, thread = call.given, call.caller.grant, one_thread(call, workspace)
     stem = f"{given.thread[:MAX_STEM_CHARACTERS]}."
     to = None if given.to is None else grant.own_thread(given.to)
     if to is not None or grant.allows_threads_after(stem):
@@ -94,7 +94,7 @@ async def fork(call: Call[ForkArguments], workspace: Workspace) -> records.ForkA
 @operation("Rename a thread", "Set what a thread is called in lists; no model sees it.", effect="changes")
 async def thread_rename(call: Call[RenameArguments], workspace: Workspace) -> records.RenameAnswer:
     """Set a thread's title."""
-    return records.RenameAnswer(title=await _thread(call, workspace).rename(call.given.title))
+    return records.RenameAnswer(title=await one_thread(call, workspace).rename(call.given.title))
 
 
 @operation(
@@ -105,14 +105,14 @@ async def thread_rename(call: Call[RenameArguments], workspace: Workspace) -> re
 )
 async def thread_archive(call: Call[ArchiveArguments], workspace: Workspace) -> records.ArchiveAnswer:
     """Hide a thread in lists until its next turn, or show it again."""
-    await _thread(call, workspace).archive(call.given.archived)
+    await one_thread(call, workspace).archive(call.given.archived)
     return records.ArchiveAnswer(archived=call.given.archived)
 
 
 @operation("List pauses", "The status of a thread, and what its turn waits for a person to say.")
 async def pauses(call: Call[ThreadArguments], workspace: Workspace) -> records.PausesAnswer:
     """Return a thread's status and what its turn waits for."""
-    thread = _thread(call, workspace)
+    thread = one_thread(call, workspace)
     state, found = await thread.state(), await thread.pauses()
     if state is None:
         return records.PausesAnswer(thread=call.given.thread)
@@ -129,7 +129,7 @@ async def pauses(call: Call[ThreadArguments], workspace: Workspace) -> records.P
 @operation("Read the history", "A page of the conversation, oldest first.")
 async def history(call: Call[HistoryArguments], workspace: Workspace) -> records.HistoryAnswer:
     """Return a page of a thread's messages."""
-    page = await _thread(call, workspace).history(before=call.given.before, limit=call.given.limit)
+    page = await one_thread(call, workspace).history(before=call.given.before, limit=call.given.limit)
     messages = [records.MessageRecord.model_validate(message.to_json()) for message in page]
     return records.HistoryAnswer(messages=messages)
 
@@ -250,7 +250,8 @@ def role_of(given: RoleArgument | None) -> Role | None:
     return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive, echo=given.echo)
 
 
-def _thread(call: Call[Any], workspace: Workspace) -> OneThread:
+def one_thread(call: Call[Any], workspace: Workspace) -> OneThread:
+    """Return the thread that a call names, of an open agent or of a home."""
     given: ThreadArguments = call.given
     return workspace.thread(given.thread, account=call.caller.account, channel=given.channel)
 

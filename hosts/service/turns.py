@@ -26,6 +26,7 @@ from .arguments import (
     WorkspaceArguments,
 )
 from .call import Call, check_resume
+from .inbox import check_interrupt
 from .next_steps import to_call
 from .operation import Operation
 from .pauses import unanswered
@@ -35,10 +36,20 @@ from .threads import role_of
 C = TypeVar("C", bound=Call[Any])
 
 
-async def check_output(given: SurfaceArguments) -> None:
-    """Check the JSON Schema of an answer before the turn begins, so that a wide one does not hold the event loop."""
-    if isinstance(given, ConverseArguments) and given.output is not None:
+async def check_start(call: Call[Any], thread: Thread) -> None:
+    """Check what a call begins a turn with. A wide JSON Schema of an answer does not hold the event loop.
+
+    Raises:
+        Refused: It would interrupt a turn of another account.
+        OutputInvalid: The schema is invalid.
+    """
+    given = call.given
+    if not isinstance(given, ConverseArguments):
+        return
+    if given.output is not None:
         await check_apart(given.output)
+    if given.interrupt:
+        await check_interrupt(call, thread)
 
 
 def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[AttachmentSource] = ()) -> TurnStream:
@@ -61,6 +72,7 @@ def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[Attachm
     match given:
         case ConverseArguments():
             more: dict[str, Any] = {"output": given.output, "attachments": attachments, "inputs": given.inputs}
+            more["interrupt"] = given.interrupt
             return thread.stream(given.text, **more, **how)
         case TaskArguments():
             return thread.stream_task(given.shape, given.params, **how)

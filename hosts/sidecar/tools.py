@@ -17,8 +17,9 @@ from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from ...scheduling import Schedules
-from ..service.arguments import RoleSetArguments
+from ..service.arguments import RoleArgument, RoleSetArguments
 from ..service.call import CallFacts, Grant, Refused, with_own_thread
+from ..service.inbox import PendingAnswer, QueueArguments, ReleaseArguments, thread_queue, thread_release
 from ..service.next_steps import advised, name_turn
 from ..service.operation import Operation, Run
 from ..service.operations import OPERATIONS, Operations
@@ -41,6 +42,25 @@ async def _thread_role_set(call: ToolCall[RoleSetArguments], agent: WorldAgent) 
     seconds = agent.settings.thread_role_ttl if call.given.ttl is None else call.given.ttl
     call.parts.agents.hold_role(call.caller.workspace, seconds)
     return answer
+
+
+async def _thread_queue(call: ToolCall[QueueArguments], agent: WorldAgent) -> PendingAnswer:
+    """Run `thread_queue`. The pool keeps the agent open as long as it holds the role."""
+    answer: PendingAnswer = await thread_queue(call, agent)
+    _hold(call, agent, call.given.role)
+    return answer
+
+
+async def _thread_release(call: ToolCall[ReleaseArguments], agent: WorldAgent) -> PendingAnswer:
+    """Run `thread_release`, as `_thread_queue`."""
+    answer: PendingAnswer = await thread_release(call, agent)
+    _hold(call, agent, call.given.role)
+    return answer
+
+
+def _hold(call: ToolCall[Any], agent: WorldAgent, role: RoleArgument | None) -> None:
+    if role is not None:
+        call.parts.agents.hold_role(call.caller.workspace, agent.settings.thread_role_ttl)
 
 
 async def _schedule_run(call: ToolCall[ScheduleArguments], agent: WorldAgent) -> ScheduleRunAnswer:
@@ -66,6 +86,8 @@ _RUNS: Final[Mapping[str, Run]] = {
     "resume": resume,
     "events": events,
     "thread_role_set": _thread_role_set,
+    "thread_queue": _thread_queue,
+    "thread_release": _thread_release,
     "schedule_run": _schedule_run,
 }
 """Operations that need what a server has."""

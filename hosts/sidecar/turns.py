@@ -31,7 +31,7 @@ async def surface(call: ToolCall[SurfaceArguments], agent: WorldAgent) -> TurnAn
     thread, asking = thread_of(agent, call, name=call.given.name), Asking(call)
     if asking.round is not None:
         return await _continue_round(call, thread, asking, asking.round)
-    await turns.check_output(call.given)
+    await turns.check_start(call, thread)
     start = Start.beginning(call.given, thread)
     return await (create(call, agent, start) if offers(call) else _until_answered(call, thread, asking, start))
 

@@ -25,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from ...agent import WorldAgent
+from ...agent.runtime.inside import inside
 from ...core.errors import WorldAgentError
 from ..service.arguments import WorkspaceArguments
 from ..service.call import Grant, Refused
@@ -150,8 +151,10 @@ def _digest(seen: Any) -> str:
 
 
 async def _threads(call: WebCall[Any], agent: WorldAgent) -> Any:
-    states = await reached_threads(call.caller.grant, agent, limit=LIVE_THREADS, archived=None)
-    return [
+    grant = call.caller.grant
+    states = await reached_threads(grant, agent, limit=LIVE_THREADS, archived=None)
+    waiting = await inside(agent).stores.inbox.places(agent.workspace)
+    return [each for each in waiting if grant.allows_thread(each[0])], [
         (state.thread, state.turn_id, state.status, state.pauses, state.answers, state.title, state.archived)
         for state in states
     ]

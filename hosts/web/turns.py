@@ -188,7 +188,7 @@ async def _start(call: TurnCall, agent: WorldAgent) -> Start:
         answers = await turns.checked_answers(call, thread)
         return Start.answering(given, thread, answers)
     named = given.attachments if isinstance(given, MessageArguments) else ()
-    await turns.check_output(given)
+    await turns.check_start(call, thread)
     for each in named:
         if each.sha256 is not None:
             await check_attachment(call.caller, agent, each.sha256)
