@@ -4,6 +4,7 @@ import { call, fresh, get, own, stream, thread } from "./api.js";
 import { badge, dialog, empty, h, notice, onceAFrame, status, time } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { answer, card } from "./pauses.js";
+import { choice, say, tray } from "./waiting.js";
 
 export async function show(view, rest) {
   const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search conversations" });
@@ -64,15 +65,26 @@ function one(pane, id, isNew, changed) {
   const role = h("textarea", { rows: 2, id: "role", placeholder: "such as: be terse" });
   const send = h("button", { class: "primary" }, "Send");
   const stop = h("button", { type: "button", class: "danger", hidden: true, onclick: () => call("POST", thread(id, "/cancel")) }, "Stop");
-  const form = h("form", { class: "composer" },
-    h("details", {}, h("summary", {}, "Role of this message"), h("label", { for: "role", class: "hint" }, "How to go about it. It is stored nowhere."), role),
-    h("div", { class: "row" }, field, send, stop));
+  const withRole = h("details", {}, h("summary", {}, "Role of this message"), h("label", { for: "role", class: "hint" }, "How to go about it. It is stored nowhere."), role);
+  const ways = choice(fitRole), waiting = tray(id);
+  const form = h("form", { class: "composer" }, waiting.element, withRole, ways.element, h("div", { class: "row" }, field, send, stop));
   const title = h("h1", {}, isNew ? "New conversation" : id);
   const tools = h("div", { class: "row tools" });
   pane.replaceChildren(h("header", { class: "head" }, h("a", { class: "back", href: "#/threads", "aria-label": "Back to the list" }, "‹"), title, tools), tiers, log, form);
-  let turn = null, busy = false, seen = "", loads = 0;
+  let turn = null, busy = false, seen = "", loads = 0, begins = Promise.resolve();
 
   function atEnd() { log.scrollTop = log.scrollHeight; }
+
+  /** Whether a turn runs or waits, so that a message is said beside it. */
+  function opened(open) {
+    ways.element.hidden = !open;
+    fitRole();
+  }
+
+  /** A message that steers has the role of its turn. */
+  function fitRole() {
+    withRole.hidden = !ways.element.hidden && ways.way() === "steer";
+  }
 
   function bubble(kind, name, ...content) {
     const made = h("article", { class: `message ${kind}` }, h("header", {}, name), h("div", { class: "body" }, content));
@@ -86,6 +98,10 @@ function one(pane, id, isNew, changed) {
       log.append(h("p", { class: "step" }, "the roles in force changed"));
       return;
     }
+    if (record.kind === "word") {
+      word(record.id, record.body.name, record.author, said).append(time(record.at));
+      return;
+    }
     if (record.kind !== "message" && record.kind !== "answer") {
       const calls = (record.body.calls ?? []).map((each) => each.tool ?? each.name).filter(Boolean);
       const label = calls.length ? `calls ${calls.join(", ")}` : record.kind;
@@ -97,6 +113,15 @@ function one(pane, id, isNew, changed) {
     const trace = !mine && record.turn_id ? [h("a", { href: `#/traces/${encodeURIComponent(record.turn_id)}` }, "trace")] : [];
     made.firstChild.append(time(record.at), ...trace, h("button", { type: "button", class: "quiet", onclick: () => fork(record.id) }, "fork"));
     if (!mine && record.turn_id) made.append(rating(record.turn_id));
+  }
+
+  /** What was said to a turn while it worked, at the place where it was read; returns its header. */
+  function word(messageId, name, author, text) {
+    const known = log.querySelector(`[data-message="${CSS.escape(messageId)}"]`);
+    const made = known ?? bubble("mine word", name ?? (author === "user" ? "you" : author), h("p", {}, text));
+    if (!known) made.firstChild.append(badge("while it worked"));
+    made.dataset.message = messageId;
+    return made.firstChild;
   }
 
   /** Two buttons that say what a person thinks of a turn. What was said before this page loaded is not shown. */
@@ -129,9 +154,11 @@ function one(pane, id, isNew, changed) {
 
   /** Show a turn as it runs. `run` begins or follows it, and calls its argument with each event. */
   async function follow(run) {
+    let heardOf;
+    begins = new Promise((resolve) => { heardOf = resolve; });
     busy = true;
     stop.hidden = false;
-    send.disabled = true;
+    opened(true);
     let body = null, steps = new Map(), withheld = 0;
     const draw = onceAFrame(() => {
       if (body === null) body = bubble("answer", "agent").lastChild;
@@ -140,6 +167,7 @@ function one(pane, id, isNew, changed) {
     });
     const heard = (event) => {
       turn = event.turn_id;
+      heardOf();
       if (event.type === "text_delta") { steps.set(event.step, (steps.get(event.step) ?? "") + event.text); draw(); }
       else if (event.type === "text_replaced") {
         if (event.step === null || event.step === undefined) steps = new Map([[0, event.text]]);
@@ -154,15 +182,23 @@ function one(pane, id, isNew, changed) {
         steps = new Map();
         log.append(h("p", { class: "step" }, "calls ", h("code", {}, event.function ?? event.name ?? "a function")));
         atEnd();
+      } else if (event.type === "message_taken") {
+        draw.now();
+        body = null;
+        steps = new Map();
+        word(event.message_id, event.name, event.author, event.text);
+        atEnd();
+        waiting.look();
       }
     };
     try {
       return await run(heard);
     } finally {
       draw.now();
+      heardOf();
       busy = false;
       stop.hidden = true;
-      send.disabled = false;
+      opened(false);
     }
   }
 
@@ -181,9 +217,14 @@ function one(pane, id, isNew, changed) {
     if (mine !== loads || ends.signal.aborted) return;
     seen = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
     log.replaceChildren();
-    messages.forEach(message);
+    const follows = state.status === "running" && !busy;
+    // What a running turn has done so far comes again with its events, in order.
+    const again = messages.filter((each) => follows && each.turn_id === state.turn_id && ["plan", "result", "word"].includes(each.kind));
+    messages.filter((each) => !again.includes(each)).forEach(message);
     if (!messages.length) log.append(empty("Nothing was said here yet."));
     turn = state.turn_id;
+    opened(["running", "paused", "stopped"].includes(state.status));
+    waiting.look();
     tools.replaceChildren(state.status ? status(state.status) : "", h("button", { type: "button", class: "quiet", onclick: rename }, "rename"),
       h("button", { type: "button", class: "quiet", onclick: archive }, "archive"));
     await waits(state.pauses);
@@ -191,14 +232,17 @@ function one(pane, id, isNew, changed) {
     if (["cut_off", "stopped"].includes(state.status)) {
       log.append(h("p", { class: "step" }, "The turn was interrupted. ", h("button", { type: "button", onclick: async () => { await follow((heard) => stream("POST", thread(id, "/resume"), {}, heard)); await load(); } }, "Resume")));
     }
-    if (state.status === "running" && !busy) {
-      follow((heard) => stream("GET", `turns/${encodeURIComponent(state.turn_id)}/events`, {}, heard, ends.signal)).then(load, () => undefined);
+    if (follows) {
+      follow((heard) => stream("GET", `turns/${encodeURIComponent(state.turn_id)}/events`, {}, heard, ends.signal))
+        .then(load, () => { again.forEach(message); opened(true); }); // it keeps no events, or the person has left
     }
     atEnd();
   }
 
   async function refresh() {
-    if (isNew || busy || ends.signal.aborted) return;
+    if (isNew || ends.signal.aborted) return;
+    waiting.look();
+    if (busy) return;
     const [{ messages }, state] = await Promise.all([get(thread(id, "/messages"), { limit: 200 }), get(thread(id, "/pauses"))]);
     const now = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
     if (now !== seen && !log.contains(document.activeElement?.closest("textarea, input"))) await load();
@@ -229,10 +273,33 @@ function one(pane, id, isNew, changed) {
     if (location.hash === "#/threads/new") history.replaceState(null, "", `#/threads/${encodeURIComponent(id)}`);
   }
 
+  function problem(error, said) {
+    log.append(h("p", { class: "problem", role: "alert" }, error.message));
+    atEnd();
+    if (!field.value) field.value = said;
+  }
+
+  /** Say something beside the turn that runs or waits. */
+  async function beside(said, way) {
+    field.value = "";
+    try {
+      await begins;
+      await say(id, way, said, role.value.trim());
+      if (!busy) await load(); // the turn ended meanwhile, and it begins the next one
+    } catch (error) {
+      problem(error, said);
+    }
+    await waiting.look();
+  }
+
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const said = field.value.trim();
-    if (!said || busy) return;
+    if (!said) return;
+    if (!ways.element.hidden) {
+      await beside(said, ways.way());
+      return;
+    }
     field.value = "";
     log.querySelector(".empty")?.remove();
     bubble("mine", "you", h("p", {}, said));
@@ -244,8 +311,7 @@ function one(pane, id, isNew, changed) {
       await load();
       await changed();
     } catch (error) {
-      log.append(h("p", { class: "problem", role: "alert" }, error.message));
-      field.value = said;
+      problem(error, said);
     }
     if ([document.body, send].includes(document.activeElement)) field.focus(); // never taken from where a person types
   });
