@@ -107,7 +107,7 @@ class Pending:
     def sweep(self, workspace: str) -> None:
         """Begin, in the background, what waits on all threads of a workspace."""
         if _SWEEP not in self._draining:
-            self._track(_SWEEP, self._swept(workspace))
+            self._track(_SWEEP, partial(self._swept, workspace))
 
     async def watch(self, workspace: str) -> None:
         """Sweep until this is cancelled: other processes can put messages in that they do not begin."""
@@ -277,12 +277,12 @@ class Pending:
             return  # a process that stays begins it
         if not self._runner.is_open or self.begin is None:
             return  # the next process begins it
-        self._track(key, self._drained(key))
+        self._track(key, partial(self._drained, key))
 
-    def _track(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+    def _track(self, key: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def tracked() -> None:
             try:
-                await work
+                await work()
             finally:  # not in a callback of the task, which runs later: who looks until then would not be heard
                 del self._draining[key]
 
