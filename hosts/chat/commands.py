@@ -56,23 +56,25 @@ class Command:
         help: What it does, in one line.
         run: Called with the session and the text after the name. It returns the text to show, or None if a turn has
             shown it.
+        beside: Whether it can be used while a turn runs.
     """
 
     name: str
     takes: str
     help: str
     run: Run
+    beside: bool = False
 
 
 COMMANDS: Final[dict[str, Command]] = {}
 """All commands by name, in the order of `/help`."""
 
 
-def command(name: str, takes: str = "", *, help: str) -> Callable[[Run], Run]:
+def command(name: str, takes: str = "", *, help: str, beside: bool = False) -> Callable[[Run], Run]:
     """Put a coroutine function into the table, as the command `name`; see `Command`."""
 
     def add(run: Run) -> Run:
-        COMMANDS[name] = Command(name, takes, help, run)
+        COMMANDS[name] = Command(name, takes, help, run, beside)
         return run
 
     return add
@@ -428,6 +430,67 @@ async def _cancel(session: Session, _: str) -> str:
     return f"the turn on the thread {session.thread_id!r} is cancelled"
 
 
+# --- messages beside a turn -------------------------------------------------------------------------------------------
+
+
+@command("/steer", "TEXT", help="say TEXT to the turn that runs or waits", beside=True)
+async def _steer(session: Session, given: str) -> str:
+    await session.steer(_some("/steer", given))
+    return "the turn reads it before its next step"
+
+
+@command("/queue", "TEXT", help="say TEXT after the turn that runs or waits", beside=True)
+async def _queue(session: Session, given: str) -> str | None:
+    if session.running or session.waiting is not None:
+        await session.queue(_some("/queue", given))
+        return f"queued; {counted(len(await session.thread.queued()), 'message')} waiting, see /queued"
+    await session.say(_some("/queue", given))
+    return None
+
+
+@command("/interrupt", "TEXT", help="cancel the turn, and say TEXT", beside=True)
+async def _interrupt(session: Session, given: str) -> str | None:
+    await session.queue(_some("/interrupt", given), interrupt=True)
+    if session.running:
+        return "the turn ends at its next safe point"
+    await session.look()
+    await session.follow_put()
+    return None
+
+
+@command("/queued", help="the messages that wait, in order", beside=True)
+async def _queued(session: Session, _: str) -> str:
+    rows = [
+        (str(number), _WAYS[each.kind], each.author, _WAITS[each.waits_for], each.text or "a task")
+        for number, each in enumerate(await session.thread.queued(), start=1)
+    ]
+    if not rows:
+        return f"nothing waits on the thread {session.thread_id!r}"
+    return f"{table(('N', 'HOW', 'FROM', '', 'TEXT'), rows, widths=(4, 8, 12, 20, 40))}\n\n/withdraw N deletes one."
+
+
+@command("/withdraw", "N", help="delete the Nth of those messages", beside=True)
+async def _withdraw(session: Session, given: str) -> str:
+    found = await session.thread.queued()
+    number = int(given) if given.isdecimal() and given.isascii() and len(given) < 6 else 0
+    if not 1 <= number <= len(found):
+        raise InvalidArgument(f"/withdraw takes a number, 1 to {len(found)}", remedy="use one that /queued shows")
+    gone = await session.thread.withdraw(found[number - 1].id)
+    return f"withdrawn: {one_line(found[number - 1].text)}" if gone else "it was read meanwhile"
+
+
+def _some(name: str, given: str) -> str:
+    if not given:
+        raise InvalidArgument(f"{name} takes a message", remedy=f"write {name} TEXT")
+    return given
+
+
+_WAYS: Final = {"steer": "steers", "queue": "queued", "report": "report"}
+_WAITS: Final = {"turn": "", "role": "waits for its role", "error": "could not begin", None: ""}
+BESIDE: Final = tuple(each.name for each in COMMANDS.values() if each.beside)
+"""The commands that can be used while a turn runs."""
+
+
 # --- the chat ---------------------------------------------------------------------------------------------------------
 
 
@@ -438,6 +501,7 @@ async def _help(session: Session, _: str) -> str:
         ("//TEXT", "send a message that begins with a slash"),
         ('@FILE, @"A FILE"', "in a message: attach the file"),
         ("TEXT", "a message, or an answer if the turn waits for one"),
+        ("TEXT while it works", "a message that the turn reads before its next step"),
         ("Alt-Enter", "begin a new line, as does Enter after a backslash"),
         ("Ctrl-C", "cancel the answer in progress, or clear the input"),
         ("Ctrl-D", "end the chat, as /quit does"),

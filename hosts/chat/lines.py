@@ -18,7 +18,7 @@ from ..cli.turn_run import pauses_text, report, resume_command
 
 if TYPE_CHECKING:
     from ...agent import Turn
-    from .session import Waiting
+    from .session import Session, Waiting
 
 _LIMIT: Final = 8 << 20  # bytes of one line
 
@@ -66,6 +66,18 @@ class LineInput:
             if not self._prompting or not lines[-1].endswith("\\"):
                 return "\n".join(lines)
             lines[-1] = lines[-1][:-1]
+
+    async def word(self, session: Session) -> str:
+        """The next line that is typed while a turn runs.
+
+        Args:
+            session: The chat.
+
+        Raises:
+            EOFError: There are no more lines.
+            InvalidArgument: The line is too long, or not UTF-8.
+        """
+        return self._decode(await self._next())
 
     def interrupt(self) -> None:
         """Make the current read raise `Interrupted`."""
@@ -145,6 +157,10 @@ class Printer(Output):
         """Begin a new answer."""
         self._shown = ""
         yield
+
+    def next(self, text: str) -> None:
+        """Begin the answer to a message that waited."""
+        self._shown = ""
 
     def ended(self, turn: Turn) -> None:
         """Print the turn. If it waits, the text for people goes to stderr."""

@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import check_id
-from ...core.errors import WorldAgentError
+from ...core.errors import InvalidArgument, WorldAgentError
 from ...role_resolution import Role
 from ..cli.agents import check_hosts
 from ..cli.apps import check_app
@@ -22,7 +23,7 @@ from ..cli.options import ChatOptions
 from ..cli.output import Output
 from ..cli.sources import one_reader
 from ..cli.sources import role as role_of
-from .commands import ChatEnded, files_named, parse
+from .commands import BESIDE, ChatEnded, files_named, parse
 from .lines import Interrupted, LineInput, Printer
 from .session import Session
 
@@ -152,14 +153,21 @@ class Chat:
                 self._reading = False
             armed = False
             if text.strip():
-                await self._take(text)
+                await self._take(self._dispatch(text))
+                while self._cancelled and self._session.put and self._view.interactive:
+                    await self._take(self._followed())  # the end of a turn lets what waits begin
                 if self._signal is not None:  # it came during a turn, which has stopped
                     raise ChatEnded(128 + self._signal)
 
-    async def _take(self, text: str) -> None:
-        """Handle one input. An error is shown and does not end the chat."""
+    async def _followed(self) -> None:
+        with self._view.working():
+            await self._session.follow_put()
+
+    async def _take(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what one input says. An error is shown and does not end the chat."""
         before, self._cancelled, self._failed = self._failed, False, True
-        self._work = asyncio.create_task(self._dispatch(text))
+        self._work = asyncio.create_task(work)
+        listening = asyncio.create_task(self._listen()) if self._view.interactive else None
         try:
             await self._work
         except asyncio.CancelledError:
@@ -178,6 +186,39 @@ class Chat:
             self._failed = False
         finally:
             self._work = None
+            if listening is not None:
+                listening.cancel()
+                await asyncio.wait({listening})
+
+    async def _listen(self) -> None:
+        """Take what the person types while a turn runs: it steers the turn, or is a command for after it."""
+        session = self._session
+        with suppress(EOFError):  # the next read says so again
+            while True:
+                await session.works.wait()
+                text = await self._source.word(session)
+                if not text.strip():
+                    continue
+                try:
+                    await self._beside(text)
+                except WorldAgentError as error:
+                    self._view.error(error)
+
+    async def _beside(self, text: str) -> None:
+        session = self._session
+        found = parse(text, trusted=self._source.trusted)
+        if isinstance(found, str):
+            self._view.note(f"> {found}")
+            await session.steer(found)
+            return
+        command, given = found
+        if not command.beside:
+            raise InvalidArgument(
+                f"{command.name} waits for the end of the turn, and nothing was done",
+                remedy="cancel the turn with Ctrl-C, or use one of " + ", ".join(BESIDE),
+            )
+        if (shown := await command.run(session, given)) is not None:
+            self._view.note(shown)
 
     async def _dispatch(self, text: str) -> None:
         session = self._session

@@ -6,9 +6,12 @@ it was typed on, so that it is removed with the thread. Older versions wrote onl
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import sys
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _TAKING_FILES: Final = ("/attach", "/export")
+_OTHER_KEYS: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z~]|O.)")  # such as arrows
 _FILE_BEGUN: Final = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]*))$')  # in a message, or after /role
 
 
@@ -53,6 +57,7 @@ class PromptInput:
             enable_suspend=True,
             prompt_continuation=lambda width, line, wrapped: " " * width,
         )
+        self._typing = Typing()
 
     async def read(self, prompt: str) -> str:
         """The next message, read at `prompt`.
@@ -61,8 +66,37 @@ class PromptInput:
             EOFError: Ctrl-D.
             Interrupted: Ctrl-C.
         """
+        typed, left = self._typing.taken()
+        if left:
+            raise EOFError
         # The event loop handles SIGINT. In the mode that the prompt uses, Ctrl-C is a key.
-        return await self._prompt.prompt_async([("bold", prompt)], handle_sigint=False)
+        return await self._prompt.prompt_async([("bold", prompt)], default=typed, handle_sigint=False)
+
+    async def word(self, session: Session) -> str:
+        """The next line that is typed while a turn runs. What is typed is shown below the answer."""
+        if sys.platform == "win32":
+            await asyncio.Event().wait()  # keys wait for the prompt
+        loop, entered = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def pressed() -> None:
+            keys = b""
+            with suppress(OSError):  # the terminal is gone
+                keys = os.read(0, 4096)
+            if not keys:
+                loop.remove_reader(0)
+            text = self._typing.press(keys)
+            session.view.typing(self._typing.text)
+            if text is not None and not entered.done():
+                entered.set_result(text)
+
+        loop.add_reader(0, pressed)
+        try:
+            return await entered
+        finally:
+            loop.remove_reader(0)
+            session.view.typing("")
+            if session.waiting is not None:
+                self._typing.taken()  # it could answer a question that the person has not seen
 
     def interrupt(self) -> None:
         """Make the current read raise `Interrupted`."""
@@ -94,6 +128,47 @@ class PromptInput:
                 self.interrupt()
 
         return keys
+
+
+class Typing:
+    """A line that a person types while an answer is shown: text, Backspace, Ctrl-U, Ctrl-W, Alt-Enter, Enter, Ctrl-D.
+
+    Attributes:
+        text: What was typed so far.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._left = False
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def taken(self) -> tuple[str, bool]:
+        """Take out what was typed so far, and whether Ctrl-D was pressed on an empty line."""
+        text, left = self.text, self._left
+        self.text, self._left = "", False
+        return text, left
+
+    def press(self, keys: bytes) -> str | None:
+        """Take keys, and return the line if they end with Enter. Before other keys, as in a paste, it is a new line."""
+        given = _OTHER_KEYS.sub("", self._decoder.decode(keys).replace("\x1b\r", "\n"))
+        enters = given.endswith("\r")
+        for key in given.removesuffix("\r"):
+            if key in "\x7f\x08":
+                self.text = self.text[:-1]
+            elif key == "\x15":
+                self.text = ""
+            elif key == "\x17":
+                self.text = self.text[: self.text.rstrip().rfind(" ") + 1]
+            elif key == "\x04":
+                self._left = self._left or not self.text
+            elif key in "\r\n" or key.isprintable():
+                self.text += "\n" if key == "\r" else key
+        if not enters:
+            return None
+        if self.text.endswith("\\"):
+            self.text = f"{self.text[:-1]}\n"
+            return None
+        return self.taken()[0]
 
 
 class _Completer(Completer):

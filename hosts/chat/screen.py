@@ -56,6 +56,7 @@ class Screen(Output):
     def __init__(self) -> None:
         super().__init__()
         self._console = Console(highlight=False, markup=False, emoji=False)
+        self._typed = ""  # what the person types while a turn runs
         self._growing = ""  # the end of the answer, which is not printed permanently
         self._tasks: dict[str, str] = {}  # labels of running tasks
         self._spinner = Spinner("line")
@@ -100,9 +101,24 @@ class Screen(Output):
 
     def _latest(self) -> RenderableType:
         """The live part below the printed lines."""
+        typed = Text(f"> {printable(self._typed)}", overflow="fold") if self._typed else None
+        lines = 0 if typed is None else len(typed.wrap(self._console, self._console.width))
+        shown: RenderableType = ""
         if self._growing.strip():
-            return Answer(self._growing, last=max(1, self._console.height - 1))
-        return self._spinner if time.monotonic() >= self._spins_at else ""
+            shown = Answer(self._growing, last=max(1, self._console.height - 1 - lines))
+        elif time.monotonic() >= self._spins_at:
+            shown = self._spinner
+        return shown if typed is None else Group(shown, typed) if shown else typed
+
+    def typing(self, text: str) -> None:
+        """Show what the person types while a turn runs."""
+        self._typed = text
+
+    def next(self, text: str) -> None:
+        """Show a message that waited, before the answer to it."""
+        self._print(text)
+        self._shown = ""
+        self._wait()
 
     def event(self, event: events.TurnEvent) -> None:
         """Show one event of a turn."""

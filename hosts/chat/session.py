@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
@@ -21,11 +21,13 @@ from ..cli.agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..cli.options import ChatOptions
 from ..cli.sources import attachments
 from ..cli.turn_run import DRAIN, ROLE_REMEDIES, resume_command, with_local_remedy
+from ..service.inbox import begun
 from ..service.pauses import is_late, takes_answer_of, unanswered
 from ..service.typed_answers import pause_text, read_answer
 
 if TYPE_CHECKING:
-    from ...agent import Thread, ThreadState, TurnStream, WorldAgent
+    from ...agent import Thread, ThreadState, Turn, TurnStream, WorldAgent
+    from ...agent.runtime.pending import PendingMessage
     from ...memory.attachments import AttachmentSource
     from .lines import Printer
     from .screen import Screen
@@ -162,6 +164,9 @@ class Session:
         self._waiting: dict[str, Waiting] = {}
         self._statuses: dict[str, str] = {}  # of each thread's last turn, as far as they are known
         self._running = False
+        self.works = asyncio.Event()  # set while a turn runs, so that something can be said to it
+        self._put: list[str] = []  # the messages that this chat has put in beside a turn, oldest first
+        self._followed: set[str] = set()
         self._draining: asyncio.Task[None] | None = None
 
     # --- the agent ---
@@ -346,25 +351,123 @@ class Session:
         raise with_local_remedy(failure, _REMEDIES, refresh="use /resume refresh")
 
     async def _follow(self, stream: TurnStream, entered: Callable[[], None] = lambda: None) -> None:
-        self._running = True
-        try:
+        with self._working():
             async with stream:
                 entered()
+                self.works.set()
                 async for event in stream:
-                    if isinstance(event, events.Usage):
-                        sent, received = event.input_tokens, event.output_tokens
-                        self.usage += ModelUsage(calls=1, input_tokens=sent, output_tokens=received, cost=event.cost)
-                    self.view.event(event)
+                    self._show(event)
+        self._end(stream.turn)
+        await self.follow_put()
+
+    @contextmanager
+    def _working(self) -> Generator[None]:
+        self._running = True
+        try:
+            yield
         except asyncio.CancelledError:
             self.set_status("cancelled" if self._draining is None else "stopped")
             raise
         finally:
             self._running = False
-        turn = stream.turn
+            self.works.clear()
+
+    def _show(self, event: events.TurnEvent) -> None:
+        self._followed.add(event.turn_id)
+        if isinstance(event, events.Usage):
+            sent, received = event.input_tokens, event.output_tokens
+            self.usage += ModelUsage(calls=1, input_tokens=sent, output_tokens=received, cost=event.cost)
+        self.view.event(event)
+
+    def _end(self, turn: Turn) -> None:
         if turn.status == "cancelled" and self._draining is not None:
             turn = replace(turn, status="stopped")  # a turn that draining interrupts can be resumed, too
         self.set_status(turn.status, turn.pauses)
         self.view.ended(turn if self.waiting is None else replace(turn, pauses=self.waiting.pauses))
+
+    # --- messages beside a turn ---
+
+    @property
+    def put(self) -> bool:
+        """Whether messages of this chat may still begin turns."""
+        return bool(self._put)
+
+    @property
+    def running(self) -> bool:
+        """Whether this chat follows a turn."""
+        return self._running
+
+    async def steer(self, text: str) -> PendingMessage:
+        """Say something that the turn reads before its next step; after its end it begins the next turn.
+
+        Raises:
+            NotSteerable: The turn is of another account, or runs code that reads no messages.
+            WorldAgentError: As for `Thread.steer`.
+        """
+        try:
+            message = await self.thread.steer(text)
+        except errors.NothingToSteer:  # it has ended in this moment
+            if not self._running:
+                raise
+            return await self.queue(text)
+        self._put.append(message.id)
+        return message
+
+    async def queue(self, text: str, *, interrupt: bool = False) -> PendingMessage:
+        """Say something for after the turn.
+
+        Args:
+            text: The message.
+            interrupt: Whether the turn is cancelled for it.
+
+        Raises:
+            WorldAgentError: As for `Thread.queue`.
+        """
+        from ...agent import UNSET, Say  # the agent is loaded by now
+
+        said = Say(text, model=self.model, guard=self.options.guard)
+        role = UNSET if self.role is None else self.role
+        message = await self.thread.queue(said, role=role, interrupt=interrupt)
+        self._put.append(message.id)
+        return message
+
+    async def follow_put(self) -> None:
+        """Show the turns that messages of this chat begin, one after the other, as long as one can begin.
+
+        Raises:
+            WorldAgentError: A turn failed.
+        """
+        while self._put and self.waiting is None and self._draining is None:
+            with self._working():
+                found = await begun(self.agent, self.thread, self._put)
+            if found is None:
+                return
+            if found.turn_id is not None and found.turn_id not in self._followed:
+                self.view.next(f"{self.thread_id}> {found.text}")
+                await self._follow_begun(found.turn_id)
+
+    async def _follow_begun(self, turn_id: str) -> None:
+        last: events.TurnEvent | None = None
+        try:
+            with self._working():
+                self.works.set()
+                async for last in self.agent.events(turn_id):
+                    self._show(last)
+        except asyncio.CancelledError:
+            if self._draining is None:
+                await self.thread.cancel()
+            raise
+        pauses = unanswered(await self.thread.pauses())
+        if not isinstance(last, events.TurnEnded):
+            await self.pick_up()
+        elif last.status == "failed":
+            self.set_status("failed")
+            self.view.failed(last.code or "internal", "the turn of the message failed", "use /resume, or say it again")
+        else:
+            from ...agent import Turn
+
+            thread = self.thread_id
+            self._end(Turn(id=turn_id, thread=thread, status=last.status, text=last.text or "", pauses=pauses))
 
     async def advise(self, error: WorldAgentError) -> None:
         """Show what the person can do after an error."""

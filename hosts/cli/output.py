@@ -223,6 +223,8 @@ def note_text(event: TurnEvent) -> str:
             return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
         case kinds.AnswerChecked(satisfied=False):
             return "a check rejected this answer; a new one follows"
+        case kinds.MessageTaken():
+            return f"{event.name or event.author} said meanwhile: {event.text}"
         case kinds.AttachmentLeftOut():
             return f"not shown to the model, because {_LEFT_OUT_REASONS[event.reason]}: {event.name}"
         case _:

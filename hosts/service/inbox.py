@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -10,7 +12,9 @@ from pydantic_core import PydanticCustomError
 
 from ...agent import UNSET
 from ...agent.requests import Say, Skill, Task
+from ...agent.runtime.inside import inside
 from ...agent.runtime.pending import PendingMessage
+from ...core.errors import UnknownMessage
 from .arguments import MAX_TEXT, JsonObject, PersonName, RoleArgument, ThreadArguments, Words
 from .call import Call, Refused, check_turn
 from .operation import operation
@@ -21,6 +25,8 @@ from .validation import Label, Wire
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
     from .home import OneThread, Workspace
+
+_LOOK_SECONDS: Final = 0.05  # between two looks whether a message has begun its turn
 
 OPEN: Final = ("running", "paused", "stopped", "cut_off")
 """The statuses of a turn that a message can steer or interrupt, or that began and has not ended."""
@@ -246,6 +252,36 @@ async def thread_release(call: Call[ReleaseArguments], agent: WorldAgent) -> Pen
     thread = thread_of(agent, call)
     await _check_own(call, thread, call.given.message)
     return _answer(await thread.release(call.given.message, role=role_of(call.given.role)))
+
+
+async def begun(agent: WorldAgent, thread: Thread, put: list[str]) -> PendingMessage | None:
+    """Wait until a message has begun its turn, or a turn has read it.
+
+    Args:
+        agent: The agent, which begins what waits.
+        thread: The thread.
+        put: The ids of messages, oldest first. Those that are returned, or cannot begin by themselves, are taken out.
+
+    Returns:
+        The first of the messages; None if none is left, or the thread's turn waits.
+    """
+    pending = inside(agent).pending
+    while put:
+        found: PendingMessage | None = None
+        with suppress(UnknownMessage):  # it was withdrawn
+            found = await pending.find(thread.scope, put[0])
+        if found is None or found.waits_for in ("role", "error"):
+            del put[0]
+        elif found.waits_for is None:
+            del put[0]
+            return found
+        else:
+            state = await thread.state()
+            failed = state is not None and state.status == "failed" and state.resumable
+            if failed or (state is not None and state.status in ("paused", "stopped")):
+                return None
+            await asyncio.sleep(_LOOK_SECONDS)
+    return None
 
 
 async def check_interrupt(call: Call[Any], thread: Thread) -> None:

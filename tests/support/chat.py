@@ -202,7 +202,7 @@ def environment(stub: OpenAIStub, home: Path) -> dict[str, str]:
     }
 
 
-def _starting(environment: dict[str, str], argv: tuple[str, ...], place: str) -> Start:
+def starting(environment: dict[str, str], argv: tuple[str, ...], place: str) -> Start:
     @asynccontextmanager
     async def chat(
         *words: str, argv: tuple[str, ...] = argv, prompt: str | None = "main>", fresh: bool = False, **more: str
@@ -219,13 +219,13 @@ def _starting(environment: dict[str, str], argv: tuple[str, ...], place: str) ->
 @pytest.fixture
 def start(environment: dict[str, str]) -> Start:
     """Start a chat at a terminal of 80 by 24, and wait until it is loaded and shows `prompt`."""
-    return _starting(environment, CHAT, "model ")
+    return starting(environment, CHAT, "model ")
 
 
 @pytest.fixture
 def shop(environment: dict[str, str]) -> Start:
     """The same with the shop's agent."""
-    return _starting(shopping(environment), SHOP, "workspace shop")
+    return starting(shopping(environment), SHOP, "workspace shop")
 
 
 def shopping(environment: dict[str, str]) -> dict[str, str]:
