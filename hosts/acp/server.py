@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePath
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import anyio
 from acp.connection import Connection
@@ -45,9 +45,10 @@ from acp.schema import (
 )
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
 
-from ...agent import Thread, WorldAgent
+from ...agent import UNSET, Thread, WorldAgent
 from ...core import utc_text
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...role_resolution import Role
@@ -70,6 +71,14 @@ DRAIN_SECONDS: Final = 5.0
 LISTED: Final = 100
 """The most sessions in one answer of `session/list`."""
 
+INJECT: Final = "_worldagent/session/inject"
+"""The method that says something beside a running prompt. The protocol has only a draft of such a method, for its next
+version; names that begin with an underscore are for extensions."""
+
+REVOKE: Final = "_worldagent/session/revoke_inject"
+"""The method that takes such a message back."""
+
+_INJECTION: Final = {"method": INJECT, "modes": ["steer", "queue"], "revoke": REVOKE}
 _PAGE: Final = 1000  # messages that are read at once
 _BLOCKS: Final = "send text, images, resource links and embedded resources"
 _UNKNOWN: Final = "?"
@@ -101,6 +110,37 @@ async def serve_acp(
         await delivery.enter_async_context(delivering(agent))
         server = _Server(agent, account, channel, modes, delivery)
         return await exchange_messages(server.run, server.drain, PROMPT)
+
+
+class _Extension(BaseModel):
+    """A message of the extension, with names as the protocol writes them."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class InjectRequest(PromptRequest):
+    """The params of `INJECT`: those of a prompt, and how it is meant."""
+
+    mode: Literal["steer", "queue"] = "steer"
+
+
+class InjectResponse(_Extension):
+    """The result of `INJECT`."""
+
+    message_id: str
+
+
+class RevokeRequest(_Extension):
+    """The params of `REVOKE`."""
+
+    session_id: str
+    message_id: str
+
+
+class RevokeResponse(_Extension):
+    """The result of `REVOKE`."""
+
+    revoked: bool
 
 
 class _Server:
@@ -183,6 +223,9 @@ class _Server:
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, embedded_context=True),
                 session_capabilities=SessionCapabilities(list=SessionListCapabilities()),
+                field_meta={
+                    "worldagent": {"inject": {"method": INJECT, "modes": ["steer", "queue"], "revoke": REVOKE}}
+                },
             ),
             agent_info=Implementation(name="worldagent", title="World Agent", version=version("worldagent")),
             auth_methods=[],
@@ -252,11 +295,37 @@ class _Server:
         finally:
             session.running = False
 
+    async def _inject(self, given: InjectRequest) -> InjectResponse:
+        session = self._session(given.session_id)
+        prompt = await read_prompt(given.prompt, self._agent.attachments, account=self._account)
+        if prompt.attachments:
+            raise InvalidArgument(
+                "a message beside a prompt has no attachment", remedy="send it as text, or with the next prompt"
+            )
+        thread = self._thread(session.id)
+        if given.mode == "steer":
+            message = await thread.steer(prompt.text)
+        elif session.running:
+            role = self._modes.get(session.mode)
+            message = await thread.queue(prompt.text, role=UNSET if role is None else role)
+        else:
+            raise refused("no_prompt", "no prompt of the session runs", "send session/prompt", number=INVALID_REQUEST)
+        session.injected.append(message.id)
+        return InjectResponse(message_id=message.id)
+
+    async def _revoke(self, given: RevokeRequest) -> RevokeResponse:
+        session = self._session(given.session_id)
+        return RevokeResponse(revoked=await self._thread(session.id).withdraw(given.message_id))
+
     async def _cancel(self, given: CancelNotification) -> None:
         session = self._sessions.get(given.session_id)
         if session is None or not session.running:
             return
         session.cancelled.set()
+        thread = self._thread(session.id)
+        for message_id in session.injected:  # else they would begin turns that no prompt follows
+            await thread.withdraw(message_id)
+        session.injected.clear()
         if session.stream is not None:
             await session.stream.cancel()
 
@@ -295,6 +364,8 @@ _METHODS: Final[Mapping[str, tuple[type[BaseModel], _Method]]] = {
     "session/set_mode": (SetSessionModeRequest, _Server._set_mode),
     "session/prompt": (PromptRequest, _Server._prompt),
     "session/cancel": (CancelNotification, _Server._cancel),
+    INJECT: (InjectRequest, _Server._inject),
+    REVOKE: (RevokeRequest, _Server._revoke),
 }
 
 
@@ -348,7 +419,7 @@ def _check_idle(session: Session) -> None:
         raise refused(
             "prompt_running",
             "a prompt of the session is running",
-            "wait for its end, or cancel it",
+            f"wait for its end, cancel it, or say it beside the prompt with {INJECT}",
             number=INVALID_REQUEST,
         )
 

@@ -7,9 +7,9 @@ same prompt. A client that is gone loses nothing: the next prompt of the session
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from acp.schema import PermissionOption, PermissionOptionKind, StopReason, ToolCallUpdate
 
@@ -23,6 +23,7 @@ from ...core.errors import (
     ThreadPaused,
     WorldAgentError,
 )
+from ...core.events import TurnEnded
 from ...core.pauses import (
     Answer,
     Approve,
@@ -36,11 +37,14 @@ from ...core.pauses import (
 )
 from ...role_resolution import Role
 from ..service.call import Refused
+from ..service.inbox import begun
 from ..service.pauses import is_late, one_line, shortened, takes_answer_of, unanswered, validation_errors
 from ..service.typed_answers import pause_text, read_answer
 from .client import Client
 from .content import Prompt
 from .updates import MAX_TITLE_CHARACTERS, Updates
+
+T = TypeVar("T")
 
 _INTERRUPTED: Final = ("stopped", "cut_off")
 _RESUME: Final[tuple[str, PermissionOptionKind]] = ("Resume it", "allow_once")
@@ -48,6 +52,7 @@ _END: Final[tuple[str, PermissionOptionKind]] = ("End it", "reject_once")
 _STOPPED_TEXT: Final = "The last turn of this session was interrupted. The next prompt asks whether to resume it."
 _ANSWERED_TEXT: Final = "The last turn of this session has its answers. The next prompt resumes it."
 _WAITING_TEXT: Final = "The next prompt asks for the answer."
+_FAILED_TEXT: Final = "The turn of this message failed. Send it again, or look at the trace of the turn."
 _NOT_SENT_TEXT: Final = "Your message was not sent, because the earlier turn of this session waits."
 _ROLE_REMEDY: Final = (
     "choose the mode that the turn began with and prompt again, or end the turn with `worldagent threads cancel`"
@@ -65,6 +70,8 @@ class Session:
         running: Whether a prompt runs.
         cancelled: Set when the client cancels the prompt.
         stream: The running turn of the prompt.
+        injected: The ids of messages that came beside turns and may begin others, oldest first.
+        followed: The ids of turns that the client was sent.
     """
 
     id: str
@@ -73,6 +80,8 @@ class Session:
     running: bool = False
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     stream: TurnStream | None = None
+    injected: list[str] = field(default_factory=list)
+    followed: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +168,7 @@ class PromptRun:
             WorldAgentError: The turn failed.
         """
         try:
-            return await self._run(prompt)
+            return await self._injected(await self._run(prompt))
         except _Cancelled:
             failure = None
         except WorldAgentError as error:
@@ -186,6 +195,52 @@ class PromptRun:
         self._check()
         stream = self._thread.stream(prompt.text, role=self._role, attachments=prompt.attachments)
         return await self._until_answered(stream, role=self._role)
+
+    async def _injected(self, reason: StopReason) -> StopReason:
+        """Follow the turns that messages beside the prompt begin, in order; returns why the last one ended."""
+        session = self._session
+        while session.injected:
+            found = await self._unless_ended(begun(self._agent, self._thread, session.injected))
+            if found is None or found.turn_id is None:
+                break
+            if found.turn_id in session.followed:
+                continue
+            session.followed.add(found.turn_id)
+            await self._updates.said(found.text)
+            reason = await self._unless_ended(self._events(found.turn_id))
+        return reason
+
+    async def _events(self, turn_id: str) -> StopReason:
+        """Follow a turn that runs without a prompt."""
+        ended = "cancelled"
+        async for event in self._agent.events(turn_id):
+            await self._updates.event(event)
+            if isinstance(event, TurnEnded):
+                ended = event.status
+        if ended == "paused":
+            await describe(self._thread, unanswered(await self._thread.pauses()), self._updates)
+        elif ended == "failed":
+            await self._updates.say(_FAILED_TEXT)
+        return "cancelled" if ended == "cancelled" else "end_turn"
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something, unless the client cancels the prompt or the process ends.
+
+        Raises:
+            _Cancelled: The client cancelled the prompt; the turn that runs is cancelled.
+            Refused: The process ends.
+        """
+        doing = asyncio.ensure_future(work)
+        ends = [asyncio.ensure_future(event.wait()) for event in (self._session.cancelled, self._ending)]
+        try:
+            await asyncio.wait({doing, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if self._session.cancelled.is_set():
+                await self._thread.cancel()
+            self._check()
+            return await doing
+        finally:
+            for each in (doing, *ends):
+                each.cancel()
 
     async def _finish(self, state: ThreadState, prompt: Prompt) -> StopReason | None:
         """Bring the earlier turn of the thread to its end.
@@ -249,6 +304,7 @@ class PromptRun:
                     await self._updates.event(event)
             finally:
                 self._session.stream = None
+        self._session.followed.add(stream.turn.id)
         if stream.turn.withheld:
             await self._updates.say(f"{stream.turn.withheld.note}.")
         return stream.turn

@@ -80,6 +80,8 @@ class Updates:
                 await self._replace(event.text)
             case ev.StepEnded(interim=True):
                 self._begin_message()
+            case ev.MessageTaken():
+                await self.said(event.text)
             case ev.AttachmentLeftOut():
                 await self.say(f"The model gets only the name of {event.name} ({event.reason.replace('_', ' ')}).")
             case _:
@@ -90,6 +92,11 @@ class Updates:
         self._begin_message()
         await self._add(text)
         self._begin_message()
+
+    async def said(self, text: str) -> None:
+        """Send a message of the person that did not come with a prompt."""
+        self._begin_message()
+        await self._user(text)
 
     async def waits(self, pause: Pause) -> ToolCallUpdate:
         """Send the call or the question of a pause as a tool call that waits, and return it for a request."""
@@ -125,6 +132,8 @@ class Updates:
                     where = attached.url or f"attachment:{attached.sha256}"
                     link = resource_link_block(attached.name, where, mime_type=attached.media_type, size=attached.size)
                     await self._send(UserMessageChunk(session_update="user_message_chunk", content=link))
+            case "word":
+                await self._user(str(body["text"]))
             case "task" | "skill":
                 await self._user(f"{message.kind} {body.get('skill') or body['shape']}: {_json(body['params'])}")
             case "schedule":
