@@ -127,7 +127,8 @@ async def _conversation(parts: RunnerParts, key: str) -> frozenset[str]:
 def _without_roles(messages: Sequence[Message], echo: str) -> list[Message]:
     """The messages without those that can have the text of a role: it never becomes an entry (R7, R10)."""
     roles = {_made_role(message.body) for message in messages}
-    kinds = ("message", "schedule") if echo == "allow" else ("message", "schedule", "answer", "result")
+    said = ("message", "word", "schedule")
+    kinds = said if echo == "allow" else (*said, "answer", "result")
     return [
         message
         for message in messages

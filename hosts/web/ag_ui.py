@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES: Final = 200  # of the log, in a snapshot of the messages
 _REASONS: Final[Mapping[str, str]] = {"approval": "tool_call", "question": "input_required"}  # by the kind of the pause
+_BESIDE: Final = ("steer", "queue")
+_OPTIONS: Final = ("model", "attachments", "inputs", "guard", "interrupt")
 _OURS: Final = frozenset({"v", "turn_id", "at", "type"})  # fields of ours that a custom event does not have
 _APPROVAL: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -95,6 +97,12 @@ def _read(body: dict[str, Any]) -> RunAgentInput:
             "`forwardedProps` must be an object",
             remedy="send one with `role`, `model`, `attachments` or `inputs`, or omit it",
         )
+    beside = [name for name in _BESIDE if (given.forwarded_props or {}).get(name)]
+    if beside:
+        raise InvalidArgument(
+            f"`forwardedProps.{beside[0]}` is not supported: a run begins a turn of its own, and follows it",
+            remedy=f"say it with POST /threads/THREAD/{beside[0]}, or send `interrupt` to cancel the running turn",
+        )
     if given.tools:
         raise InvalidArgument(
             "tools of the client are not supported", remedy="omit `tools`; the agent has its own functions"
@@ -116,7 +124,7 @@ async def _call(web: WebApp, request: Request, given: RunAgentInput) -> TurnCall
             raise InvalidArgument("`resume` answers an interrupt twice", remedy="send one answer for each interrupt")
         answers = {each.interrupt_id: _answer(kinds.get(each.interrupt_id), each) for each in given.resume}
         return await web.call(request, ResumeArguments, {**common, "answers": answers})
-    more = {name: props[name] for name in ("model", "attachments", "inputs", "guard") if props.get(name) is not None}
+    more = {name: props[name] for name in _OPTIONS if props.get(name) is not None}
     return await web.call(request, MessageArguments, {**common, **more, "text": _text(given), "key": given.run_id})
 
 
@@ -205,7 +213,7 @@ class _Translation:
         """Return AG-UI's events for one of ours; none for those that AG-UI does not have.
 
         A client appends each text message to its conversation, also one of a subagent. So what a worker says is a
-        custom event.
+        custom event, and what was said beside the run.
         """
         from ag_ui.core import CustomEvent
 
@@ -222,7 +230,7 @@ class _Translation:
                 yield from self._call(event.call_id, event.function, event.arguments)
             case events.CallEnded() if event.status != "paused":
                 yield self._result(event.call_id, event.code or event.status)
-            case events.TaskDelta():
+            case events.TaskDelta() | events.MessageTaken():
                 value = event.model_dump(mode="json", exclude=set(_OURS))
                 yield CustomEvent(name=event.type, value=value)
             case _:
@@ -372,7 +380,7 @@ async def _snapshot(web: WebApp, call: TurnCall) -> BaseEvent:
     messages: list[Any] = []
     for each in found:
         text = str(each.body.get("text", ""))
-        if each.kind == "message":
+        if each.kind in ("message", "word"):
             messages.append(UserMessage(id=each.id, role="user", content=text))
         elif each.kind == "answer":
             messages.append(AssistantMessage(id=each.id, role="assistant", content=text))

@@ -53,6 +53,33 @@ async def test_notes_of_a_thread_are_entries_of_who_spoke(tmp_path: Path) -> Non
         assert await rows(agent, "wa_distilled") == 0
 
 
+async def test_what_was_said_to_a_running_turn_is_distilled_as_said_by_the_person(tmp_path: Path) -> None:
+    asked, may = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "conversation" in call.fields:
+            return noting(call)
+        asked.set()
+        await may.wait()
+        return {"reply": "Fine."}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply), memory=Memory()) as agent:
+        thread = agent.thread("t", account="ana")
+        async with thread.stream("I live in Bonn.") as stream:
+            await asyncio.wait_for(asked.wait(), 30)
+            await thread.steer("I like tea.")
+            await thread.steer("I like rain.")
+            may.set()
+            await stream.wait()
+        await asyncio.wait_for(thread._runner.pending.settled(), 30)
+        assert [each.kind for each in await thread.history()][-2:] == ["word", "answer"]
+        assert {entry.text for entry in await agent.memory.distil("t")} == {
+            "I live in Bonn.",
+            "I like tea.",
+            "I like rain.",
+        }
+
+
 async def test_a_thread_that_is_quiet_long_enough_is_distilled_once(tmp_path: Path) -> None:
     clock, lm = VirtualClock(), ScriptedLM(noting)
     async with scripted_agent(tmp_path, lm, memory=Memory(distil_after=600), clock=clock) as agent:
