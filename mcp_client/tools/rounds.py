@@ -21,7 +21,7 @@ from ...harness import CallContext
 from ...harness.context import Question, ask_person
 from ...harness.journal import Ask, Step
 from ...harness.schema import result_of
-from .results import can_repeat, made_by
+from .results import CONTENT, can_repeat, made_by
 from .server import Asked, CallTool, ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
@@ -152,11 +152,13 @@ class Rounds:
                 raise self._source.failures.invalid(f"must answer without the key {_ASKS!r}").error()
             return value
 
-        return await self._step(ctx, given, work, once=not can_repeat(spec, self._source.server))
+        def result() -> dict[str, Any]:
+            return result_of(spec.name, CONTENT if spec.result is None else spec.result).json_schema()
 
-    async def _step(
-        self, ctx: CallContext, given: Any, work: Callable[[], Awaitable[Any]], *, once: bool = False
-    ) -> Any:
+        once = not can_repeat(spec, self._source.server)
+        return await self._step(ctx, given, work, once=once, result_schema=result)
+
+    async def _step(self, ctx: CallContext, given: Any, work: Callable[[], Awaitable[Any]], **more: Any) -> Any:
         """Do something as a step. If that needs the login of an account, ask the person for it, and do it again."""
         frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
         asked = 0
@@ -168,7 +170,7 @@ class Rounds:
                     return await work()
 
             try:
-                step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=once)
+                step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, **more)
                 return await frame.do(step)
             except McpLoginRequired:
                 if self._source.account is None or not frame.drive.can_ask or asked == MAX_QUESTIONS:

@@ -219,6 +219,7 @@ async def test_call_that_ran_when_the_process_was_killed_is_asked_about(tmp_path
         turn = await thread.resume()
         [pause] = turn.pauses
         assert (turn.status, pause.kind, pause.function) == ("paused", "uncertain", "t_hang")
+        assert isinstance(await failure(thread.resume({pause.id: Happened(7)})), AnswerInvalid)
         if elicitation:
             turn = await thread.resume({pause.id: Happened("it did")})
             assert turn.result.value == "it did"
