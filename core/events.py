@@ -320,8 +320,9 @@ class ModelWaiting(_Event):
 class CallProgress(_Event):
     """The progress of a call to an MCP server's tool, as the server reports it, or of a task that runs a graph.
 
-    `total` is None if it is unknown. For a graph `message` is more text of one of its chat models: append it.
-    `progress` is how many characters came so far. Only a turn that is streamed has these.
+    `total` is None if it is unknown. If the server goes on with a call as a task, `progress` counts what it says. For a
+    graph `message` is more text of one of its chat models: append it. `progress` is how many characters came so far.
+    Only a turn that is streamed has these.
     """
 
     type: Literal["call_progress"] = "call_progress"

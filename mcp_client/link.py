@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
+from mcp.client.extension import ClientExtension
 from mcp.client.session import ClientSession, ElicitationFnT
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
@@ -58,7 +59,7 @@ MAX_STREAMS: Final = 10  # the number of notification streams that a host can en
 _MISUSED: Final = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MISMATCH)
 # The library has no error type for this. The tests include a host that speaks such a revision.
 _OF_REVISIONS: Final = ("Unsupported protocol version", "No mutually supported modern protocol version")
-_OF_ITS_KIND: Final = " of its kind"
+OF_ITS_KIND: Final = " of its kind"
 
 
 class Link(ABC):
@@ -75,6 +76,8 @@ class Link(ABC):
 
     _elicitation: ElicitationFnT | None = None
     """Asks a person what the host wants to know; None if the host cannot ask."""
+    _extensions: Sequence[ClientExtension] = ()
+    """The extensions of MCP that the host is told of."""
     _auth: httpx2.Auth | None = None
     """Sends a token with each request; None if the host has one of its own, or needs none."""
 
@@ -209,6 +212,7 @@ class Link(ABC):
                 cache=None,
                 message_handler=self._noticed,
                 elicitation_callback=self._elicitation,
+                extensions=self._extensions,
             )
             async with asyncio.timeout(limit):
                 await opened.enter_async_context(client)
@@ -310,10 +314,10 @@ class Link(ABC):
                 return self._failure_of_mcp(error)
             case ValidationError():
                 self._reset_silence()
-                return failures.garbled(_OF_ITS_KIND)
+                return failures.garbled(OF_ITS_KIND)
             case RuntimeError() if self._session is not None:
                 # The library uses this code for an answer that it cannot interpret. The connection still works.
-                return failures.garbled(_OF_ITS_KIND)
+                return failures.garbled(OF_ITS_KIND)
             case _ if self._session is not None:
                 self._lose()
                 return self._over.result()

@@ -2,7 +2,7 @@
 
 from .drive import ABOUT_THE_TURN, UNATTENDED, Drive
 from .frame import Frame
-from .pauses import SUSPENDED, Ask, Reply, Step, decision_of, pause_of
+from .pauses import SUSPENDED, Ask, Reply, Step, Suspended, decision_of, pause_of
 from .records import JOURNAL, CallRecord, Journal, OpenReply
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "OpenReply",
     "Reply",
     "Step",
+    "Suspended",
     "decision_of",
     "pause_of",
 ]

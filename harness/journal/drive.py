@@ -251,7 +251,9 @@ class Drive:
 
     async def _admit(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
         """Check whether the step can run now; return its record with `_RUN`, or with the result it has instead."""
-        lost = record.state == "started" and record.epoch not in (self._epoch, _NO_EFFECT_EPOCH) and step.once
+        doubtful = step.doubtful and record.decision is None
+        interrupted = record.epoch not in (self._epoch, _NO_EFFECT_EPOCH)
+        lost = record.state == "started" and step.once and (doubtful or interrupted)
         if lost or record.state == "uncertain":
             return await self._uncertain(step, record)
         if record.state != "waiting":

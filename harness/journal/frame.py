@@ -198,7 +198,7 @@ class Frame:
             if self._tasks:  # running calls are not interrupted
                 await asyncio.gather(*map(asyncio.shield, tuple(self._tasks)), return_exceptions=True)
         except asyncio.CancelledError:
-            self._closed = self._ended = True
+            self._closed = self._ended = self.cancelled = True
             await _end([running], patience=_BODY_END_SECONDS)
             await _end(tuple(self._tasks), patience=_EFFECT_END_SECONDS)
             raise

@@ -145,6 +145,8 @@ class Step:
         role: A digest of its role; opaque here.
         ask: The request to a person that must be answered before.
         once: Whether it must not run twice.
+        doubtful: Whether it may have had its effect already, in an earlier step whose end is unknown. If it must not
+            run twice, a person says first whether it did.
         version: A digest of its declared params and result.
         gate: The decision of the gate, as JSON for the journal.
         by: What approved it, or requires approval; see `CallStarted.gate`.
@@ -168,6 +170,7 @@ class Step:
     role: str | None = None
     ask: Ask | None = None
     once: bool = False
+    doubtful: bool = False
     version: str | None = None
     gate: str | None = None
     by: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -26,7 +27,9 @@ from mcp.types import (
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
+    EmptyResult,
     ErrorData,
+    InputRequests,
     InputRequiredResult,
     JSONRPCResponse,
     ListResourcesRequest,
@@ -44,12 +47,26 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...core import Clock
 from ..hosts import Failure, Host
-from ..link import Link, pages
+from ..link import OF_ITS_KIND, Link, pages
 from ..oauth import LoginAuth
 from ..readable import LEFT_OUT, MAX_LEFT_OUT, MAX_TOOLS
 from ..transports import Incoming, Item
 from .results import ServerFailures
 from .server import Asked, CallTool, Listed, McpResource, ToolAnswer, ToolSpec
+from .tasks import (
+    ANSWERS,
+    ANSWERS_OR_TASK,
+    UNKNOWN,
+    CancelTask,
+    CreatedTask,
+    GetTask,
+    TaskParams,
+    Tasks,
+    TaskState,
+    TaskUpdate,
+    UpdateTask,
+    has_tasks,
+)
 
 # --- invalid tools ----------------------------------------------------------------------------------------------------
 
@@ -100,7 +117,6 @@ Elicit = Callable[[Asked], Awaitable[Any]]
 
 _PAGES: Final = 50  # pages of the list of tools, or of resources
 _PAUSE: Final = 0.1  # seconds between two reads of a list that changes
-_ANSWERS: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
 class ToolLink(Link):
@@ -133,6 +149,8 @@ class ToolLink(Link):
         self._on_tools = on_tools
         self._elicit = elicit
         self._elicitation = None if elicit is None else self._elicited
+        self._extensions = (Tasks(),)
+        self._has_tasks = False
         self._changed = asyncio.Event()
         self._invalid_tools: dict[str, str] = {}
         super().__init__(host, failures, delay=delay, clock=clock)
@@ -165,6 +183,7 @@ class ToolLink(Link):
     # --- what it offers ---------------------------------------------------------------------------------------------
 
     async def _discover(self, client: Client) -> Failure | None:
+        self._has_tasks = self.modern and has_tasks(client.server_capabilities)
         await self._on_tools(await self._list(client))
         return None
 
@@ -189,6 +208,7 @@ class ToolLink(Link):
         return Listed(
             tools=tuple(found[:MAX_TOOLS]),
             resources=offered.resources is not None,
+            tasks=self._has_tasks,
             invalid_tools=dict(self._invalid_tools),
         )
 
@@ -241,13 +261,49 @@ class ToolLink(Link):
 
         # Not `call_tool` of the session, which validates results against the server's schema without any limit.
         reporting = None if report is None else progress
-        answer = await self._answer(CallToolRequest(params=params), _ANSWERS, progress=reporting)
+        answers = ANSWERS_OR_TASK if self._has_tasks else ANSWERS
+        answer = await self._answer(CallToolRequest(params=params), answers, progress=reporting)
         if isinstance(answer, MCPError):  # it belongs to the tool
             return self._failures.refused(call.tool, answer.code)
+        if isinstance(answer, CreatedTask):
+            return ToolAnswer(task=answer.remote())
         if isinstance(answer, InputRequiredResult):
-            return _asking(answer)
-        content = tuple(_json(block) for block in answer.content)
-        return ToolAnswer(content=content, structured=answer.structured_content, failed=bool(answer.is_error))
+            return _asking(answer.input_requests or {}, state=answer.request_state)
+        return _ended(answer)
+
+    async def look(self, tool: str, task: str, answers: Mapping[str, Any]) -> ToolAnswer | Failure | None:
+        """Ask for the state of the task of a tool; None if the server does not know it.
+
+        Args:
+            tool: The server's name of the tool.
+            task: The id of the task.
+            answers: A person's answers to send before, by the server's key of the question; None declines.
+        """
+        if answers:
+            given = TaskUpdate(task_id=task, input_responses={key: _elicited(value) for key, value in answers.items()})
+            taken = await self._answer(UpdateTask(params=given), EmptyResult)
+            if isinstance(taken, MCPError) and taken.code not in UNKNOWN:  # else the state of the task says more
+                return self._failures.of_code(taken.code)
+        found = await self._answer(GetTask(params=TaskParams(task_id=task)), TaskState)
+        if isinstance(found, MCPError):
+            return None if found.code in UNKNOWN else self._failures.of_code(found.code)
+        match found.status:
+            case "completed" if found.result is not None:
+                return _ended(found.result)
+            case "failed" if found.error is not None:
+                return self._failures.refused(tool, found.error.code)
+            case "cancelled":
+                return self._failures.cancelled(tool)
+            case "completed" | "failed":
+                return self._failures.garbled(OF_ITS_KIND)
+            case "working":
+                return ToolAnswer(task=found.remote())
+            case _:
+                return replace(_asking(found.input_requests or {}), task=found.remote())
+
+    async def cancel(self, task: str) -> None:
+        """Ask the server to cancel a task."""
+        await self._answer(CancelTask(params=TaskParams(task_id=task)), EmptyResult)
 
     async def resources(self) -> tuple[McpResource, ...]:
         """All resources."""
@@ -272,13 +328,18 @@ def _elicited(answer: Any) -> ElicitResult:
     return ElicitResult(action="decline") if answer is None else ElicitResult(action="accept", content=answer)
 
 
-def _asking(answer: InputRequiredResult) -> ToolAnswer:
+def _ended(result: CallToolResult) -> ToolAnswer:
+    content = tuple(_json(block) for block in result.content)
+    return ToolAnswer(content=content, structured=result.structured_content, failed=bool(result.is_error))
+
+
+def _asking(requests: InputRequests, state: str | None = None) -> ToolAnswer:
     asks: list[Asked] = []
-    for key, request in (answer.input_requests or {}).items():
+    for key, request in requests.items():
         if not isinstance(request, ElicitRequest) or not isinstance(request.params, ElicitRequestFormParams):
             return ToolAnswer(beyond=True)
         asks.append(Asked(message=request.params.message, schema=request.params.requested_schema, key=key))
-    return ToolAnswer(asks=tuple(asks), state=answer.request_state)
+    return ToolAnswer(asks=tuple(asks), state=state)
 
 
 def _spec_of(tool: Tool) -> ToolSpec:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from ...core import Scope
 from ...core.errors import (
     AttachmentInvalid,
+    CallTimeout,
     HostError,
     McpLoginRequired,
     McpServerForbidden,
@@ -83,6 +84,20 @@ class ServerFailures(Failures):
         """The server answers a call with a protocol error."""
         problem = f"{self.name} rejected the call of its tool {tool!r} (MCP error {code})"
         return Failure(ToolFailed, problem, "call it with other arguments, or do without it")
+
+    def cancelled(self, tool: str) -> Failure:
+        """The server has cancelled the task of a call."""
+        problem = f"the tool {tool!r} of {self.name} failed, because the server cancelled its task"
+        return Failure(ToolFailed, problem, "call it with other arguments, or do without it")
+
+    def task_late(self, tool: str, seconds: float) -> Failure:
+        """A task has not ended within the time limit."""
+        problem = f"the task of the tool {tool!r} of {self.name} took longer than {seconds:g} s, and is cancelled"
+        return Failure(CallTimeout, problem, "ask for less work in one call, or raise task_timeout=")
+
+    def forgets(self) -> Failure:
+        """The server does not know its own tasks, though it was called again for one."""
+        return self.invalid("must know its tasks until they have ended, and did not know two of one call")
 
     def asking(self, tool: str) -> Failure:
         """The server asks for something during a call that it cannot get."""

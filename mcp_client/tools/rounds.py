@@ -1,10 +1,14 @@
-"""Calls during which a person is asked: rounds of work on the server, with questions between them (T4).
+"""Calls in rounds of work on the server: with questions to a person between them (T4), or as a task of the server (T5).
 
 A server can ask, and a server to which each account logs in for itself can need a login. Each round and each question
 is a step of the call's own frame, so answers survive a restart. A server of the revision 2026-07-28 ends a round to
 ask, and gets the answers with the next one, so nothing is held open. An older server asks during the call. That call
 stays open in this process while the person thinks. If it is lost, it is made again, and answered questions get their
 answers at once.
+
+A server with tasks can end the first round with the id of a task. The round's record is where the id is kept, so the
+call is not made again after a restart of either side: the next round asks for the state of the task until it ends or
+asks a person, and is repeated if it is interrupted.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ from ...core import canonical_json
 from ...core.errors import CallRefused, FunctionInvalid, McpLoginRequired, McpServerInvalid, McpServerUnavailable
 from ...harness import CallContext
 from ...harness.context import Question, ask_person
-from ...harness.journal import Ask, Step
+from ...harness.journal import SUSPENDED, Ask, Step
 from ...harness.schema import result_of
+from .following import CallTask
 from .results import CONTENT, can_repeat, made_by
 from .server import Asked, CallTool, ToolAnswer, ToolSpec
 
@@ -28,7 +33,11 @@ if TYPE_CHECKING:
     from .source import McpSource
 
 _ASKS: Final = "$asks"
-"""The key that marks a recorded round as a question. The result of a server cannot have it."""
+"""The key that marks a recorded round as one that is not the last. The result of a server cannot have it.
+
+It has the questions for a person, which can be none. Beside it are the server's `state` for the next round, or the id
+of the `task` that goes on with the call; without one, a task that the call had is unknown to the server.
+"""
 
 MAX_QUESTIONS: Final = 10  # the limit of questions in one call
 GO_ON, DECLINE = "continue", "do not log in"
@@ -84,16 +93,39 @@ class Rounds:
 
     async def call(self, spec: ToolSpec, arguments: Mapping[str, Any], ctx: CallContext) -> Any:
         """Make a call in rounds, and ask between them; see `McpSource.call`."""
+        task = CallTask(self._source, spec.name, ctx)
+        try:
+            return await self._until_over(spec, arguments, task, ctx)
+        except (asyncio.CancelledError, Exception) as error:
+            task.cancel_after(error)
+            raise
+
+    async def _until_over(self, spec: ToolSpec, arguments: Mapping[str, Any], task: CallTask, ctx: CallContext) -> Any:
         answered: list[_Answered] = []
+        new: list[_Answered] = []
         state: str | None = None
+        current = ""  # the id of the task
+        number = lost = 0
         while True:
-            given = await self._round(spec, arguments, answered, state, ctx)
+            if current:
+                given = await self._look(spec, answered, new, task, ctx)
+            else:
+                given = await self._round(spec, arguments, answered, state, task, ctx, doubtful=lost > 0)
             asks = given.get(_ASKS) if isinstance(given, dict) else None
             if not isinstance(asks, list):
                 return given
-            state = given.get("state")
+            state, then = given.get("state"), given.get("task", "")
+            if then != current:
+                answered = []  # a task has keys of its own for questions
+                lost += not then
+                if lost > 1 and can_repeat(spec, self._source.server):
+                    raise self._source.failures.forgets().error()
+            task.take(then)
+            current, new = then, []
             for each in asks:
-                answered.append(await self._ask(Asked(**each), len(answered), ctx))
+                new.append(await self._ask(Asked(**each), number, ctx))
+                number += 1
+            answered = [*answered, *new]
 
     async def read(self, ctx: CallContext, /, *, uri: str) -> Any:
         """Read a resource; see `McpSource.read`."""
@@ -128,9 +160,12 @@ class Rounds:
         arguments: Mapping[str, Any],
         answered: Sequence[_Answered],
         state: str | None,
+        task: CallTask,
         ctx: CallContext,
+        *,
+        doubtful: bool,
     ) -> Any:
-        """Let the server work, as a step, until it finishes or asks."""
+        """Let the server work, as a step, until it finishes, asks or makes a task."""
         given = {"arguments": dict(arguments), "answers": [each.json for each in answered], "state": state}
 
         async def work() -> Any:
@@ -143,22 +178,36 @@ class Rounds:
                     state=state,
                 )
                 outcome = await self._work(request, answered, ctx.path)
+                if isinstance(outcome, ToolAnswer) and outcome.task is not None:
+                    task.begin(outcome.task, progress)
+                    return {_ASKS: [], "task": task.id}
             if isinstance(outcome, Asked):
                 return {_ASKS: [asdict(outcome)]}
             if outcome.asks and self._source.server.elicitation:
                 return {_ASKS: [asdict(asked) for asked in outcome.asks], "state": outcome.state}
-            value = await self._source.given(spec, outcome, ctx)
-            if isinstance(value, dict) and _ASKS in value:
-                raise self._source.failures.invalid(f"must answer without the key {_ASKS!r}").error()
-            return value
+            return await self._given(spec, outcome, ctx)
 
         def result() -> dict[str, Any]:
             return result_of(spec.name, CONTENT if spec.result is None else spec.result).json_schema()
 
         once = not can_repeat(spec, self._source.server)
-        return await self._step(ctx, given, work, once=once, result_schema=result)
+        return await self._step(ctx, given, work, once=once, doubtful=doubtful, result_schema=result)
 
-    async def _step(self, ctx: CallContext, given: Any, work: Callable[[], Awaitable[Any]], **more: Any) -> Any:
+    async def _given(self, spec: ToolSpec, answer: ToolAnswer, ctx: CallContext) -> Any:
+        value = await self._source.given(spec, answer, ctx)
+        if isinstance(value, dict) and _ASKS in value:
+            raise self._source.failures.invalid(f"must answer without the key {_ASKS!r}").error()
+        return value
+
+    async def _step(
+        self,
+        ctx: CallContext,
+        given: Any,
+        work: Callable[[], Awaitable[Any]],
+        *,
+        doubtful: bool = False,
+        **more: Any,
+    ) -> Any:
         """Do something as a step. If that needs the login of an account, ask the person for it, and do it again."""
         frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
         asked = 0
@@ -171,6 +220,7 @@ class Rounds:
 
             try:
                 step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, **more)
+                step.doubtful = doubtful and not asked  # before it asks for the login it does nothing
                 return await frame.do(step)
             except McpLoginRequired:
                 if self._source.account is None or not frame.drive.can_ask or asked == MAX_QUESTIONS:
@@ -250,6 +300,33 @@ class Rounds:
         call = self._open.pop(path, None)
         if call is not None:
             call.close()
+
+    # --- a task -----------------------------------------------------------------------------------------------------
+
+    async def _look(
+        self,
+        spec: ToolSpec,
+        answered: Sequence[_Answered],
+        new: Sequence[_Answered],
+        task: CallTask,
+        ctx: CallContext,
+    ) -> Any:
+        """Follow the task of a call, as a step that can be repeated, until it ends or asks, or the turn is stopped."""
+        known = {each.asked.key for each in answered}
+        answers = {each.asked.key: each.answer for each in new}
+
+        async def work() -> Any:
+            with self._source.progress(ctx) as progress:
+                found = await task.follow(known, answers, progress)
+            if found is SUSPENDED:
+                return SUSPENDED
+            if found is None:
+                return {_ASKS: []}
+            if found.asks and self._source.server.elicitation:
+                return {_ASKS: [asdict(asked) for asked in found.asks if asked.key not in known], "task": task.id}
+            return await self._given(spec, found, ctx)
+
+        return await self._step(ctx, {"task": task.id, "answers": [each.json for each in answered]}, work)
 
     # --- one question -----------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The settings of an MCP server for an agent, and what the server offers and answers, as values.
 
-`source` connects and makes its tools Functions. `link` reads offers and answers, and is the only one to import `mcp`.
+`source` connects and makes its tools Functions. `link` reads offers and answers; it and `tasks` alone import `mcp`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from ..logins import Login, LoginBy
 
 RESULT_LIMIT: Final = 1024 * 1024
 """The default limit of characters of one result, as JSON."""
+
+TASK_TIMEOUT: Final = 3600.0
+"""The default limit of seconds of a task of a server."""
 
 _LONGEST: Final = 64
 _PREFIX = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]{0,31})?")
@@ -54,6 +57,7 @@ class McpServer:
         login: How to log in to it with OAuth. None is `Login()` for an address without a token and without a header
             `Authorization`; other servers need no login.
         timeout: Seconds that one call can take, without the time in which a person is asked.
+        task_timeout: The same for a call that the server answers with a task; `timeout` is then for each look at it.
         result_limit: The limit of characters of one result as JSON; a longer one is refused.
 
     Raises:
@@ -74,6 +78,7 @@ class McpServer:
     skills: bool = field(default=False, kw_only=True)
     login: Login | None = field(default=None, kw_only=True)
     timeout: float = field(default=60.0, kw_only=True)
+    task_timeout: float = field(default=TASK_TIMEOUT, kw_only=True)
     result_limit: int = field(default=RESULT_LIMIT, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -97,6 +102,7 @@ class McpServer:
         self._check_globs("readers", "read_file", "*@corp.com")
         self._check_login()
         check_seconds("timeout", self.timeout)
+        check_seconds("task_timeout", self.task_timeout)
         if isinstance(self.result_limit, bool) or self.result_limit < 1:
             raise InvalidArgument(
                 f"`result_limit` must be a positive number of characters, got {self.result_limit!r}",
@@ -248,6 +254,7 @@ class McpEntry(BaseModel):
     offered: bool = True
     skills: bool = False
     timeout: float = Field(default=60.0, gt=0)
+    task_timeout: float = Field(default=TASK_TIMEOUT, gt=0)
     connect_timeout: float = Field(default=20.0, gt=0)
     result_limit: int = Field(default=RESULT_LIMIT, ge=1)
     disabled: bool = False
@@ -375,11 +382,13 @@ class Listed:
     Attributes:
         tools: Its tools.
         resources: Whether it has resources.
+        tasks: Whether it can answer calls with tasks.
         invalid_tools: Names of tools whose description violates MCP, and why.
     """
 
     tools: tuple[ToolSpec, ...] = ()
     resources: bool = False
+    tasks: bool = False
     invalid_tools: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -418,6 +427,21 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteTask:
+    """A task of a server, which goes on with a call after its answer.
+
+    Attributes:
+        id: The server's id for it.
+        message: What it is at, as the server says.
+        wait: Seconds after which the server can be asked for it again.
+    """
+
+    id: str
+    message: str = ""
+    wait: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
     """The answer of a server to a call.
 
@@ -428,6 +452,7 @@ class ToolAnswer:
         asks: Questions for a person. The call is then made again with the answers and with `state`.
         state: The value to send with the next round.
         beyond: Whether it asks for something other than a person's answer.
+        task: The task that goes on with the call, if it has not ended.
     """
 
     content: tuple[Mapping[str, Any], ...] = ()
@@ -436,6 +461,7 @@ class ToolAnswer:
     asks: tuple[Asked, ...] = ()
     state: str | None = None
     beyond: bool = False
+    task: RemoteTask | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

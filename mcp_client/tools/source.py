@@ -44,6 +44,7 @@ _LOG: Final = logging.getLogger("worldagent.mcp")
 MAX_FILES_BYTES: Final = 16 << 20  # bytes of all resources that are read as files
 _MESSAGE: Final = 500  # the limit of characters of a server's progress message
 PROGRESS_INTERVAL_SECONDS: Final = 0.05  # seconds between two progress events of a call
+CANCEL_SECONDS: Final = 2.0  # seconds that the server has to take note that a task is cancelled
 _RESOURCES: Final = ToolSpec(name=READ_RESOURCE, params={})
 CLASH: Final = "another function has this name"
 """Why a tool is left out."""
@@ -85,6 +86,7 @@ class McpSource:
         self._listed = self._withdrawn = False
         self._failure: WorldAgentError | None = None
         self._connecting: set[asyncio.Task[None]] = set()
+        self._cancelling: set[asyncio.Task[None]] = set()
         self._rounds = Rounds(self) if server.elicitation or account is not None else None
         self._auth: LoginAuth | None = None
         self._kept: KeptLogin | None = None
@@ -222,6 +224,8 @@ class McpSource:
     async def aclose(self) -> None:
         """End the connection and remove its Functions."""
         self.withdraw()
+        if self._cancelling:
+            await asyncio.wait(set(self._cancelling), timeout=CANCEL_SECONDS)
         await self._connection.aclose()
         if self._auth is not None:
             await self._auth.aclose()
@@ -261,6 +265,8 @@ class McpSource:
 
     async def _offered(self, listed: Listed) -> None:
         """Update the registry to what the server offers now. The event loop runs while its Functions are made."""
+        if listed.tasks and self._rounds is None:  # for good: a call that was made in rounds is repeated in rounds
+            self._rounds, self._made = Rounds(self), {}
         left_out = {name: why for name, why in listed.invalid_tools.items() if self.server.allows(name)}
         made: dict[str, tuple[ToolSpec, Function]] = {}
         specs = [spec for spec in listed.tools if self.server.allows(spec.name)]
@@ -360,6 +366,21 @@ class McpSource:
     async def send(self, request: CallTool, seconds: float) -> ToolAnswer:
         """Make one round of a call; see `Rounds`."""
         return await self._connection.call(lambda link: link.call_tool(request), seconds)
+
+    async def look(self, tool: str, task: str, answers: Mapping[str, Any]) -> ToolAnswer | None:
+        """Ask for the state of a task, after the answers to its questions; None if the server does not know it."""
+        return await self._connection.call(lambda link: link.look(tool, task, answers), self.server.timeout)
+
+    def cancel(self, task: str) -> None:
+        """Ask the server in the background to cancel a task. It can be too late, and the server need not do it."""
+
+        async def ask() -> None:
+            with contextlib.suppress(WorldAgentError):
+                await self._connection.call(lambda link: link.cancel(task), CANCEL_SECONDS)
+
+        asking = asyncio.get_running_loop().create_task(ask())
+        self._cancelling.add(asking)
+        asking.add_done_callback(self._cancelling.discard)
 
     async def given(self, spec: ToolSpec, answer: ToolAnswer, ctx: CallContext) -> Any:
         """Convert an answer to the result for the caller, whose account reaches the media in it.

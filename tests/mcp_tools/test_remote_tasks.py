@@ -1,0 +1,327 @@
+"""Calls that a server answers with a task: it is followed to its end, also after a kill of either side."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import failure, refused, streamed
+from support.databases import rows_of
+from support.mcp_tools import agent_over, until
+from support.role_host_stub import in_thread
+from support.task_server import EXTENSION, app, command, requests_in
+from worldagent import WorldAgent
+from worldagent.core.errors import (
+    AnswerInvalid,
+    CallRefused,
+    CallTimeout,
+    EffectLost,
+    McpServerInvalid,
+    NobodyToAsk,
+    ToolFailed,
+)
+from worldagent.core.pauses import Answer, Happened, NotHappened, RunAgain
+from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client.tools import Mcp, McpServer
+
+READS = {"risk": {"*": "read_only"}}
+
+
+def over(home: Path, *, mode: str = "", settings: Any = None, **more: Any) -> WorldAgent:
+    """An agent over a server with tasks, whose folder is `server` in the home."""
+    argv = command(home / "server", mode)
+    return agent_over(home, McpServer(StdioHost(argv), **more), settings=settings)
+
+
+def asked_of(home: Path, method: str) -> list[dict[str, Any]]:
+    """The params of the requests of a method that the server got."""
+    return [each["params"] for each in requests_in(home / "server", method)]
+
+
+def effects(home: Path) -> list[str]:
+    return (home / "server" / "effects").read_text().split()
+
+
+def to(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"function": f"t_{tool}", "arguments": arguments}
+
+
+# --- to the end -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(
+    ("tool", "looks", "result"), [("at_once", 0, "at once"), ("done", 1, "worked 0"), ("work", 3, "worked 2")]
+)
+async def test_call_returns_the_result_of_its_task(tmp_path: Path, tool: str, looks: int, result: str) -> None:
+    async with over(tmp_path) as agent:
+        assert await agent.call(f"t_{tool}", {}) == result
+        turn = await agent.thread("a").task("use", to(tool))
+        assert (turn.status, turn.result.value) == ("done", result)
+    assert effects(tmp_path) == [tool, tool]
+    assert len(asked_of(tmp_path, "tasks/get")) == 2 * looks
+    assert asked_of(tmp_path, "tasks/cancel") == []
+    assert all(each["offers"] == {EXTENSION: {}} for each in requests_in(tmp_path / "server"))
+
+
+async def test_status_messages_are_progress_of_the_call(tmp_path: Path) -> None:
+    async with over(tmp_path) as agent:
+        _, events = await streamed(agent.thread("a").stream_task("use", to("work", polls=3)))
+    told = [(each.progress, each.message) for each in events if each.type == "call_progress"]
+    assert told == [(1, "0 of 3"), (2, "1 of 3"), (3, "2 of 3"), (4, "3 of 3")]
+
+
+async def test_failed_task_fails_the_call(tmp_path: Path) -> None:
+    async with over(tmp_path) as agent:
+        said = await failure(agent.call("t_fail", {}))
+        assert isinstance(said, ToolFailed)
+        assert "the paper is out" in said.problem
+        broken = await failure(agent.call("t_break", {}))
+        assert isinstance(broken, ToolFailed)
+        assert broken.problem == "MCP server 't' rejected the call of its tool 'break' (MCP error -32603)"
+    assert asked_of(tmp_path, "tasks/cancel") == []
+
+
+async def test_requests_about_a_task_name_it_in_a_header(tmp_path: Path) -> None:
+    with in_thread(app(tmp_path)) as origin:
+        async with agent_over(tmp_path, McpServer(HttpHost(f"{origin}/mcp"), elicitation=True)) as agent:
+            turn = await agent.thread("a").task("use", to("ask", polls=1))
+            await agent.thread("a").resume({turn.pauses[0].id: Answer({"colour": "red"})})
+    found = [each for each in requests_in(tmp_path) if each["method"].startswith("tasks/")]
+    assert {each["method"] for each in found} == {"tasks/get", "tasks/update"}
+    assert all(each["name"] == each["params"]["taskId"] for each in found)
+
+
+async def test_a_server_without_tasks_pays_nothing(tmp_path: Path) -> None:
+    async with over(tmp_path, mode="plain") as agent:
+        assert {each.kind for each in agent.get(Mcp)["t"].functions.values()} == {"leaf"}
+        await agent.thread("a").task("use", to("work"))
+    assert [each["method"] for each in requests_in(tmp_path / "server")] == [
+        "server/discover",
+        "tools/list",
+        "tools/call",
+    ]
+    assert [kind for (kind,) in rows_of(tmp_path, "SELECT kind FROM wa_call ORDER BY id")] == ["task", "leaf"]
+
+
+async def test_a_server_of_an_older_revision_is_not_told_of_tasks(tmp_path: Path) -> None:
+    async with over(tmp_path, mode="old") as agent:
+        assert await agent.call("t_work", {}) == "at once"
+    assert all(each["offers"] == {} for each in requests_in(tmp_path / "server") if each["method"] != "server/discover")
+
+
+async def test_task_of_a_server_that_does_not_declare_tasks_is_refused(tmp_path: Path) -> None:
+    async with over(tmp_path, mode="undeclared") as agent:
+        assert isinstance(await failure(agent.call("t_work", {})), McpServerInvalid)
+        assert await agent.call("t_at_once", {}) == "at once"
+
+
+@pytest.mark.parametrize(
+    ("says", "kind"),
+    [
+        ({"status": "odd"}, McpServerInvalid),
+        ({"taskId": ""}, McpServerInvalid),
+        ({"taskId": "x" * 1025}, McpServerInvalid),
+        ({"status": "completed"}, McpServerInvalid),
+        ({"status": "failed"}, McpServerInvalid),
+        ({"status": "completed", "result": {"content": "text"}}, McpServerInvalid),
+        ({"status": "input_required", "inputRequests": {"x": {"method": "odd"}}}, McpServerInvalid),
+        ({"status": "working", "pollIntervalMs": -(10**400)}, CallTimeout),
+        ({"status": "working", "pollIntervalMs": 10**400}, CallTimeout),
+        ({"status": "input_required"}, CallTimeout),
+    ],
+)
+async def test_task_of_which_the_server_says_odd_things_is_cancelled(
+    tmp_path: Path, says: dict[str, Any], kind: type[Exception]
+) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "says").write_text(json.dumps(says))
+    async with over(tmp_path, elicitation=True, task_timeout=0.3) as agent:
+        assert isinstance(await failure(agent.call("t_forever", {})), kind)
+    assert len(asked_of(tmp_path, "tasks/get")) <= 8  # one every 50 ms
+    assert len(asked_of(tmp_path, "tasks/cancel")) == 1
+    assert effects(tmp_path) == ["forever"]
+
+
+async def test_task_that_the_server_cancels_fails_the_call(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "says").write_text(json.dumps({"status": "cancelled"}))
+    async with over(tmp_path) as agent:
+        error = await failure(agent.call("t_work", {}))
+    assert isinstance(error, ToolFailed)
+    assert error.problem == "the tool 'work' of MCP server 't' failed, because the server cancelled its task"
+    assert asked_of(tmp_path, "tasks/cancel") == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, float("inf")])
+def test_task_timeout_must_be_a_number_of_seconds(seconds: Any) -> None:
+    error = refused(lambda: McpServer(StdioHost(["x"]), task_timeout=seconds))
+    assert "`task_timeout` must be a positive number of seconds" in error.problem
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("restart", [False, True], ids=["same process", "restart"])
+async def test_task_that_needs_input_asks_a_person(tmp_path: Path, restart: bool) -> None:
+    agent = await over(tmp_path, elicitation=True).start()
+    try:
+        turn = await agent.thread("a").task("use", to("ask"))
+        for number, colour in enumerate(("red", None), 1):
+            [pause] = turn.pauses
+            assert (turn.status, pause.kind) == ("paused", "question")
+            assert pause.question == f"The MCP server 't' asks: Which colour, colour{number}?"
+            if restart:
+                await agent.aclose()
+                agent = await over(tmp_path, elicitation=True).start()
+            turn = await agent.thread("a").resume({pause.id: Answer(colour and {"colour": colour})})
+        assert (turn.status, turn.result.value) == ("done", "red decline")
+    finally:
+        await agent.aclose()
+    assert effects(tmp_path) == ["ask"]
+    [first, second] = [each["inputResponses"] for each in asked_of(tmp_path, "tasks/update")]
+    assert first == {"colour1": {"action": "accept", "content": {"colour": "red"}}}
+    assert second == {"colour2": {"action": "decline"}}
+    assert asked_of(tmp_path, "tasks/cancel") == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "elicitation", "kind"),
+    [("ask", False, ToolFailed), ("sample", True, ToolFailed), ("ask", True, NobodyToAsk)],
+    ids=["elicitation is off", "asks for a model", "outside of a turn"],
+)
+async def test_task_whose_question_nobody_answers_is_cancelled(
+    tmp_path: Path, tool: str, elicitation: bool, kind: type[Exception]
+) -> None:
+    async with over(tmp_path, elicitation=elicitation) as agent:
+        assert isinstance(await failure(agent.call(f"t_{tool}", {})), kind)
+    [task] = {each["taskId"] for each in asked_of(tmp_path, "tasks/get")}
+    assert [each["taskId"] for each in asked_of(tmp_path, "tasks/cancel")] == [task]
+
+
+async def test_unattended_turn_refuses_the_question_of_a_task_and_cancels_it(tmp_path: Path) -> None:
+    async with over(tmp_path, elicitation=True) as agent:
+        error = await failure(agent.thread("a").task("use", to("ask"), unattended="refuse"))
+        assert isinstance(error, CallRefused)
+    assert len(asked_of(tmp_path, "tasks/cancel")) == 1
+
+
+# --- cancellation -----------------------------------------------------------------------------------------------------
+
+
+async def waits(home: Path) -> None:
+    """Wait until a task is followed."""
+    await until(lambda: asked_of(home, "tasks/get"))
+
+
+async def test_cancelled_turn_cancels_its_task(tmp_path: Path) -> None:
+    async with over(tmp_path) as agent:
+        async with agent.thread("a").stream_task("use", to("forever")) as stream:
+            await waits(tmp_path)
+            assert await stream.cancel()
+        await until(lambda: asked_of(tmp_path, "tasks/cancel"))
+        assert await agent.call("t_at_once", {}) == "at once"
+
+
+async def test_closed_agent_cancels_tasks_of_its_turns(tmp_path: Path) -> None:
+    async with over(tmp_path) as agent, agent.thread("a").stream_task("use", to("forever"), detach=True):
+        await waits(tmp_path)
+    assert len(asked_of(tmp_path, "tasks/cancel")) == 1
+
+
+async def test_task_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
+    async with over(tmp_path, task_timeout=0.2) as agent:
+        error = await failure(agent.call("t_forever", {}))
+    assert isinstance(error, CallTimeout)
+    assert error.problem == "the task of the tool 'forever' of MCP server 't' took longer than 0.2 s, and is cancelled"
+    assert len(asked_of(tmp_path, "tasks/cancel")) == 1
+
+
+@pytest.mark.requirement("T5")
+async def test_turn_that_is_stopped_leaves_its_task_and_follows_it_again(tmp_path: Path) -> None:
+    agent = await over(tmp_path).start()
+    async with agent.thread("a").stream_task("use", to("forever"), detach=True) as stream:
+        await waits(tmp_path)
+        await agent.drain(30)
+        assert (await stream.wait()).status == "stopped"
+    await agent.aclose()
+    (tmp_path / "server" / "end").touch()
+    async with over(tmp_path) as agent:
+        turn = await agent.thread("a").resume()
+    assert (turn.status, turn.result.value) == ("done", "worked 2")
+    assert effects(tmp_path) == ["forever"]
+    assert asked_of(tmp_path, "tasks/cancel") == []
+
+
+# --- unknown tasks ----------------------------------------------------------------------------------------------------
+
+
+async def forgotten(home: Path, **more: Any) -> WorldAgent:
+    """An agent whose turn follows a task that the server has forgotten."""
+    agent = await over(home, **more).start()
+    async with agent.thread("a").stream_task("use", to("forever"), detach=True):
+        await waits(home)
+        await agent.drain(30)
+    await agent.aclose()
+    shutil.rmtree(home / "server" / "tasks")
+    return await over(home, **more).start()
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("answer", [Happened("it did"), NotHappened(), RunAgain()], ids=["did", "did not", "again"])
+async def test_person_settles_a_call_whose_task_is_unknown(tmp_path: Path, answer: Any) -> None:
+    agent = await forgotten(tmp_path)
+    try:
+        thread = agent.thread("a")
+        turn = await thread.resume()
+        [pause] = turn.pauses
+        assert (turn.status, pause.kind, pause.function) == ("paused", "uncertain", "t_forever")
+        assert effects(tmp_path) == ["forever"]
+        assert isinstance(await failure(thread.resume({pause.id: Happened(7)})), AnswerInvalid)
+        (tmp_path / "server" / "end").touch()
+        if isinstance(answer, NotHappened):
+            assert isinstance(await failure(thread.resume({pause.id: answer})), EffectLost)
+        else:
+            turn = await thread.resume({pause.id: answer})
+            assert turn.result.value == ("it did" if isinstance(answer, Happened) else "worked 2")
+    finally:
+        await agent.aclose()
+    assert effects(tmp_path) == ["forever"] * (2 if isinstance(answer, RunAgain) else 1)
+
+
+@pytest.mark.requirement("T5")
+async def test_a_process_that_dies_when_the_task_is_unknown_asks_again(tmp_path: Path) -> None:
+    agent = await forgotten(tmp_path)
+    [pause] = (await agent.thread("a").resume()).pauses
+    await agent.aclose()
+    async with over(tmp_path) as agent:
+        [again] = (await agent.thread("a").resume()).pauses
+        assert (again.id, again.kind) == (pause.id, "uncertain")
+    assert effects(tmp_path) == ["forever"]
+
+
+async def test_call_outside_of_a_turn_is_not_made_again_if_its_task_is_unknown(tmp_path: Path) -> None:
+    async with over(tmp_path) as agent:
+        call = asyncio.create_task(agent.call("t_forever", {}))
+        await waits(tmp_path)
+        shutil.rmtree(tmp_path / "server" / "tasks")
+        assert isinstance(await failure(call), NobodyToAsk)
+    assert effects(tmp_path) == ["forever"]
+
+
+async def test_call_that_only_reads_is_made_again_once_if_its_task_is_unknown(tmp_path: Path) -> None:
+    agent = await forgotten(tmp_path, **READS)
+    try:
+        async with agent.thread("a").stream_resume({}) as stream:
+            await until(lambda: effects(tmp_path) == ["forever"] * 2)
+            shutil.rmtree(tmp_path / "server" / "tasks")
+            error = await failure(stream.wait())
+    finally:
+        await agent.aclose()
+    assert isinstance(error, McpServerInvalid)
+    assert "must know its tasks until they have ended" in error.problem
+    assert effects(tmp_path) == ["forever"] * 2
