@@ -663,11 +663,16 @@ class TurnEngine:
             problem = error.problem
         raise GraphChanged(f"a task of the turn cannot run as it was dispatched: {problem}", remedy=_AS_BEFORE)
 
-    def stop(self) -> None:
-        """Let running turns reach a point where they can be resumed later, and begin nothing new in any turn."""
-        self._stopping = True
+    def stop(self, turn_id: str | None = None) -> None:
+        """Let running turns reach a point where they can be resumed later, and begin nothing new in any turn.
+
+        Args:
+            turn_id: The only turn to stop; None also stops those that begin later.
+        """
+        self._stopping = self._stopping or turn_id is None
         for turn in self._running.values():
-            turn.drive.stopping = True
+            if turn_id in (None, turn.turn_id):
+                turn.drive.stopping = True
 
     def interrupt(self, turn_id: str) -> bool:
         """Let a running turn end after its calls under way; False if it makes none, so that it can be cancelled.

@@ -126,7 +126,8 @@ class TurnPath:
                     del loaded
                 if begun.cancelled:
                     raise asyncio.CancelledError
-                async with limited(parts.settings.turn_timeout, parts.stores.clock):
+                stop = partial(parts.engine.stop, self.turn_id)
+                async with limited(parts.settings.turn_timeout, parts.stores.clock, stop):
                     outcome = await parts.engine.run(
                         begun.request, begun, asked=begun.record.asked, resumed=begun.resumed
                     )

@@ -126,8 +126,13 @@ async def unless_begun(begun: Callable[[], Awaitable[bool]]) -> AsyncGenerator[N
 
 
 @asynccontextmanager
-async def limited(seconds: float | None, clock: Clock) -> AsyncGenerator[None]:
+async def limited(seconds: float | None, clock: Clock, stop: Callable[[], None]) -> AsyncGenerator[None]:
     """Run the block for at most `seconds` of the clock's time; None means no limit.
+
+    Args:
+        seconds: The limit.
+        clock: Measures it.
+        stop: Is called at the limit, before the block is cancelled.
 
     Raises:
         TurnTimeout: The block takes longer; it is cancelled and has ended.
@@ -143,8 +148,13 @@ async def limited(seconds: float | None, clock: Clock) -> AsyncGenerator[None]:
         )
 
     async with interruptible(too_long) as expire:
+
+        def late() -> None:
+            stop()
+            expire()
+
         watch = asyncio.ensure_future(clock.sleep(seconds))
-        watch.add_done_callback(lambda done: None if done.cancelled() else expire())
+        watch.add_done_callback(lambda done: None if done.cancelled() else late())
         try:
             yield
         finally:

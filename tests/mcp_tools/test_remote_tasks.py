@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from support.agents import failure, refused, streamed
 from support.databases import rows_of
-from support.mcp_tools import agent_over, until
+from support.mcp_tools import BOUND, agent_over, until
 from support.role_host_stub import in_thread
 from support.task_server import EXTENSION, app, command, requests_in
 from worldagent import WorldAgent
@@ -22,18 +23,20 @@ from worldagent.core.errors import (
     McpServerInvalid,
     NobodyToAsk,
     ToolFailed,
+    TurnTimeout,
 )
 from worldagent.core.pauses import Answer, Happened, NotHappened, RunAgain
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import Mcp, McpServer
+from worldagent.testing import VirtualClock
 
 READS = {"risk": {"*": "read_only"}}
 
 
-def over(home: Path, *, mode: str = "", settings: Any = None, **more: Any) -> WorldAgent:
+def over(home: Path, *, mode: str = "", settings: Any = None, clock: Any = None, **more: Any) -> WorldAgent:
     """An agent over a server with tasks, whose folder is `server` in the home."""
     argv = command(home / "server", mode)
-    return agent_over(home, McpServer(StdioHost(argv), **more), settings=settings)
+    return agent_over(home, McpServer(StdioHost(argv), **more), settings=settings, clock=clock)
 
 
 def asked_of(home: Path, method: str) -> list[dict[str, Any]]:
@@ -213,6 +216,14 @@ async def test_unattended_turn_refuses_the_question_of_a_task_and_cancels_it(tmp
 # --- cancellation -----------------------------------------------------------------------------------------------------
 
 
+async def passes(clock: VirtualClock, true: Callable[[], object]) -> None:
+    """Let time pass until something holds."""
+    async with asyncio.timeout(BOUND):
+        while not true():
+            await clock.advance(1)
+            await asyncio.sleep(0.01)
+
+
 async def waits(home: Path) -> None:
     """Wait until a task is followed."""
     await until(lambda: asked_of(home, "tasks/get"))
@@ -241,20 +252,34 @@ async def test_task_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
     assert len(asked_of(tmp_path, "tasks/cancel")) == 1
 
 
+async def followed_later(home: Path) -> None:
+    """Resume the turn in another agent, where its task ends."""
+    (home / "server" / "end").touch()
+    async with over(home) as agent:
+        turn = await agent.thread("a").resume()
+    assert (turn.status, turn.result.value) == ("done", "worked 2")
+    assert effects(home) == ["forever"]
+    assert asked_of(home, "tasks/cancel") == []
+
+
 @pytest.mark.requirement("T5")
 async def test_turn_that_is_stopped_leaves_its_task_and_follows_it_again(tmp_path: Path) -> None:
-    agent = await over(tmp_path).start()
-    async with agent.thread("a").stream_task("use", to("forever"), detach=True) as stream:
+    async with over(tmp_path) as agent, agent.thread("a").stream_task("use", to("forever"), detach=True) as stream:
         await waits(tmp_path)
         await agent.drain(30)
         assert (await stream.wait()).status == "stopped"
-    await agent.aclose()
-    (tmp_path / "server" / "end").touch()
-    async with over(tmp_path) as agent:
-        turn = await agent.thread("a").resume()
-    assert (turn.status, turn.result.value) == ("done", "worked 2")
-    assert effects(tmp_path) == ["forever"]
-    assert asked_of(tmp_path, "tasks/cancel") == []
+    await followed_later(tmp_path)
+
+
+@pytest.mark.requirement("T5")
+async def test_turn_that_reaches_its_time_limit_leaves_its_task_and_follows_it_again(tmp_path: Path) -> None:
+    clock, limit = VirtualClock(), 1e6
+    agent = over(tmp_path, task_timeout=1e9, settings={"turn_timeout": limit}, clock=clock)
+    async with agent, agent.thread("a").stream_task("use", to("forever"), detach=True) as stream:
+        await passes(clock, lambda: asked_of(tmp_path, "tasks/get"))
+        await clock.advance(limit)
+        assert isinstance(await failure(stream.wait()), TurnTimeout)
+    await followed_later(tmp_path)
 
 
 # --- unknown tasks ----------------------------------------------------------------------------------------------------
