@@ -289,6 +289,11 @@ class _Queue(asyncio.Lock):
         self._waiting_tasks = 0
         self._since = 0.0
 
+    @property
+    def waits(self) -> bool:
+        """Whether a task waits for the key while another one has it."""
+        return self._waiting_tasks > 1
+
     @contextlib.contextmanager
     def asking(self) -> Generator[None]:
         """Count as waiting for the block."""
@@ -390,6 +395,11 @@ class Leases:
         asked = frozenset(keys)
         here = frozenset(key for key in asked if (queue := self._queues.get(key)) is not None and queue.locked())
         return here | await self._locks.owned(asked - here)
+
+    def wanted(self, key: str) -> bool:
+        """Whether tasks of this process wait for a key that another one of its tasks has."""
+        queue = self._queues.get(key)
+        return queue is not None and queue.waits
 
     async def epoch(self, key: str) -> int:
         """Return the epoch of a key; 0 if it has none.

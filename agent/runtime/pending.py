@@ -280,13 +280,18 @@ class Pending:
         self._track(key, partial(self._drained, key))
 
     def _track(self, key: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        def over(done: asyncio.Task[None] | None = None) -> None:
+            if done is None or self._draining.get(key) is done:
+                del self._draining[key]
+
         async def tracked() -> None:
             try:
                 await work()
-            finally:  # not in a callback of the task, which runs later: who looks until then would not be heard
-                del self._draining[key]
+            finally:  # at once: a callback of the task runs later, and who looks until then would not be heard
+                over()
 
-        self._draining[key] = self._runner.background(tracked())
+        task = self._draining[key] = self._runner.background(tracked())
+        task.add_done_callback(over)  # of one that was cancelled before it began
 
     async def _swept(self, workspace: str) -> None:
         try:

@@ -176,15 +176,16 @@ class TurnPath:
         return lease
 
     async def _check_first(self) -> None:
-        """Make sure that the message of an inbox still is the one that begins the next turn, now that that is owned.
+        """Make sure, now that the thread is owned, that a message of its inbox still is what begins the next turn.
 
         Raises:
-            NotFirst: It is not.
+            NotFirst: It is not, or a caller of this process waits for the thread, and comes first.
         """
-        work, inbox = self.work, self.parts.stores.inbox
+        work, stores = self.work, self.parts.stores
         if isinstance(work, NewTurn) and work.inbox:
-            found = first_of(await inbox.unread(work.request.thread_key))
-            if found is None or found.id != work.inbox:
+            key = work.request.thread_key
+            found = first_of(await stores.inbox.unread(key))
+            if found is None or found.id != work.inbox or stores.leases.wanted(key):
                 raise NotFirst
 
     async def _is_begun(self) -> bool:

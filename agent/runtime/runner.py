@@ -404,6 +404,7 @@ class TurnRunner:
         self._check_open(parts)
         if interrupt and not await self._is_repeated(parts, work):
             await self.interrupt(work.scope)
+            self._check_open(parts)
         if isinstance(work, NewTurn) and work.by_key:
             return await self._keyed.hold(parts, work, detach=detach)
         return self._start(parts, turn_id, work)
