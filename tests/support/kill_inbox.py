@@ -163,8 +163,8 @@ async def _first(home: Path, surface: str, killer: Arriving) -> None:
 
 
 async def _other(home: Path, killer: Arriving, reading: int) -> None:
-    """Put in what the first process says, until that ends."""
-    async with agent_of(home, killer, begin_queued=False) as agent:
+    """Put in what the first process says, until that ends, and maybe begin what waits."""
+    async with agent_of(home, killer, begin_queued=killer.source.random() < 0.5) as agent:
         killer.on = True
         while found := await asyncio.to_thread(os.read, reading, 10_000):
             for text in found.decode().split():
