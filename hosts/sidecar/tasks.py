@@ -54,6 +54,11 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 POLL_MS: Final = 1000  # milliseconds between two polls of a client
 MAX_ID_CHARACTERS: Final = 2000
 
+_ENDED: Final[Mapping[str, str]] = {
+    "cancelled": "The turn was cancelled.",
+    "abandoned": "The turn was interrupted, and new input took its place.",
+}
+
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TaskJson: TypeAlias = dict[str, Any]
 """A result as JSON: as a model, it would lose its nulls."""
@@ -264,13 +269,10 @@ class TaskMethods:
         if state is None:
             raise _unknown()
         task.call.note_turn(state)
-        match state.status:
-            case "done" | "failed":
-                return await self._over(task)
-            case "cancelled":
-                return task.to_json(state, "cancelled", "The turn was cancelled.")
-            case "abandoned":
-                return task.to_json(state, "cancelled", "The turn was interrupted, and new input took its place.")
+        if state.status in ("done", "failed"):
+            return await self._over(task)
+        if state.status in _ENDED:
+            return task.to_json(state, "cancelled", _ENDED[state.status])
         pauses, account = await task.pauses(), task.call.caller.account
         if takes_forms(ctx.session.client_capabilities):
             asked = {each.id: _json(form_request(each)) for each in pauses if takes_answer_of(account, each)}
