@@ -157,13 +157,14 @@ class Task:
         id: Its id.
         call: A call of `resume` for its turn.
         agent: The agent.
-        record: The turn as it was found.
+        record, state: The turn as it was found.
     """
 
     id: TaskId
     call: Call[ResumeArguments] = field(repr=False)
     agent: WorldAgent = field(repr=False)
     record: TurnRecord = field(repr=False)
+    state: ThreadState = field(repr=False)
 
     def start(self, answers: dict[str, PersonAnswer]) -> Start:
         """Return what resumes its turn with a person's answers."""
@@ -244,7 +245,7 @@ class TaskMethods:
             raise _unknown() from None
         facts.workspace = caller.workspace
         async with self._parts.agents.use(caller.workspace) as agent:
-            state, record = await agent.turn(task_id.turn), await _record(agent, task_id.turn)
+            record, state = await _record(agent, task_id.turn), await agent.turn(task_id.turn)
             thread = record.scope.thread or ""
             if state is None or not grant.allows_thread(thread):
                 raise _unknown()
@@ -262,13 +263,10 @@ class TaskMethods:
             )
             call = Call(given=given, caller=caller, facts=facts)
             call.note_turn(state)
-            yield Task(id=task_id, call=call, agent=agent, record=record)
+            yield Task(id=task_id, call=call, agent=agent, record=record, state=state)
 
     async def _get(self, ctx: Context, task: Task, params: TaskParams) -> TaskJson:
-        state = await task.agent.turn(task.id.turn)
-        if state is None:
-            raise _unknown()
-        task.call.note_turn(state)
+        state = task.state
         if state.status in ("done", "failed"):
             return await self._over(task)
         if state.status in _ENDED:
@@ -279,7 +277,7 @@ class TaskMethods:
             if asked:
                 return task.to_json(state, "input_required", "The turn waits for a person.", inputRequests=asked)
         if state.status in ("cut_off", "stopped") or (state.status == "paused" and not pauses):
-            return await self._resumed(task, state)
+            return await self._resumed(task)
         if state.status == "running":
             last = await inside(task.agent).parts.recorder.log.last(task.id.turn)
             message = f"The turn is running; its last event has the number {last or 0}."
@@ -306,7 +304,7 @@ class TaskMethods:
         result = answered(turn_answer(task.call, turn, seq=0))
         return task.to_json(record, "completed", result=_json(result))
 
-    async def _resumed(self, task: Task, state: ThreadState) -> TaskJson:
+    async def _resumed(self, task: Task) -> TaskJson:
         """Resume a turn that no process runs, and return its task."""
         turn_id = task.id.turn
         if turn_id not in self._resuming:
@@ -320,11 +318,11 @@ class TaskMethods:
                 pass  # another caller has resumed or ended it
             except (WorldAgentError, Refused) as error:
                 if not error.retryable:
-                    return await self._failed(task, state, error)
+                    return await self._failed(task, task.state, error)
             finally:
                 self._resuming.discard(turn_id)
                 following.stop()
-        return task.to_json(state, "working", "The turn continues from its last step.")
+        return task.to_json(task.state, "working", "The turn continues from its last step.")
 
     async def _failed(self, task: Task, at: TurnRecord | ThreadState, error: WorldAgentError | Refused) -> TaskJson:
         """Return a task whose call answers with an error, which is a result of the tool."""
