@@ -158,6 +158,9 @@ class Printer(Output):
         self._shown = ""
         yield
 
+    def typing(self, text: str) -> None:
+        """Print nothing: the output is data."""
+
     def next(self, text: str) -> None:
         """Begin the answer to a message that waited."""
         self._shown = ""

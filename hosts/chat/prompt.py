@@ -76,7 +76,8 @@ class PromptInput:
         """The next line that is typed while a turn runs. What is typed is shown below the answer."""
         if sys.platform == "win32":
             await asyncio.Event().wait()  # keys wait for the prompt
-        loop, entered = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        entered: asyncio.Future[str] = loop.create_future()
 
         def pressed() -> None:
             keys = b""

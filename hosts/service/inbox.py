@@ -15,7 +15,8 @@ from ...agent.requests import Say, Skill, Task
 from ...agent.runtime.inside import inside
 from ...agent.runtime.pending import PendingMessage
 from ...core.errors import UnknownMessage
-from .arguments import MAX_TEXT, JsonObject, PersonName, RoleArgument, ThreadArguments, Words
+from ..bounds import MAX_TEXT
+from .arguments import JsonObject, PersonName, RoleArgument, ThreadArguments, Words
 from .call import Call, Refused, check_turn
 from .operation import operation
 from .records import Answer

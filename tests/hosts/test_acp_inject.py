@@ -75,18 +75,19 @@ async def test_what_cannot_be_said_beside_a_prompt_is_refused(tmp_path: Path) ->
     async with painting(tmp_path / "home") as (found, session, prompt):
         block = {"type": "text", "text": "x"}
         picture = image_block(PNG, "image/png").model_dump(mode="json", by_alias=True, exclude_none=True)
-        for given, code in (
+        wrong: list[tuple[dict[str, Any], str]] = [
             ({"sessionId": session, "prompt": [picture]}, "invalid_argument"),
             ({"sessionId": session, "prompt": [block], "mode": "soon"}, "invalid_argument"),
             ({"sessionId": "none", "prompt": [block]}, "unknown_session"),
-        ):
+        ]
+        for given, code in wrong:
             assert (await found.refused(INJECT, **given)).data["code"] == code
         second = await found.refused("session/prompt", sessionId=session, prompt=[block])
         assert (second.data["code"], INJECT in second.data["remedy"]) == ("prompt_running", True)
         (tmp_path / "home" / "go").touch()
         await bounded(prompt)
-        for given, code in (({}, "nothing_to_steer"), ({"mode": "queue"}, "no_prompt")):
-            refused = await found.refused(INJECT, sessionId=session, prompt=[block], **given)
+        for mode, code in (("steer", "nothing_to_steer"), ("queue", "no_prompt")):
+            refused = await found.refused(INJECT, sessionId=session, prompt=[block], mode=mode)
             assert refused.data["code"] == code
 
 

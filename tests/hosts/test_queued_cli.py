@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from inbox.test_steering import texts
 from support.command_line import APP, BOUND, Run, as_json, home, refusal, run, started
 from support.hat_shop import agent
+from support.inbox import texts
 from worldagent.agent import Thread
 
 __all__ = ["home", "run"]  # fixtures

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from inbox.test_steering import Painting
 from support.agents import Thinking, answering
+from support.inbox import Painting
 from support.sidecar_served import Caller, agents, caller_of, served, tokens
 from worldagent.core.events import MessageTaken
 from worldagent.hosts.sidecar import Grant, Sidecar

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from inbox.test_steering import Painting
 from support.agents import Thinking, answering, to
 from support.example_hosts import NODE
 from support.house import ROOT
+from support.inbox import Painting
 from support.processes import ending
 from support.web import BOUND, by_header, client_of, events_in, served, web
 from worldagent import Worker, tool

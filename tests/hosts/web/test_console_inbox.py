@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from inbox.test_steering import Painting
 from support.agents import Thinking, scripted_agent
 from support.browser import NARROW, Browser, scrolls_sideways, serious_faults, unreached
+from support.inbox import Painting
 from support.web import served
 from worldagent import WorldAgent
 from worldagent.hosts.web import WebApp

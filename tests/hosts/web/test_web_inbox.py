@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inbox.test_steering import Painting
 from support.agents import Thinking
+from support.inbox import Painting
 from support.web import BOUND, by_header, client_of, say, served, web
 from worldagent.hosts.web import WebApp
 
