@@ -37,7 +37,7 @@ STATUS_TEXTS: Final = {
     "stopped": "The last turn of this thread was stopped. /resume resumes it, /cancel ends it.",
     "cut_off": "The last turn of this thread was interrupted. /resume resumes it, a new message drops it.",
     "failed": "The last turn of this thread failed. /resume resumes it, a new message drops it.",
-    "running": "A turn of this thread runs in another process. /cancel ends it.",
+    "running": "A turn of this thread runs in another process. /steer TEXT says something to it, /cancel ends it.",
 }
 """What a person can do about a thread's last turn, by its status."""
 

@@ -28,7 +28,8 @@ async def test_a_thread_goes_with_what_waits_on_it_and_what_was_read(tmp_path: P
             removed = await agent.upkeep.remove("t", cancel=True)
         await ended(thread)
         assert removed is not None
-        assert await thread.queued() == await thread.history() == ()
+        assert await thread.queued() == ()
+        assert await thread.history() == ()
     assert found(tmp_path, ["of the seventh buoy", "of the eighth buoy", "of the ninth buoy"]) == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering
+from support.agents import Thinking, answering
 from support.counters import growing, held
 from support.processes import eventually
 from support.role_hosts import BOUND, Mode
@@ -63,6 +63,22 @@ async def test_an_agent_that_cannot_open_is_a_typed_error_and_tried_again(tmp_pa
         assert error["code"] == "storage_unavailable"
         assert (await say(ask, "novel"))["turn"]["status"] == "done"
     assert make.made == ["novel", "novel"]
+
+
+@pytest.mark.requirement("T16")
+async def test_an_agent_that_runs_what_was_queued_is_not_closed_for_another(tmp_path: Path) -> None:
+    model = Thinking()
+    make = Makers(tmp_path, model.lm)
+    async with served(Sidecar(make, limits=Limits(workspaces=1))) as url, caller_of(url, "auto") as ask:
+        await ask("thread_queue", workspace="one", thread="t1", text="Well?")
+        await asyncio.wait_for(model.asked.wait(), BOUND)
+        error = await ask.refused("converse", workspace="two", thread="t1", text="Well?")
+        assert (error["code"], make.closed) == ("too_many_turns", [])
+        model.may.set()
+        async with asyncio.timeout(BOUND):
+            while (await ask("pauses", workspace="one", thread="t1"))["status"] != "done":
+                pass
+        assert (await say(ask, "two"))["turn"]["status"] == "done"
 
 
 async def test_idle_agents_make_room_for_others_and_are_made_again(tmp_path: Path) -> None:
