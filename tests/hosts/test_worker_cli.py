@@ -101,7 +101,7 @@ async def test_a_killed_worker_is_listed_as_dead(run: Run, home: Path) -> None:
     async with started(home, "worker", "--app", "app:agent") as process:
         assert process.stderr is not None
         line = await asyncio.wait_for(process.stderr.readline(), BOUND)
-        assert line.endswith(b", 0 schedules\n"), line
+        assert line.endswith(b", 0 schedules, queued messages\n"), line
         for _ in range(500):
             if await _workers(run, home):
                 break
