@@ -680,7 +680,10 @@ class TurnEngine:
         Results that the log does not have yet count as under way.
         """
         turn = self._running.get(turn_id)
-        if turn is None or not (turn.nodes or turn.drive.acting):
+        if turn is None:
+            return False
+        loop = None if turn.reading is None else turn.reading.loop  # its model can think, as that of a conversation
+        if not (turn.nodes.keys() - {loop} or turn.drive.acting):
             return False
         turn.drive.stopping = turn.drive.interrupted = True
         return True

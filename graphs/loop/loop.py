@@ -781,14 +781,16 @@ class HostTask:
         ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
         path = f"{turn.turn_id}/task:{item['shape']}"
+        is_code = shape.subgraph is None or shape.stand_in(params) is not None
         if turn.reading is not None:
-            turn.reading.head, turn.reading.loop = state["head"], None if shape.subgraph is None else path
-        turn.nodes[path], turn.drive.acting = get_config(), True
+            turn.reading.head, turn.reading.loop = state["head"], None if is_code else path
+        turn.nodes[path], turn.drive.acting = get_config(), is_code
         try:
             with apart():
                 result = await dispatched(how, params, ctx, path=path, waits=False)
         finally:
             del turn.nodes[path]
+        turn.drive.acting = True  # until its result is in the log
         if result is SUSPENDED:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}

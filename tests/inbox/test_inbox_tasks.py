@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import Nothing, Said, approving, scripted_agent
+from support.agents import Nothing, Said, Thinking, approving, scripted_agent
 from support.inbox import ended, texts
 from support.skill_turns import package
 from worldagent import Approve, Policy, Worker, WorldAgent, tool
@@ -142,6 +142,20 @@ async def test_interrupted_turn_of_a_worker_ends_after_its_call(tmp_path: Path) 
             office.may.release()
         await ended(thread)
         assert [each.kind for each in await thread.history()].count("task") == 2
+
+
+async def test_interrupted_turn_of_a_worker_ends_at_once_while_its_model_thinks(tmp_path: Path) -> None:
+    thinking = Thinking()
+    clerk = Worker("clerk", "You do it.", "does it")
+    async with scripted_agent(tmp_path, thinking.lm, workers=[clerk]) as agent:
+        thread = agent.thread("t")
+        turn = asyncio.ensure_future(thread.run(TASK))
+        await asyncio.wait_for(thinking.asked.wait(), 20)
+        await thread.queue("stop", interrupt=True)
+        assert (await asyncio.wait_for(turn, 20)).status == "cancelled"
+        thinking.may.set()
+        await ended(thread)
+        assert await texts(thread) == [("message", "stop"), ("answer", "Fine.")]
 
 
 async def test_worker_of_a_conversation_reads_nothing_and_the_conversation_does(tmp_path: Path) -> None:
