@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from support.agents import failure, refused, streamed
-from support.databases import rows_of
+from support.databases import Engine, on_every_database, rows_of
 from support.mcp_tools import BOUND, agent_over, until
+from support.processes import ending, run_program, start_script
 from support.role_host_stub import in_thread
 from support.task_server import EXTENSION, app, command, requests_in
 from worldagent import WorldAgent
@@ -21,6 +23,7 @@ from worldagent.core.errors import (
     CallTimeout,
     EffectLost,
     McpServerInvalid,
+    McpServerUnavailable,
     NobodyToAsk,
     ToolFailed,
     TurnTimeout,
@@ -280,6 +283,118 @@ async def test_turn_that_reaches_its_time_limit_leaves_its_task_and_follows_it_a
         await clock.advance(limit)
         assert isinstance(await failure(stream.wait()), TurnTimeout)
     await followed_later(tmp_path)
+
+
+# --- kills ------------------------------------------------------------------------------------------------------------
+
+CHILD = """
+import asyncio, json, sys
+from pathlib import Path
+from mcp_tools.test_remote_tasks import over
+from worldagent.core.pauses import Answer
+
+async def main(home, call, answer):
+    async with over(home, elicitation=True) as agent:
+        turn = await agent.thread("a").task("use", call)
+        await agent.thread("a").resume({turn.pauses[0].id: Answer(answer)})
+
+asyncio.run(main(Path(sys.argv[1]), *map(json.loads, sys.argv[2:])))
+"""
+RED = {"colour": "red"}
+
+
+def meet(home: Path, when: str, method: str, how: str) -> None:
+    (home / "server").mkdir(exist_ok=True)
+    (home / "server" / "fate").write_text(json.dumps([when, method, how]))
+
+
+async def settled(home: Path, answer: Any) -> Any:
+    """Resume the turn to its end, and answer its questions."""
+    async with over(home, elicitation=True) as agent:
+        turn = await agent.thread("a").resume()
+        while turn.status == "paused":
+            [pause] = turn.pauses
+            turn = await agent.thread("a").resume({pause.id: Answer(RED) if pause.kind == "question" else answer})
+        return turn.result.value
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("method", ["tools/call", "tasks/get", "tasks/update"])
+async def test_killed_process_goes_on_with_its_task(tmp_path: Path, method: str, when: str) -> None:
+    meet(tmp_path, when, method, "hang")
+    arguments = (tmp_path, json.dumps(to("ask", polls=1)), json.dumps(RED))
+    async with ending(await start_script(CHILD, *arguments)):
+        await until((tmp_path / "server" / "met").exists)
+    called = method == "tools/call"
+    assert await settled(tmp_path, Happened("it did")) == ("it did" if called else "red")
+    assert len(asked_of(tmp_path, "tools/call")) == 1
+    assert asked_of(tmp_path, "tasks/cancel") == []
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("method", ["tools/call", "tasks/get", "tasks/update"])
+async def test_killed_server_is_asked_for_its_task_again(tmp_path: Path, method: str, when: str) -> None:
+    meet(tmp_path, when, method, "die")
+    async with over(tmp_path, elicitation=True) as agent:
+        thread = agent.thread("a")
+        begun = thread.task("use", to("ask", polls=1))
+        if method == "tools/call":
+            assert isinstance(await failure(begun), McpServerUnavailable)
+            [pause] = (await thread.resume()).pauses
+            assert pause.kind == "uncertain"
+            turn = await thread.resume({pause.id: Happened("it did")})
+        else:
+            turn = await thread.resume({(await begun).pauses[0].id: Answer(RED)})
+        assert turn.result.value == ("it did" if method == "tools/call" else "red")
+    assert len(asked_of(tmp_path, "tools/call")) == 1
+    assert len({each["pid"] for each in requests_in(tmp_path / "server")}) == (1 if method == "tools/call" else 2)
+
+
+@pytest.mark.requirement("T5")
+async def test_server_that_stays_away_fails_the_turn_which_can_be_resumed(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with in_thread(app(tmp_path)) as origin:
+        server = McpServer(HttpHost(f"{origin}/mcp"), task_timeout=1e9)
+        agent = await agent_over(tmp_path, server, clock=clock).start()
+        running = asyncio.ensure_future(agent.thread("a").task("use", to("forever")))
+        await passes(clock, lambda: requests_in(tmp_path, "tasks/get"))
+    await passes(clock, running.done)
+    assert isinstance(await failure(running), McpServerUnavailable)
+    await agent.aclose()
+    (tmp_path / "end").touch()
+    with in_thread(app(tmp_path), port=int(origin.rpartition(":")[2])):
+        async with agent_over(tmp_path, server) as agent:
+            turn = await agent.thread("a").resume()
+    assert turn.result.value == "worked 2"
+    assert len(requests_in(tmp_path, "tools/call")) == 1
+    assert requests_in(tmp_path, "tasks/cancel") == []
+
+
+def check(kill: dict[str, Any]) -> None:
+    """What must hold wherever the process of the turn was killed."""
+    assert kill["effects"] == ["ask"], kill
+    assert kill["value"] == ("red" if kill["tasks"] else "it did"), kill
+    assert (kill["cancelled"], kill["gaps"], kill["leaks"]) == ([], [], []), kill
+
+
+@pytest.mark.requirement("T5")
+def test_turn_killed_between_writes_goes_on_with_its_task() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    kills = run_program("kill_remote", 600, sample=3, seed=seed)
+    assert len(kills) == 6, seed
+    for kill in kills:
+        check(kill)
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("T5")
+@pytest.mark.timeout(1500)
+@on_every_database
+def test_turn_killed_at_any_point_goes_on_with_its_task(engine: Engine) -> None:
+    for kill in run_program("kill_remote", 1500, engine=engine):
+        check(kill)
 
 
 # --- unknown tasks ----------------------------------------------------------------------------------------------------
