@@ -360,7 +360,7 @@ class Drive:
     # --- doing it ---------------------------------------------------------------------------------------------------
 
     async def _begin(self, step: Step, record: CallRecord) -> Any:
-        if self.stopping:
+        if self.stopping and not (self.interrupted and step.kind == "round"):  # a round is a part of a call under way
             return SUSPENDED
         if (step.once or step.ask is not None) and self._journal is not None:
             record = replace(record, state="started", epoch=self._epoch)

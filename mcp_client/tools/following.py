@@ -75,7 +75,7 @@ class CallTask:
         down: float | None = None
         while True:
             await clock.sleep(self._wait)
-            if self._ctx.frame.drive.stopping:
+            if self._continues:
                 return SUSPENDED
             try:
                 found = await self._source.look(self._tool, self.id, answers)
@@ -101,6 +101,12 @@ class CallTask:
                 raise self._source.failures.task_late(self._tool, server.task_timeout).error()
             self._wait = min(self._wait, left)
 
+    @property
+    def _continues(self) -> bool:
+        """Whether the turn is being stopped, and can be resumed; one that a message interrupts ends after its calls."""
+        drive = self._ctx.frame.drive
+        return drive.stopping and not drive.interrupted
+
     def _go_on(self, task: RemoteTask, progress: Progress) -> None:
         self._wait = task.wait
         if task.message and task.message != self._said:
@@ -110,7 +116,7 @@ class CallTask:
     def cancel_after(self, error: BaseException) -> None:
         """Cancel the task because the call ends with this error, unless it has ended or is followed again later."""
         if isinstance(error, asyncio.CancelledError):
-            again = self._ctx.frame.drive.stopping or not self._ctx.cancelled  # the turn can be resumed
+            again = self._continues or not self._ctx.cancelled
         else:
             again = isinstance(error, HostError) and error.retryable
         if self.id and not self._over and not again:

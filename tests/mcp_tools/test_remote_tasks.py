@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from support.agents import failure, refused, streamed
+from support.agents import approving, failure, refused, streamed
 from support.databases import Engine, on_every_database, rows_of
+from support.inbox import ended
 from support.mcp_tools import BOUND, agent_over, until
 from support.processes import ending, run_program, start_script
 from support.role_host_stub import in_thread
 from support.task_server import EXTENSION, app, command, requests_in
-from worldagent import WorldAgent
+from worldagent import Policy, WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,
     CallRefused,
@@ -31,7 +32,7 @@ from worldagent.core.errors import (
 from worldagent.core.pauses import Answer, Happened, NotHappened, RunAgain
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import Mcp, McpServer
-from worldagent.testing import VirtualClock
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 READS = {"risk": {"*": "read_only"}}
 
@@ -49,6 +50,11 @@ def asked_of(home: Path, method: str) -> list[dict[str, Any]]:
 
 def effects(home: Path) -> list[str]:
     return (home / "server" / "effects").read_text().split()
+
+
+def meet(home: Path, when: str, method: str, how: str) -> None:
+    (home / "server").mkdir(exist_ok=True)
+    (home / "server" / "fate").write_text(json.dumps([when, method, how]))
 
 
 def to(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -285,6 +291,31 @@ async def test_turn_that_reaches_its_time_limit_leaves_its_task_and_follows_it_a
     await followed_later(tmp_path)
 
 
+@pytest.mark.parametrize("method", ["tools/call", "tasks/get"])
+async def test_turn_that_a_message_interrupts_ends_after_its_task(tmp_path: Path, method: str) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        made = [] if call.steps or "Stop." in call.text else [{"tool": "t_forever", "arguments": {}}]
+        return {"reply": "" if made else "Fine.", "calls": made}
+
+    meet(tmp_path, "after", method, "hang")
+    server = McpServer(StdioHost(command(tmp_path / "server")))
+    policy = Policy(rules=(approving("t_forever"),))
+    async with agent_over(tmp_path, server, ScriptedLM(reply), policy=policy) as agent:
+        thread = agent.thread("a")
+        async with thread.stream("Work.") as stream:
+            await until((tmp_path / "server" / "met").exists)
+            await thread.queue("Stop.", interrupt=True)
+            for name in ("end", "go on"):
+                (tmp_path / "server" / name).touch()
+            assert (await stream.wait()).status == "cancelled"
+        await ended(thread)
+        assert (await thread.history())[-1].body["text"] == "Fine."
+        [result] = [each.body for each in await thread.history() if each.kind == "result"]
+    assert result["result"] == {"value": "worked 2"}
+    assert effects(tmp_path) == ["forever"]
+    assert asked_of(tmp_path, "tasks/cancel") == []
+
+
 # --- kills ------------------------------------------------------------------------------------------------------------
 
 CHILD = """
@@ -301,11 +332,6 @@ async def main(home, call, answer):
 asyncio.run(main(Path(sys.argv[1]), *map(json.loads, sys.argv[2:])))
 """
 RED = {"colour": "red"}
-
-
-def meet(home: Path, when: str, method: str, how: str) -> None:
-    (home / "server").mkdir(exist_ok=True)
-    (home / "server" / "fate").write_text(json.dumps([when, method, how]))
 
 
 async def settled(home: Path, answer: Any) -> Any:
