@@ -100,7 +100,7 @@ class Pending:
         self._runner = runner
         self.begins = True
         self.begin: Begin | None = None
-        self._call_roles: dict[str, Role] = {}  # by the ids of queued messages; in memory alone (R9)
+        self._call_roles: dict[tuple[str, str], Role] = {}  # by thread and message; in memory alone (R9)
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()  # threads to look at once more
 
@@ -178,8 +178,8 @@ class Pending:
         made, _ = await self._parts.stores.inbox.put(
             row, first=first, allowed=lambda turn, status, unread: _check_room(row.thread, unread)
         )
-        if call is not None and made.turn is None:
-            self._call_roles[made.id] = call
+        if call is not None and made.role == row.role:  # a repeat with another role does not change the message
+            self._call_roles[made.thread, made.id] = call
         self.wake(scope)
         return self._shown(made)
 
@@ -226,7 +226,6 @@ class Pending:
         row = await self._parts.stores.inbox.get(id)
         if row is None or row.kind == "report":
             return False
-        self._call_roles.pop(id, None)
         gone = await self._parts.stores.inbox.withdraw(id, thread_key(scope))
         if gone:
             self.wake(scope)
@@ -242,7 +241,7 @@ class Pending:
         call = None if role is None else check_role(role)
         if shown.turn_id is None:
             if call is not None:
-                self._call_roles[id] = call
+                self._call_roles[thread_key(scope), id] = call
             row = self._row(scope, "queue", {}, None, None, call)
             await self._parts.stores.inbox.set_role(id, row.role)
             self.wake(scope)
@@ -256,7 +255,7 @@ class Pending:
         if row.role is None:
             return True
         key, tiers = self._parts.resolver.key, row.role["tiers"]
-        call = self._call_roles.get(row.id) if Tier.CALL in tiers else None
+        call = self._call_roles.get((row.thread, row.id)) if Tier.CALL in tiers else None
         thread = self._parts.resolver.threads.get(row.scope) if Tier.THREAD in tiers else None
         if (call is None and Tier.CALL in tiers) or (thread is None and Tier.THREAD in tiers):
             return False
@@ -322,6 +321,7 @@ class Pending:
     async def _next(self, key: str) -> InboxRow | None:
         """The message that can begin a turn now; one whose turn was interrupted or stopped comes first."""
         stores = self._parts.stores
+        held = {each for each in self._call_roles if each[0] == key}  # each of a message that is stored by now
         while (latest := await stores.turns.latest(key)) is not None and latest.status in ("running", "stopped"):
             if await stores.leases.owned([key]):
                 if await stores.inbox.mark(key):
@@ -330,41 +330,42 @@ class Pending:
                 await self._parts.threads.end_waiting(latest.scope, latest.id)
             else:
                 return await stores.inbox.beginner(latest.id)
+        unread = await stores.inbox.unread(key)
+        for over in held - {(key, row.id) for row in unread}:
+            del self._call_roles[over]
         if latest is not None and (latest.status == "paused" or (may_succeed_later(latest) and not latest.given_up)):
             return None
-        row = first_of(await stores.inbox.unread(key))
+        row = first_of(unread)
         return row if row is not None and self._has_role(row) else None
 
     async def _begun(self, row: InboxRow) -> bool:
         """Begin, or resume, the turn of a message and wait for it; False if it cannot go on now."""
         assert self.begin is not None
-        code, retryable, is_host = "internal", False, False
+        stores, code, later = self._parts.stores, "internal", False
         try:
-            call = self._call_roles.get(row.id) if row.role is not None and Tier.CALL in row.role["tiers"] else None
+            call = self._call_roles.get((row.thread, row.id)) if row.role is not None else None
             async with self.begin(row, f"{INBOX_KEY}{row.id}", call) as stream:
                 del call
-                turn = await stream.wait()
-            if turn.status not in ("paused", "stopped"):
-                self._call_roles.pop(row.id, None)
-                return True
-            return False
+                return (await stream.wait()).status != "stopped"
         except NotFirst:
             return True
         except (ThreadBusy, ThreadPaused, RoleRequired, AgentClosed):
             return False
         except WorldAgentError as error:
-            code, retryable, is_host = error.code, error.retryable, isinstance(error, HostError)
+            code, later = error.code, error.retryable and isinstance(error, HostError)
         except Exception as error:  # tools can raise anything, and the messages after it begin their turns
             _LOG.warning("the turn of message %s of thread %r raised %s", row.id, row.thread, type(error).__name__)
-        found = await self._parts.stores.inbox.get(row.id)
-        if found is None or found.turn is not None:  # its turn began, and failed, which its events say
-            if not retryable:
-                self._call_roles.pop(row.id, None)
-            return not retryable
-        if is_host and retryable:
+        found = await stores.inbox.get(row.id)
+        if found is not None and found.turn is not None:  # its turn began, and failed, which its events say
+            record = await stores.turns.get(found.turn)
+            if record is None or record.status not in ("running", "stopped"):
+                return True
+            _LOG.warning("the turn %s of thread %r cannot resume: %s", record.id, row.thread, code)
             return False
+        if found is None or later:
+            return found is None
         _LOG.warning("the message %s of thread %r cannot begin a turn: %s", row.id, row.thread, code)
-        await self._parts.stores.inbox.fail(row.id, code)
+        await stores.inbox.fail(row.id, code)
         return True
 
 

@@ -8,12 +8,15 @@ import pytest
 
 from support.agents import Nothing, Said, Thinking, scripted_agent
 from support.inbox import Painting, ended, texts
+from worldagent import Role
 from worldagent.agent import Say, Task, Thread
 from worldagent.core.errors import ModelUnavailable, TaskFailed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T15", "T16")
+
+PIRATE = Role("pirate", "Talk like a pirate.")
 
 
 class Turns:
@@ -208,11 +211,60 @@ async def test_repeat_with_a_key_is_the_same_message_after_its_turn(tmp_path: Pa
         assert await said(thread) == ["1", "2", "3"]
 
 
-async def test_call_role_of_a_message_is_forgotten_with_its_turn(tmp_path: Path) -> None:
-    from worldagent import Role
-
-    async with scripted_agent(tmp_path, ScriptedLM(lambda _: {"reply": "Fine."})) as agent:
-        thread = agent.thread("t")
-        await thread.queue(Say("1", role=Role("pirate", "Talk like a pirate.")))
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("end", ["done", "paused", "removed"])
+async def test_call_role_of_a_message_is_forgotten_with_its_turn(tmp_path: Path, end: str) -> None:
+    painting, model = Painting(), Thinking()
+    lm = painting.lm if end == "paused" else model.lm
+    async with scripted_agent(tmp_path, lm, tools=[painting.tool]) as agent:
+        thread, other = agent.thread("t"), agent.thread("other")
+        await thread.queue(Say("1", role=PIRATE))
+        kept = await thread.queue(Say("2", role=PIRATE))
+        if end != "paused":
+            await asyncio.wait_for(model.asked.wait(), 20)
+            assert not await other.withdraw(kept.id)
+            assert [each.waits_for for each in await thread.queued()] == ["turn"]
+        await thread.withdraw(kept.id)
+        if end == "removed":
+            await agent.upkeep.remove("t", cancel=True)
+        model.may.set()
         await ended(thread)
         assert thread._runner.pending._call_roles == {}
+
+
+async def test_repeat_with_another_role_keeps_the_first_one(tmp_path: Path) -> None:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        thread = agent.thread("t")
+        async with thread.stream("1") as stream:
+            await asyncio.wait_for(model.asked.wait(), 20)
+            await thread.queue(Say("2", role=PIRATE), key="a")
+            again = await thread.queue(Say("2", role=Role("poet", "Rhyme.")), key="a")
+            assert again.waits_for == "turn"
+            model.may.set()
+            await stream.wait()
+        await ended(thread)
+        assert await said(thread) == ["1", "2"]
+
+
+async def test_turn_of_a_message_that_cannot_resume_waits_for_the_next_look(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def endless(params: Nothing, ctx: TaskContext) -> Said:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    job: Shape[Any, Any] = Shape("job", Nothing, Said, endless)
+    lm = ScriptedLM(lambda _: {"reply": "Fine."})
+    async with scripted_agent(tmp_path, lm, shapes=[job]) as agent:
+        await agent.thread("t").queue(Task("job", {}))
+        await asyncio.wait_for(begun.wait(), 20)
+    async with scripted_agent(tmp_path, lm) as agent:  # without the shape of the turn that was stopped
+        thread = agent.thread("t")
+        await thread.queue("2")
+        await ended(thread)
+        state = await thread.state()
+        assert state is not None
+        assert state.status == "stopped"
+        assert [each.text for each in await thread.queued()] == ["2"]
