@@ -223,9 +223,7 @@ class _Server:
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, embedded_context=True),
                 session_capabilities=SessionCapabilities(list=SessionListCapabilities()),
-                field_meta={
-                    "worldagent": {"inject": {"method": INJECT, "modes": ["steer", "queue"], "revoke": REVOKE}}
-                },
+                field_meta={"worldagent": {"inject": _INJECTION}},
             ),
             agent_info=Implementation(name="worldagent", title="World Agent", version=version("worldagent")),
             auth_methods=[],
