@@ -291,9 +291,7 @@ class Thread:
             NotSteerable: The turn is of another account or member, or runs code without a model's loop.
             InvalidArgument: The text or the key is invalid, or 1000 messages wait already.
         """
-        start = self._start(Say(text))
-        role = self._runner.parts.resolver.threads.get(self.scope)
-        return await self._runner.pending.steer(self.scope, start, key=_key(key), begin=begin, role=role)
+        return await self._runner.pending.steer(self.scope, self._start(Say(text)), key=_key(key), begin=begin)
 
     async def queue(
         self,
@@ -330,8 +328,7 @@ class Thread:
             given = replace(given, role=None)
         if isinstance(given, Say):
             interrupt, given = interrupt or given.interrupt, replace(given, interrupt=False)
-        start, own = self._start(given), runner.parts.resolver.threads.get(self.scope)
-        putting = runner.pending.queue(self.scope, start, key=_key(key), role=role, thread_role=own, first=interrupt)
+        putting = runner.pending.queue(self.scope, self._start(given), key=_key(key), role=role, first=interrupt)
         del given, request, role
         made = await putting
         if interrupt:

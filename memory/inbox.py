@@ -80,7 +80,7 @@ _TAKE: Final = "UPDATE wa_inbox SET turn=?, round=?, step=? WHERE id=? AND turn 
 _BEGIN: Final = "UPDATE wa_inbox SET turn=?, began=1 WHERE id=? AND turn IS NULL RETURNING id"
 _FAIL: Final = "UPDATE wa_inbox SET code=? WHERE id=? AND turn IS NULL RETURNING id"
 _ROLE: Final = "UPDATE wa_inbox SET role=?, code=NULL WHERE id=? AND turn IS NULL RETURNING id"
-_WITHDRAW: Final = "DELETE FROM wa_inbox WHERE id=? AND thread=? AND turn IS NULL RETURNING id"
+_WITHDRAW: Final = "DELETE FROM wa_inbox WHERE id=? AND thread=? AND turn IS NULL AND kind<>'report' RETURNING id"
 _MOVE: Final = "UPDATE wa_inbox SET place=? WHERE id=? AND turn IS NULL"
 _DROP: Final = "DELETE FROM wa_inbox WHERE thread=? RETURNING start"
 _CLEAR: Final = "DELETE FROM wa_inbox WHERE thread=? AND turn IS NULL"
@@ -271,7 +271,7 @@ class Inbox:
         return bool(await self._database.transact(lambda tx: tx.execute(_ROLE, given)))
 
     async def withdraw(self, id: str, thread: str) -> bool:
-        """Delete an unread message of a thread; False if there is none of this id."""
+        """Delete an unread message of a thread; False if there is none of this id, or it is a report."""
         return bool(await self._database.transact(lambda tx: tx.execute(_WITHDRAW, (id, thread))))
 
     async def reorder(self, thread: str, order: Callable[[Sequence[InboxRow]], Sequence[str]]) -> None:

@@ -31,7 +31,7 @@ from ...memory import TurnRecord, thread_key
 from ...memory.inbox import MOST, STEERABLE, InboxKind, InboxRow
 from ...role_resolution import Role
 from ...role_resolution.role import check_role
-from ..settings import UNSET, Unset
+from ..settings import Unset
 from .keys import may_succeed_later
 from .work import NotFirst
 
@@ -126,11 +126,10 @@ class Pending:
 
     # --- putting in -------------------------------------------------------------------------------------------------
 
-    async def steer(
-        self, scope: Scope, start: Mapping[str, Any], *, key: str | None, begin: bool, role: Role | None
-    ) -> PendingMessage:
+    async def steer(self, scope: Scope, start: Mapping[str, Any], *, key: str | None, begin: bool) -> PendingMessage:
         """Put in a message for the running turn; see `Thread.steer`."""
-        inbox, row = self._parts.stores.inbox, self._row(scope, "steer", start, key, role)
+        inbox, own = self._parts.stores.inbox, self._parts.resolver.threads.get(scope)
+        row = self._row(scope, "steer", start, key, own)
         kept = None if key is None else await inbox.get(row.id)
         while kept is None:
             checked = "" if begin else await self._checked_turn(scope, start)
@@ -168,13 +167,12 @@ class Pending:
         *,
         key: str | None,
         role: Role | Unset | None,
-        thread_role: Role | None,
         first: bool = False,
     ) -> PendingMessage:
         """Put in a message that begins a turn; see `Thread.queue`."""
         call = check_role(role) if isinstance(role, Role) else None
-        thread_role = thread_role if role is UNSET or call is not None else None
-        row = self._row(scope, "queue", start, key, thread_role, call)
+        own = None if role is None else self._parts.resolver.threads.get(scope)
+        row = self._row(scope, "queue", start, key, own, call)
         made, _ = await self._parts.stores.inbox.put(
             row, first=first, allowed=lambda turn, status, unread: _check_room(row.thread, unread)
         )
@@ -223,9 +221,6 @@ class Pending:
 
     async def withdraw(self, scope: Scope, id: str) -> bool:
         """Delete a message that waits; False if it does not."""
-        row = await self._parts.stores.inbox.get(id)
-        if row is None or row.kind == "report":
-            return False
         gone = await self._parts.stores.inbox.withdraw(id, thread_key(scope))
         if gone:
             self.wake(scope)
@@ -306,7 +301,7 @@ class Pending:
 
     async def _drained(self, key: str) -> None:
         """Begin one turn after the other."""
-        while True:
+        while self._runner.is_open:
             self._again.discard(key)
             try:
                 row = await self._next(key)

@@ -23,6 +23,7 @@ from ...core.events import Deltas, PauseNotified, TurnEvent, TurnStarted
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
+from ...memory.inbox import STEERABLE
 from ...memory.turn_log import RecordedTurn
 from ...role_resolution import Role
 from ...role_resolution.role import check_role
@@ -364,7 +365,7 @@ class TurnRunner:
         """Cancel the thread's turn at its next safe point; returns False if none runs or waits."""
         parts = self.parts
         latest = await parts.stores.turns.latest(thread_key(scope))
-        if latest is None or latest.status not in ("running", "paused", "stopped"):
+        if latest is None or latest.status not in STEERABLE:
             return False
         asked = await parts.stores.turns.ask_to_cancel(latest.id, gently=True)
         if latest.id in self._turns:

@@ -142,9 +142,6 @@ class HomeThread:
 
     async def withdraw(self, message_id: str) -> bool:
         """As `Thread.withdraw`. The next process that opens begins what waited behind it."""
-        row = await self.stores.inbox.get(message_id)
-        if row is None or row.kind == "report":
-            return False
         return await self.stores.inbox.withdraw(message_id, thread_key(self.scope))
 
     async def reorder(self, message_ids: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
@@ -17,7 +17,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from ...scheduling import Schedules
-from ..service.arguments import RoleArgument, RoleSetArguments
+from ..service.arguments import RoleSetArguments
 from ..service.call import CallFacts, Grant, Refused, with_own_thread
 from ..service.inbox import PendingAnswer, QueueArguments, ReleaseArguments, thread_queue, thread_release
 from ..service.next_steps import advised, name_turn
@@ -44,23 +44,14 @@ async def _thread_role_set(call: ToolCall[RoleSetArguments], agent: WorldAgent) 
     return answer
 
 
-async def _thread_queue(call: ToolCall[QueueArguments], agent: WorldAgent) -> PendingAnswer:
-    """Run `thread_queue`. The pool keeps the agent open as long as it holds the role."""
-    answer: PendingAnswer = await thread_queue(call, agent)
-    _hold(call, agent, call.given.role)
-    return answer
-
-
-async def _thread_release(call: ToolCall[ReleaseArguments], agent: WorldAgent) -> PendingAnswer:
-    """Run `thread_release`, as `_thread_queue`."""
-    answer: PendingAnswer = await thread_release(call, agent)
-    _hold(call, agent, call.given.role)
-    return answer
-
-
-def _hold(call: ToolCall[Any], agent: WorldAgent, role: RoleArgument | None) -> None:
-    if role is not None:
+async def _with_role(
+    run: Run, call: ToolCall[QueueArguments] | ToolCall[ReleaseArguments], agent: WorldAgent
+) -> PendingAnswer:
+    """Run `thread_queue` or `thread_release`, as `_thread_role_set`."""
+    answer: PendingAnswer = await run(call, agent)
+    if call.given.role is not None:
         call.parts.agents.hold_role(call.caller.workspace, agent.settings.thread_role_ttl)
+    return answer
 
 
 async def _schedule_run(call: ToolCall[ScheduleArguments], agent: WorldAgent) -> ScheduleRunAnswer:
@@ -86,8 +77,8 @@ _RUNS: Final[Mapping[str, Run]] = {
     "resume": resume,
     "events": events,
     "thread_role_set": _thread_role_set,
-    "thread_queue": _thread_queue,
-    "thread_release": _thread_release,
+    "thread_queue": partial(_with_role, thread_queue),
+    "thread_release": partial(_with_role, thread_release),
     "schedule_run": _schedule_run,
 }
 """Operations that need what a server has."""

@@ -9,8 +9,7 @@ import pytest
 
 from support.command_line import APP, BOUND, Run, as_json, home, refusal, run, started
 from support.hat_shop import agent
-from support.inbox import texts
-from worldagent.agent import Thread
+from support.inbox import ended, texts
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -23,10 +22,6 @@ async def queued(run: Run) -> list[str]:
     return [each["text"] for each in (await as_json(run, "threads", "queued", "t1", *SHOP))["messages"]]
 
 
-async def settled(thread: Thread) -> None:
-    await thread._runner.pending.settled()
-
-
 async def test_a_message_that_a_command_queues_waits_for_a_process_that_stays(home: Path, run: Run) -> None:
     added = await run("threads", "queue", "t1", "Good night.", *APP)
     assert (added.exit_code, "waits for a process that stays" in added.stderr) == (0, True)
@@ -36,7 +31,7 @@ async def test_a_message_that_a_command_queues_waits_for_a_process_that_stays(ho
     assert (await run("ask", "Hello", "--thread", "other", *APP)).exit_code == 0
     assert await queued(run) == ["Good night."], "a command runs its own turn alone"
     async with agent() as shop:
-        await settled(shop.thread("t1"))
+        await ended(shop.thread("t1"))
         assert await texts(shop.thread("t1")) == [("message", "Good night."), ("answer", "Welcome to the shop.")]
     assert await queued(run) == []
     assert "nothing waits" in (await run("threads", "queued", "t1", *SHOP)).stderr

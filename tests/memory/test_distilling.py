@@ -10,6 +10,7 @@ import pytest
 
 from support.agents import scripted_agent
 from support.homes import rows
+from support.inbox import ended
 from worldagent import Memory, Role
 from worldagent.core.errors import InvalidArgument, WorldAgentError
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
@@ -71,7 +72,7 @@ async def test_what_was_said_to_a_running_turn_is_distilled_as_said_by_the_perso
             await thread.steer("I like rain.")
             may.set()
             await stream.wait()
-        await asyncio.wait_for(thread._runner.pending.settled(), 30)
+        await ended(thread)
         assert [each.kind for each in await thread.history()][-2:] == ["word", "answer"]
         assert {entry.text for entry in await agent.memory.distil("t")} == {
             "I live in Bonn.",
