@@ -289,6 +289,7 @@ class Thread:
         Raises:
             NothingToSteer: No turn of the thread runs or waits, and `begin` is False.
             NotSteerable: The turn is of another account or member, or runs code without a model's loop.
+            KeyReused: The key was used on this thread for another message to a running turn.
             InvalidArgument: The text or the key is invalid, or 1000 messages wait already.
         """
         return await self._runner.pending.steer(self.scope, self._start(Say(text)), key=_key(key), begin=begin)
@@ -318,6 +319,7 @@ class Thread:
 
         Raises:
             InvalidArgument: An option is invalid or cannot be stored, or 1000 messages wait already.
+            KeyReused: The key was used on this thread for another queued message.
             RoleInvalid: The role is invalid.
             UnknownShape, UnknownWorker, UnknownSkill, ParamsInvalid: The task or the skill is invalid.
         """
@@ -330,10 +332,7 @@ class Thread:
             interrupt, given = interrupt or given.interrupt, replace(given, interrupt=False)
         putting = runner.pending.queue(self.scope, self._start(given), key=_key(key), role=role, first=interrupt)
         del given, request, role
-        made = await putting
-        if interrupt:
-            await runner.interrupt(self.scope)
-        return made
+        return await putting
 
     async def queued(self) -> tuple[PendingMessage, ...]:
         """Return the messages that wait on this thread, in the order in which they are read: steering comes first."""

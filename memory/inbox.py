@@ -151,6 +151,13 @@ class InboxRow:
         return str(self.start.get("author") or self.start["sender"] or self.scope.account or "user")
 
     @property
+    def asked(self) -> str:
+        """What it says or starts, and for whom: equal for a repeat of it. A role is not in it."""
+        start = self.start
+        whose = [self.scope.account, self.scope.channel, start["on_behalf_of"], start["sender"]]
+        return canonical_json([self.kind, start["start"], start["unattended"], start["guard"], *whose])
+
+    @property
     def marks(self) -> Sequence[str]:
         """The marks of its text."""
         marks: list[str] = self.start["marks"]
@@ -180,7 +187,7 @@ class Inbox:
         *,
         first: bool = False,
         allowed: Callable[[str | None, str, int], None] = lambda turn, status, unread: None,
-    ) -> tuple[InboxRow, bool]:
+    ) -> tuple[InboxRow, str | None]:
         """Add a message, and let the newest turn of the thread look for it.
 
         Args:
@@ -189,21 +196,22 @@ class Inbox:
             allowed: Gets the newest turn, its status and the number of unread messages; raises to refuse.
 
         Returns:
-            The stored message, and whether that turn runs or waits, so that it, or its end, finds the message.
+            The stored message, and that turn if it runs or waits, so that it, or its end, finds the message.
         """
 
-        def work(transaction: Transaction) -> tuple[InboxRow, bool]:
+        def work(transaction: Transaction) -> tuple[InboxRow, str | None]:
             turn, status = _marked(transaction, row.thread)
+            open_turn = turn if status in STEERABLE else None
             kept = transaction.execute(_GET, (row.id,))
             if kept:
-                return _row(kept[0], self._database.name), status in STEERABLE
+                return _row(kept[0], self._database.name), open_turn
             [(unread,)] = transaction.execute(_COUNT, (row.thread,))
             allowed(turn, status, int(unread))
             [(place,)] = transaction.execute(_FIRST if first else _LAST, (row.thread,))
             step = -1.0 if first else 1.0
             made = replace(row, place=0.0 if place is None else float(place) + step)
             transaction.execute(_INSERT, _values(made))
-            return made, status in STEERABLE
+            return made, open_turn
 
         return await self._database.transact(work)
 

@@ -32,7 +32,7 @@ from ...memory.inbox import MOST, STEERABLE, InboxKind, InboxRow
 from ...role_resolution import Role
 from ...role_resolution.role import check_role
 from ..settings import Unset
-from .keys import may_succeed_later
+from .keys import key_reused, may_succeed_later
 from .work import NotFirst
 
 if TYPE_CHECKING:
@@ -134,9 +134,10 @@ class Pending:
         while kept is None:
             checked = "" if begin else await self._checked_turn(scope, start)
             with contextlib.suppress(_Changed):
-                kept, is_open = await inbox.put(row, allowed=partial(_check_turn, row.thread, checked))
-                if not is_open:
+                kept, open_turn = await inbox.put(row, allowed=partial(_check_turn, row.thread, checked))
+                if open_turn is None:
                     self.wake(scope)
+        _check_repeat(kept, row, key)
         return self._shown(kept)
 
     async def _checked_turn(self, scope: Scope, start: Mapping[str, Any]) -> str:
@@ -173,12 +174,16 @@ class Pending:
         call = check_role(role) if isinstance(role, Role) else None
         own = None if role is None else self._parts.resolver.threads.get(scope)
         row = self._row(scope, "queue", start, key, own, call)
-        made, _ = await self._parts.stores.inbox.put(
+        made, open_turn = await self._parts.stores.inbox.put(
             row, first=first, allowed=lambda turn, status, unread: _check_room(row.thread, unread)
         )
+        _check_repeat(made, row, key)
         if call is not None and made.role == row.role:  # a repeat with another role does not change the message
             self._call_roles[made.thread, made.id] = call
         self.wake(scope)
+        # A repeat does not end the turn that the message has begun.
+        if first and made.turn is None and open_turn is not None:
+            await self._runner.interrupt(scope, open_turn)
         return self._shown(made)
 
     def _row(
@@ -202,7 +207,7 @@ class Pending:
             id=id, thread=thread, scope=scope, kind=kind, start=start, role=role, at=parts.stores.clock.now()
         )
 
-    # --- looking, and changing ----------------------------------------------------------------------------------------
+    # --- looking, and changing --------------------------------------------------------------------------------------
 
     async def queued(self, scope: Scope) -> tuple[PendingMessage, ...]:
         """The messages that wait, in the order in which they are read."""
@@ -223,6 +228,7 @@ class Pending:
         """Delete a message that waits; False if it does not."""
         gone = await self._parts.stores.inbox.withdraw(id, thread_key(scope))
         if gone:
+            self._call_roles.pop((thread_key(scope), id), None)
             self.wake(scope)
         return gone
 
@@ -422,6 +428,12 @@ def first_of(rows: Sequence[InboxRow]) -> InboxRow | None:
     """The message that begins the next turn of a thread, of those that are unread."""
     begins = (row for row in in_order(rows) if row.code is None and row.start.get("report") != "next")
     return next(begins, None)
+
+
+def _check_repeat(kept: InboxRow, row: InboxRow, key: str | None) -> None:
+    """Refuse a key that another message has."""
+    if kept.asked != row.asked:
+        raise key_reused(key)
 
 
 class _Changed(Exception):

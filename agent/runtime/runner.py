@@ -361,11 +361,18 @@ class TurnRunner:
         self.pending.wake(scope)  # a turn that waited ends without a run
         return found
 
-    async def interrupt(self, scope: Scope) -> bool:
-        """Cancel the thread's turn at its next safe point; returns False if none runs or waits."""
+    async def interrupt(self, scope: Scope, only: str | None = None) -> bool:
+        """Cancel the thread's turn at its next safe point; returns False if none runs or waits.
+
+        Args:
+            scope: The thread.
+            only: The turn to cancel, if it is still the thread's newest one; None is whichever that is.
+        """
         parts = self.parts
         latest = await parts.stores.turns.latest(thread_key(scope))
         if latest is None or latest.status not in STEERABLE:
+            return False
+        if only not in (None, latest.id):
             return False
         asked = await parts.stores.turns.ask_to_cancel(latest.id, gently=True)
         if latest.id in self._turns:

@@ -10,7 +10,7 @@ from support.agents import Nothing, Said, Thinking, scripted_agent
 from support.inbox import Painting, ended, texts
 from worldagent import Role
 from worldagent.agent import Say, Task, Thread
-from worldagent.core.errors import ModelUnavailable, TaskFailed
+from worldagent.core.errors import KeyReused, ModelUnavailable, TaskFailed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -230,6 +230,60 @@ async def test_call_role_of_a_message_is_forgotten_with_its_turn(tmp_path: Path,
         model.may.set()
         await ended(thread)
         assert thread._runner.pending._call_roles == {}
+
+
+@pytest.mark.parametrize("kind", ["steer", "queue"])
+async def test_key_of_another_message_is_refused_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        thread = agent.thread("t", account="ana")
+        async with thread.stream("1") as stream:
+            await asyncio.wait_for(model.asked.wait(), 20)
+            put = getattr(thread, kind)
+            first = await put("2", key="a")
+            assert (await put("2", key="a")).id == first.id
+            with pytest.raises(KeyReused, match="'a' was used on this thread"):
+                await put("3", key="a")
+            if kind == "queue":
+                with pytest.raises(KeyReused):
+                    await agent.thread("t", account="eve").queue("2", key="a")
+            assert [each.text for each in await thread.queued()] == ["2"]
+            model.may.set()
+            await stream.wait()
+        await ended(thread)
+        with pytest.raises(KeyReused):  # after it was read, too
+            await put("3", key="a")
+        assert await said(thread) == ["1", "2"]
+
+
+async def test_repeat_of_an_interrupting_message_does_not_end_the_turn_that_it_began(tmp_path: Path) -> None:
+    painting = Painting()
+    async with painting.agent(tmp_path) as agent:
+        thread = agent.thread("t")
+        first = await thread.queue("Paint the door.", key="a", interrupt=True)
+        await asyncio.wait_for(painting.begun.wait(), 20)
+        again = await thread.queue("Paint the door.", key="a", interrupt=True)
+        assert again.id == first.id
+        painting.may.set()
+        await ended(thread)
+        assert again.turn_id is not None
+        assert (await agent.turn(again.turn_id)).status == "done"
+
+
+async def test_withdrawing_on_another_thread_leaves_a_message_its_role(tmp_path: Path) -> None:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        thread = agent.thread("t")
+        async with thread.stream("1") as stream:
+            await asyncio.wait_for(model.asked.wait(), 20)
+            item = await thread.queue("2", role=Role("brief", "Be terse."), key="a")
+            assert not await agent.thread("other").withdraw(item.id)
+            again = await thread.queue("2", role=Role("long", "Be verbose."), key="a")
+            assert (again.id, again.waits_for) == (item.id, "turn")
+            model.may.set()
+            await stream.wait()
+        await ended(thread)
+        assert [call.role for call in model.lm.calls] == [None, "Be terse."]
 
 
 async def test_repeat_with_another_role_keeps_the_first_one(tmp_path: Path) -> None:
