@@ -103,10 +103,12 @@ class TaskState(_Task):
     input_requests: InputRequests | None = None
 
 
-ANSWERS: Final[TypeAdapter[CallToolResult | InputRequiredResult]] = TypeAdapter(CallToolResult | InputRequiredResult)
+Answer = CallToolResult | InputRequiredResult | CreatedTask
+
+ANSWERS: Final[TypeAdapter[Answer]] = TypeAdapter(CallToolResult | InputRequiredResult)
 """The answers to a call, of a server without tasks."""
 
-ANSWERS_OR_TASK: Final[TypeAdapter[CallToolResult | InputRequiredResult | CreatedTask]] = TypeAdapter(
+ANSWERS_OR_TASK: Final[TypeAdapter[Answer]] = TypeAdapter(
     Annotated[CreatedTask | CallToolResult | InputRequiredResult, Field(union_mode="left_to_right")]
 )
 """The answers to a call, of a server with tasks."""
