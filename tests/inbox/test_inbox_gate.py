@@ -115,8 +115,8 @@ async def test_what_the_person_said_counts_as_theirs_after_a_resume(tmp_path: Pa
         assert (await turn).status == "paused"
     async with desk.agent() as agent:
         thread = agent.thread("t", account="ana")
-        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
-        assert turn.status == "done"
+        again = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
+        assert again.status == "done"
     assert desk.written == [KIM]
 
 

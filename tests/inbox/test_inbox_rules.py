@@ -217,7 +217,7 @@ class Play:
     async def seen(self) -> tuple[str, list[tuple[str, str]], list[str]]:
         """What the thread does, what was said on it, and what waits."""
         state = await self.thread.state()
-        status = "idle" if state is None else state.status
+        status: str = "idle" if state is None else state.status
         if status == "failed" and self.rules.phase == "idle":  # the state does not say whether the error can pass
             status = "idle"
         if status == "running":

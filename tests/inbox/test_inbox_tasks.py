@@ -119,8 +119,8 @@ async def test_turn_of_a_worker_or_a_skill_reads_the_same_after_it_waited(tmp_pa
     async with office.agent() as agent:
         thread = agent.thread("t", account="ana")
         office.may.release()
-        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
-        assert turn.status == "done"
+        again = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
+        assert again.status == "done"
         await ended(thread)
         assert [read_of(call) for call in office.lm.calls] == [[], ["in blue"], *[["in blue", "and fast"]] * 2]
         steps = office.lm.calls[-1].steps
@@ -165,7 +165,8 @@ async def test_worker_of_a_conversation_reads_nothing_and_the_conversation_does(
         async with thread.stream("Do it.") as stream:
             await asyncio.wait_for(office.painting.get(), 20)
             word = await thread.steer("in blue")
-            office.may.release(), office.may.release()
+            for _ in range(2):
+                office.may.release()
             events = [event async for event in stream]
         assert [event.id for event in events if isinstance(event, ev.MessageTaken)] == [word.id]
         [*below, last] = office.lm.calls
