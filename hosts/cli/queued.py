@@ -116,7 +116,7 @@ async def queue(options: QueueOptions, output: Output, text: str | None = None) 
     Args:
         text ([TEXT]): The message. Without TEXT, or with -, the command reads it from standard input.
     """
-    from ..service.inbox import OPEN
+    from ..service.threads import OPEN
     from .sources import message, task_params
 
     given: dict[str, Any] = {}

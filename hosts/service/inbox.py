@@ -15,12 +15,17 @@ from ...agent.requests import Say, Skill, Task
 from ...agent.runtime.inside import inside
 from ...agent.runtime.pending import PendingMessage
 from ...core.errors import UnknownMessage
+<<<<<<< HEAD
 from ..bounds import MAX_TEXT
 from .arguments import JsonObject, PersonName, RoleArgument, ThreadArguments, Words
 from .call import Call, Refused, check_turn
+=======
+from .arguments import MAX_TEXT, JsonObject, PersonName, RoleArgument, ThreadArguments, Words
+from .call import Call, Refused
+>>>>>>> 8180e7cf (hosts: nobody waits for a message behind a turn whose process was killed)
 from .operation import operation
 from .records import Answer
-from .threads import one_thread, role_of, thread_of
+from .threads import check_open_turn, one_thread, role_of, thread_of
 from .validation import Label, Wire
 
 if TYPE_CHECKING:
@@ -28,9 +33,6 @@ if TYPE_CHECKING:
     from .home import OneThread, Workspace
 
 _LOOK_SECONDS: Final = 0.05  # between two looks whether a message has begun its turn
-
-OPEN: Final = ("running", "paused", "stopped", "cut_off")
-"""The statuses of a turn that a message can steer or interrupt, or that began and has not ended."""
 
 
 class SteerArguments(ThreadArguments):
@@ -185,7 +187,7 @@ async def thread_queue(call: Call[QueueArguments], agent: WorldAgent) -> Pending
     given = call.given
     thread = thread_of(agent, call, name=given.name)
     if given.interrupt:
-        await check_interrupt(call, thread)
+        await check_open_turn(call, thread)
     how: dict[str, Any] = {
         "model": given.model,
         "key": given.key,
@@ -264,7 +266,7 @@ async def begun(agent: WorldAgent, thread: Thread, put: list[str]) -> PendingMes
         put: The ids of messages, oldest first. Those that are returned, or cannot begin by themselves, are taken out.
 
     Returns:
-        The first of the messages; None if none is left, or the thread's turn waits.
+        The first of the messages; None if none is left, or the thread's turn waits, failed or was interrupted.
     """
     pending = inside(agent).pending
     while put:
@@ -278,22 +280,10 @@ async def begun(agent: WorldAgent, thread: Thread, put: list[str]) -> PendingMes
             return found
         else:
             state = await thread.state()
-            failed = state is not None and state.status == "failed" and state.resumable
-            if failed or (state is not None and state.status in ("paused", "stopped")):
+            if state is not None and state.resumable:
                 return None
             await asyncio.sleep(_LOOK_SECONDS)
     return None
-
-
-async def check_interrupt(call: Call[Any], thread: Thread) -> None:
-    """Refuse to interrupt another account's turn.
-
-    Raises:
-        Refused: The thread's turn runs or waits, and belongs to another account.
-    """
-    state = await thread.state()
-    if state is not None and state.status in OPEN:
-        check_turn(call.caller, state)
 
 
 async def _check_own(call: Call[Any], thread: OneThread, message: str | None = None) -> None:
@@ -324,15 +314,4 @@ def _answer(message: PendingMessage) -> PendingAnswer:
 
 
 def _record(message: PendingMessage) -> PendingRecord:
-    return PendingRecord(
-        id=message.id,
-        kind=message.kind,
-        text=message.text,
-        author=message.author,
-        name=message.name,
-        at=message.at,
-        turn_id=message.turn_id,
-        waits_for=message.waits_for,
-        role_tiers=[tier.value for tier in message.role_tiers],
-        code=message.code,
-    )
+    return PendingRecord.model_validate(message, from_attributes=True, strict=False)

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 MAX_STEM_CHARACTERS: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
 MAX_PAGE_THREADS: Final = 1000  # threads of a page that is searched for those that a caller reaches
-_OPEN: Final = ("running", "paused", "stopped", "cut_off")
+OPEN: Final = ("running", "paused", "stopped", "cut_off")
+"""The statuses of a turn that runs, waits or was interrupted."""
 
 
 @operation("Cancel a turn", "Cancel the thread's turn, wherever it runs or waits.", effect="changes")
@@ -259,7 +260,16 @@ def one_thread(call: Call[Any], workspace: Workspace) -> OneThread:
 async def _own_thread(call: Call[Any], agent: WorldAgent) -> Thread:
     """Return the thread that a call names, if its role cannot reach an open turn of another account."""
     thread = thread_of(agent, call)
-    state = await thread.state()
-    if state is not None and state.status in _OPEN:
-        check_turn(call.caller, state)
+    await check_open_turn(call, thread)
     return thread
+
+
+async def check_open_turn(call: Call[Any], thread: Thread) -> None:
+    """Refuse to interrupt another account's turn, or to give it a role.
+
+    Raises:
+        Refused: The thread's turn has not ended, and belongs to another account.
+    """
+    state = await thread.state()
+    if state is not None and state.status in OPEN:
+        check_turn(call.caller, state)

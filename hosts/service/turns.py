@@ -26,12 +26,11 @@ from .arguments import (
     WorkspaceArguments,
 )
 from .call import Call, check_resume
-from .inbox import check_interrupt
 from .next_steps import to_call
 from .operation import Operation
 from .pauses import unanswered
 from .records import EventsAnswer, NextStep, TurnAnswer, TurnRecord
-from .threads import role_of
+from .threads import check_open_turn, role_of
 
 C = TypeVar("C", bound=Call[Any])
 
@@ -49,7 +48,7 @@ async def check_start(call: Call[Any], thread: Thread) -> None:
     if given.output is not None:
         await check_apart(given.output)
     if given.interrupt:
-        await check_interrupt(call, thread)
+        await check_open_turn(call, thread)
 
 
 def begin(given: SurfaceArguments, thread: Thread, attachments: Sequence[AttachmentSource] = ()) -> TurnStream:

@@ -1,6 +1,8 @@
 """Each message of an inbox is read once, whatever ends the turn that it meets (T15, T16)."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from worldagent import Role
 from worldagent.agent import Say, Task, Thread
 from worldagent.core.errors import KeyReused, ModelUnavailable, TaskFailed
 from worldagent.graphs import Shape, TaskContext
+from worldagent.hosts.service.inbox import begun
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T15", "T16")
@@ -302,10 +305,10 @@ async def test_repeat_with_another_role_keeps_the_first_one(tmp_path: Path) -> N
 
 
 async def test_turn_of_a_message_that_cannot_resume_waits_for_the_next_look(tmp_path: Path) -> None:
-    begun = asyncio.Event()
+    running = asyncio.Event()
 
     async def endless(params: Nothing, ctx: TaskContext) -> Said:
-        begun.set()
+        running.set()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -313,7 +316,7 @@ async def test_turn_of_a_message_that_cannot_resume_waits_for_the_next_look(tmp_
     lm = ScriptedLM(lambda _: {"reply": "Fine."})
     async with scripted_agent(tmp_path, lm, shapes=[job]) as agent:
         await agent.thread("t").queue(Task("job", {}))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(running.wait(), 20)
     async with scripted_agent(tmp_path, lm) as agent:  # without the shape of the turn that was stopped
         thread = agent.thread("t")
         await thread.queue("2")
@@ -322,3 +325,16 @@ async def test_turn_of_a_message_that_cannot_resume_waits_for_the_next_look(tmp_
         assert state is not None
         assert state.status == "stopped"
         assert [each.text for each in await thread.queued()] == ["2"]
+
+
+async def test_nobody_waits_for_a_message_behind_a_turn_whose_process_was_killed(tmp_path: Path) -> None:
+    painting = Painting()
+    async with scripted_agent(tmp_path, painting.lm, tools=[painting.tool]) as agent:
+        thread = agent.thread("t")
+        assert (await thread.converse("Paint the door.")).status == "paused"
+        with closing(sqlite3.connect(agent.storage.database)) as connection, connection:
+            connection.execute("UPDATE wa_turn SET status='running'")
+        item = await thread.queue("2")
+        assert await asyncio.wait_for(begun(agent, thread, [item.id]), 20) is None
+        await ended(thread)
+        assert [each.id for each in await thread.queued()] == [item.id]
