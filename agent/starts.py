@@ -148,7 +148,7 @@ def request_of(start: Start, **options: Any) -> Say | Task | Skill:
 
     Args:
         start: The start.
-        options: Its `key`, `unattended`, `guard` and `detach`.
+        options: Its `key`, `unattended`, `guard`, `model` and `detach`.
     """
     match start:
         case StartMessage(message=text, inputs=inputs):

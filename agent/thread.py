@@ -319,6 +319,7 @@ class Thread:
 
         Raises:
             InvalidArgument: An option is invalid or cannot be stored, or 1000 messages wait already.
+            ModelNotConfigured: A model of the request does not exist.
             KeyReused: The key was used on this thread for another queued message.
             RoleInvalid: The role is invalid.
             UnknownShape, UnknownWorker, UnknownSkill, ParamsInvalid: The task or the skill is invalid.
@@ -326,7 +327,7 @@ class Thread:
         runner = self._runner
         given = Say(request) if isinstance(request, str) else request
         if isinstance(given, Say | Task | Skill):
-            role, key = given.role or role, key or given.key
+            role, key = given.role or role, given.key if key is None else key
             given = replace(given, role=None)
         if isinstance(given, Say):
             interrupt, given = interrupt or given.interrupt, replace(given, interrupt=False)
@@ -366,6 +367,11 @@ class Thread:
 
     def _start(self, request: Say | Task | Skill) -> dict[str, Any]:
         """What is stored of a message that begins a turn later, or that a running turn reads; see `begin_pending`."""
+        models: tuple[str, ...] = ()
+        if isinstance(request, Say | Task | Skill):
+            models = turn_models(request.model)
+            self._runner.parts.engine.check_model(models, who="the turn")
+            request = replace(request, model=None)
         start, inside = start_of(request), Inside.now()
         thread = self
         if inside is not None and self._on_behalf_of == ROOT:
@@ -383,6 +389,7 @@ class Thread:
             "marks": sorted(marks),
             "unattended": unattended,
             "guard": True if asked.guard else request.guard,
+            "model": [*models],
             "origin": None if origin is None else origin.to_json(),
         }
 
@@ -653,7 +660,8 @@ def begin_pending(runner: TurnRunner, row: InboxRow, key: str, role: Role | None
         _marks=tuple(stored["marks"]),
         _origin=Origin.read(stored["origin"]),
     )
-    request = request_of(read_start(stored["start"]), unattended=stored["unattended"], guard=stored["guard"])
+    options = {name: stored[name] for name in ("unattended", "guard", "model")}
+    request = request_of(read_start(stored["start"]), **options)
     return runner.begin(thread._request_of(request), role, deltas="answer", detach=True, key=key, inbox=row.id)
 
 

@@ -102,6 +102,8 @@ STEERABLE: Final = ("running", "paused", "stopped")
 _PLACES: Final = """SELECT name, id, place, code, role FROM wa_inbox WHERE workspace=? AND turn IS NULL
                     ORDER BY thread, place, id LIMIT 1000"""
 
+_ASKED: Final = ("start", "unattended", "guard", "model")
+
 MOST: Final = 1000
 """The most unread messages of one thread."""
 
@@ -155,7 +157,7 @@ class InboxRow:
         """What it says or starts, and for whom: equal for a repeat of it. A role is not in it."""
         start = self.start
         whose = [self.scope.account, self.scope.channel, start["on_behalf_of"], start["sender"]]
-        return canonical_json([self.kind, start["start"], start["unattended"], start["guard"], *whose])
+        return canonical_json([self.kind, *(start.get(name) for name in _ASKED), *whose])
 
     @property
     def marks(self) -> Sequence[str]:

@@ -11,7 +11,7 @@ from support.inbox import Painting, ended, texts
 from worldagent import Approve, Role
 from worldagent.agent import Say
 from worldagent.core import events as ev
-from worldagent.core.errors import NothingToSteer, NotSteerable
+from worldagent.core.errors import InvalidArgument, ModelNotConfigured, NothingToSteer, NotSteerable
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 
@@ -200,3 +200,21 @@ async def test_a_message_queued_under_a_role_waits_for_a_process_that_has_it(tmp
         await ended(thread)
         assert await thread.queued() == ()
         assert [bool(each) and "pirate" in str(each) for each in roles] == [True, False]
+
+
+async def test_a_queued_message_keeps_the_model_of_its_turn(tmp_path: Path) -> None:
+    model, fast = Thinking(), ScriptedLM([{"reply": "Quick."}])
+    async with scripted_agent(tmp_path, model.lm, models={"fast": fast}) as agent:
+        thread = agent.thread("t")
+        async with thread.stream("1") as stream:
+            await asyncio.wait_for(model.asked.wait(), 20)
+            await thread.queue(Say("2", model="fast"))
+            with pytest.raises(ModelNotConfigured, match="'slow'"):
+                await thread.queue(Say("3", model="slow"))
+            with pytest.raises(InvalidArgument, match="key"):
+                await thread.queue(Say("3", key="a"), key="")
+            model.may.set()
+            await stream.wait()
+        await ended(thread)
+        assert (await texts(thread))[2:] == [("message", "2"), ("answer", "Quick.")]
+    fast.assert_all_used()
