@@ -15,14 +15,9 @@ from ...agent.requests import Say, Skill, Task
 from ...agent.runtime.inside import inside
 from ...agent.runtime.pending import PendingMessage
 from ...core.errors import UnknownMessage
-<<<<<<< HEAD
 from ..bounds import MAX_TEXT
 from .arguments import JsonObject, PersonName, RoleArgument, ThreadArguments, Words
-from .call import Call, Refused, check_turn
-=======
-from .arguments import MAX_TEXT, JsonObject, PersonName, RoleArgument, ThreadArguments, Words
 from .call import Call, Refused
->>>>>>> 8180e7cf (hosts: nobody waits for a message behind a turn whose process was killed)
 from .operation import operation
 from .records import Answer
 from .threads import check_open_turn, one_thread, role_of, thread_of
