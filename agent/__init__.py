@@ -12,6 +12,7 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from ..graphs import Composed
     from .agent import WorldAgent
+    from .background import Background, BackgroundState, BackgroundTask
     from .graph import GraphContext
     from .memory import Memory, WorkspaceMemory
     from .requests import Edit, Replay, Resume, Say, Scheduled, Skill, Task
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNSET",
+    "Background",
+    "BackgroundState",
+    "BackgroundTask",
     "Composed",
     "Edit",
     "GraphContext",
@@ -55,6 +59,7 @@ __getattr__ = lazy(
     {
         "..graphs": "Composed",
         ".agent": "WorldAgent",
+        ".background": "Background BackgroundState BackgroundTask",
         ".graph": "GraphContext",
         ".memory": "WorkspaceMemory Memory",
         ".requests": "Edit Replay Resume Say Scheduled Skill Task",

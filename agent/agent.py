@@ -30,6 +30,7 @@ from ..harness.limits import Spent
 from ..harness.trace import Trace, Traces, TraceSink
 from ..memory.attachments import Attachments
 from ..memory.examples import ExampleFilters, Feedback
+from ..memory.reports import ReportMode
 from ..profiles import Profile
 from ..role_resolution import (
     Role,
@@ -39,6 +40,7 @@ from ..role_resolution.role import check_role, refuses_texts
 from ..storage import Storage
 from ..tools import BuiltinTools
 from .assembly import Shorthands, open_agent, spec_of
+from .background.tasks import BackgroundTask, check_report, dispatch, tasks_of
 from .blocking import run_alone
 from .following import EventFollower
 from .requests import Request, Say, Skill, Task
@@ -556,6 +558,51 @@ class WorldAgent:
             key: Its key.
         """
         return Submission(self._runner, thread, key)
+
+    async def background(
+        self,
+        request: Say | Task | Skill,
+        *,
+        thread: Thread,
+        report: ReportMode = "turn",
+        key: str | None = None,
+        role: Unset | None = UNSET,
+    ) -> BackgroundTask:
+        """Let something work in the background of a conversation, and return at once (T17).
+
+        It is a turn on a thread of its own. When it ends, waits for a person or fails, the conversation is told. It
+        outlives the process: the next agent that opens this home goes on with it. Cancelling or removing the thread
+        ends it. The stored roles that apply to the thread are resolved when it begins; work that is dispatched from
+        inside of a call resolves none.
+
+        Args:
+            request: What to do, with options that can be stored; see `submit`.
+            thread: The conversation that is told, with the account that the work is for.
+            report: What happens where no turn of the conversation runs then: `"turn"` begins one, `"next"` waits for
+                the next one, and `"event"` tells the conversation nothing; it is an event of the account in any case.
+            key: Makes a repeated call the same work: 1 to 200 printable characters, unique in this thread.
+            role: Must be left out, since a call role is never stored. If this process has set a role for the thread,
+                pass None to work without it.
+
+        Raises:
+            InvalidArgument: An argument is invalid, or the agent was created without `background`.
+            UnknownShape, UnknownWorker, UnknownSkill, ParamsInvalid: The work cannot be run. Nothing was written.
+            RoleNotStorable: It would have a call role, or a thread role of this process.
+            LimitReached: The conversation or the account has too much work in the background.
+            KeyReused: The key was used on this thread for another request.
+            AgentClosed: The agent is not open.
+        """
+        self._opened("background", "this agent does not work in the background", "create it with background=True")
+        checked = None if key is None else check_id("key", key)
+        return await dispatch(self._runner, request, thread, report=check_report(report), key=checked, role=role)
+
+    async def background_tasks(self, thread: Thread) -> tuple[BackgroundTask, ...]:
+        """Return the work in the background of a conversation, oldest first, also what is over.
+
+        Args:
+            thread: The conversation.
+        """
+        return await tasks_of(self._runner, thread)
 
     async def usage(self, *, account: str | None = None) -> Spent:
         """Return today's usage (UTC) by all processes. A running turn's usage is added at its end at the latest.

@@ -102,6 +102,7 @@ class Shorthands(TypedDict, total=False):
             `worldagent.members.WorkspaceConfig` with the workspace's id. Messages need approval, unless the policy
             has `worldagent.members.SEND_RULES`.
         queue: Keeps submitted turns until a worker process begins them: a `worldagent.scheduling.Queue` (D10).
+        background: Lets conversations work in the background: True, or a `worldagent.agent.Background` (T17).
     """
 
     mcp: Mapping[str, McpServer] | None
@@ -109,6 +110,7 @@ class Shorthands(TypedDict, total=False):
     memory: Memory | None
     society: Any
     queue: Capability[Any] | None
+    background: Capability[Any] | bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +278,7 @@ def _capabilities(
     for name, value in shorthands.items():
         if name not in Shorthands.__annotations__:
             raise TypeError(f"WorldAgent() got an unexpected keyword argument {name!r}")
-        if value is not None and value != ():
+        if value is not None and value is not False and value != ():
             _add(found, named_capability(name).of(value))
     if roles.on_request == "ask":
         _add(found, RoleRequests())
@@ -339,7 +341,8 @@ async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner,
     runtime.clear()
     opened.callback(runtime.clear)
     parts = replace(await _open(spec, runtime, opened), unread=runner.pending.wake)
-    runtime.complete(parts)
+    parts.stores.turns.reported = runner.pending.reported
+    runtime.complete(parts, runner)
     runtime.pending, runner.pending.begins = runner.pending, runtime.begins
     runner.open(parts)
     # It closes first, also if a capability cannot start. Turns are also ended if waiting for them is cancelled.

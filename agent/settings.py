@@ -203,6 +203,18 @@ class Settings(BaseSettings):
         default=True,
         description="whether an agent that opens begins the messages that are queued on its threads",
     )
+    background_of_thread: int = Field(
+        default=4, ge=1, le=1000, description="background tasks that one conversation can have at a time"
+    )
+    background_of_account: int = Field(
+        default=32, ge=1, le=10_000, description="background tasks that one account can have at a time"
+    )
+    report_chain: int = Field(
+        default=8,
+        ge=0,
+        le=1000,
+        description="turns that reports of work in the background begin one after the other, without a person",
+    )
     turn_timeout: float | None = Field(
         default=None,
         gt=0,

@@ -27,6 +27,7 @@ from ..memory.examples import EXAMPLES, Examples
 from ..memory.inbox import Inbox
 from ..memory.members import SOCIETY
 from ..memory.owned import OWNED
+from ..memory.reports import BackgroundTasks
 from ..memory.schedules import SCHEDULES, ScheduleRows
 from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
@@ -71,6 +72,7 @@ class Stores:
         log: The conversation log.
         kept: The marks of messages that stay word for word.
         inbox: The messages that came beside turns.
+        background: The background tasks of conversations.
         titles: The titles of threads.
         examples: Model steps that were agreed to, and feedback on turns.
         schedules: Schedules and their runs.
@@ -95,6 +97,7 @@ class Stores:
     log: ConversationLog
     kept: KeptMessages
     inbox: Inbox
+    background: BackgroundTasks
     titles: ThreadTitles
     examples: Examples
     schedules: ScheduleRows
@@ -130,6 +133,7 @@ class Stores:
         """
         clock, pieces = clock or SystemClock(), await asyncio.to_thread(pieces_of, storage)
         database = await Database.open(storage.place, schemas=(*SCHEMAS, *schemas))
+        inbox = Inbox(database, clock)
         return Stores(
             storage=storage,
             database=database,
@@ -142,7 +146,8 @@ class Stores:
             branches=Branches(database, clock),
             log=ConversationLog(database, clock),
             kept=KeptMessages(database, clock),
-            inbox=Inbox(database, clock),
+            inbox=inbox,
+            background=BackgroundTasks(database, inbox),
             titles=ThreadTitles(database),
             examples=Examples(database),
             schedules=ScheduleRows(database),

@@ -661,8 +661,9 @@ def begin_pending(runner: TurnRunner, row: InboxRow, key: str, role: Role | None
         _origin=Origin.read(stored["origin"]),
     )
     options = {name: stored[name] for name in ("unattended", "guard", "model")}
-    request = request_of(read_start(stored["start"]), **options)
-    return runner.begin(thread._request_of(request), role, deltas="answer", detach=True, key=key, inbox=row.id)
+    request = thread._request_of(request_of(read_start(stored["start"]), **options))
+    request = replace(request, reports=stored.get("reports"))
+    return runner.begin(request, role, deltas="answer", detach=True, key=key, inbox=row.id)
 
 
 def as_member(thread: Thread, member: str, *, sender: str | None = None, marks: Sequence[str] = ()) -> Thread:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from ..core import Clock, Scope
 from ..core.errors import LimitReached, WorldAgentError
-from ..core.events import PauseNotified, TurnEvent
+from ..core.events import TurnEvent
 from ..core.pauses import Pause
 from ..harness.guard import OnError, guarded
 from ..harness.inside import without_exit
@@ -46,7 +46,7 @@ class AccountEvents:
     def __init__(self) -> None:
         self._readers: dict[asyncio.Queue[TurnEvent | None], tuple[str, str | None]] = {}
 
-    def publish(self, scope: Scope, event: PauseNotified) -> None:
+    def publish(self, scope: Scope, event: TurnEvent) -> None:
         """Hand an event of a turn to the readers it concerns."""
         for queue, (workspace, account) in self._readers.items():
             if workspace == scope.workspace and account in (None, scope.account):

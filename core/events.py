@@ -440,6 +440,22 @@ class PauseNotified(_Event):
     account: str | None = None
 
 
+class BackgroundReported(_Event):
+    """Work in the background ended, waits for a person, or failed (T17). `agent.events(account=...)` yields it.
+
+    `thread` is the conversation that dispatched it, `task` its id, and `name` what was dispatched. With `last` its
+    conversation reads the report, but it begins no turn: reports have begun as many turns in a row as they can.
+    """
+
+    type: Literal["background_reported"] = "background_reported"
+    thread: str
+    account: str | None = None
+    task: str
+    name: str
+    status: str
+    last: bool = False
+
+
 class PauseClosed(_Event):
     """The answer or the reply is there, and the turn continues."""
 
@@ -490,6 +506,7 @@ TurnEvent = Annotated[
     | CallProgress
     | PauseOpened
     | PauseNotified
+    | BackgroundReported
     | PauseClosed
     | AttachmentLeftOut
     | MessageSent

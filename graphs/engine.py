@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -40,6 +40,7 @@ from ..memory.conversation import output_schema
 from ..memory.entries.recall import RECALL, read_context, recalled_marks
 from ..memory.examples import KeptExample
 from ..memory.inbox import Reading
+from ..memory.reports import mark_of_worker
 from ..role_resolution import NO_ROLE
 from ..signatures import (
     CONVERSE,
@@ -72,9 +73,11 @@ from .loop.reading import ASKING
 from .loop.subagents import Subagents
 from .loop.tools import Tools
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
-from .shape import SKILL, SUBAGENT, Shape, Work, storable
+from .shape import OPERATOR, SKILL, SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
 
+_TEXTS: Mapping[str, str] = {SUBAGENT: "text", OPERATOR: "text", SKILL: "reply"}
+"""The field of a result, by the key of its shape, that is all that it says."""
 _STRUCTURED = 64  # the limit of cached Signatures of answers in JSON
 _AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
 
@@ -748,8 +751,10 @@ class TurnEngine:
             if "__interrupt__" not in values:
                 said = run.outcome or await self._said_at(values["head"], request.work)
                 outcome = self._outcome(turn.budget.ledger.bill, request.work, said, recalled)
-                roleless = None if request.on_behalf_of == ROOT else _roleless(turn, said)
-                return replace(outcome, roleless=roleless, withheld=turn.withheld)
+                quoted = request.on_behalf_of != ROOT or request.reports is not None
+                roleless = _roleless(turn, said) if quoted else None
+                marks = _reported_marks(turn, request, said)
+                return replace(outcome, roleless=roleless, withheld=turn.withheld, marks=marks)
             assert journal is not None, "only a turn with a journal can wait"
             if turn.drive.stopping:
                 return TurnOutcome(status="stopped", usage=turn.budget.ledger.bill, withheld=turn.withheld)
@@ -989,8 +994,25 @@ def _continued(
     return (None, nodes) if there == nodes else (Command(goto=otherwise), there | {otherwise})
 
 
+def _reported_marks(turn: TurnContext, request: TurnRequest, said: Mapping[str, Any]) -> Collection[str]:
+    """The marks of what work in the background reports: those that its caller would have if it had waited for it.
+
+    A result that is bounded carries no text of the worker, so it has only the marks of what the worker changed.
+    """
+    of, work = (request.reports or {}).get("of"), request.work
+    if of is None:
+        return ()
+    shape = None if work is None else turn.services.shapes.get(work["shape"])
+    bounds = None if shape is None or work is None else shape.callee(shape.read_params(work["params"])).bounds
+    if bounds is None or not bounds.hold(str(said["result"].get("text", ""))):
+        return {*turn.gate.marks, mark_of_worker(of)}
+    before = () if request.origin is None else request.origin.marks
+    return turn.gate.marks - {*before, *request.body.get("untrusted", ())}
+
+
 def _roleless(turn: TurnContext, said: Mapping[str, Any]) -> str:
-    """What a member's turn said, without anything of the turn's roles, also of short ones (R7)."""
-    result = said.get("result")
-    text = said["text"] if "text" in said else result["text"] if isinstance(result, Mapping) else canonical_json(result)
-    return without_roles(str(text), (turn.turn_role, *turn.task_roles), short=True)
+    """What a turn said, without anything of the turn's roles, also of short ones (R7)."""
+    result, field = said.get("result"), _TEXTS.get(said.get("shape", ""))
+    text = said["text"] if "text" in said else result.get(field) if isinstance(result, Mapping) else None
+    text = text if isinstance(text, str) else canonical_json(result)
+    return without_roles(text, (turn.turn_role, *turn.task_roles), short=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,6 +82,8 @@ class TurnRequest:
         filled: The names of the inputs whose value was made for this turn, because the caller left them out. A repeated
             start is recognised without them.
         view: What the turn gets of the node whose graph shows it as a subgraph. It is not stored.
+        reports: Whom it reports to if it is work in the background, and what is left of its chain's limits; see
+            `memory.reports.ReportTo`.
     """
 
     kind: TurnKind
@@ -100,6 +102,7 @@ class TurnRequest:
     sender: str | None = None
     filled: frozenset[str] = frozenset()
     view: NodeView | None = field(default=None, repr=False, compare=False)
+    reports: Mapping[str, Any] | None = None
 
     @property
     def author(self) -> str:
@@ -183,8 +186,10 @@ class TurnOutcome:
         usage: The usage of its model calls, by the model's name.
         pauses: The questions for a person.
         recalled: The ids of the memory entries that it recalled.
-        roleless: The answer without anything of the turn's roles, for a member's memory; None if it is not known.
+        roleless: The answer without anything of the turn's roles, for a member's memory and for reports; None if it is
+            not known.
         withheld: How many characters of a role were withheld of each output field in this run.
+        marks: The marks of the answer of a turn in the background.
     """
 
     status: Literal["done", "paused", "stopped"] = "done"
@@ -197,3 +202,4 @@ class TurnOutcome:
     recalled: tuple[str, ...] = ()
     roleless: str | None = None
     withheld: Mapping[str, int] = field(default_factory=dict)
+    marks: Collection[str] = ()

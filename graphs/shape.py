@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from ..core.errors import FunctionInvalid, InvalidArgument, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
 from ..core.validation import declaration, is_text, json_of, read_model, same_declaration, validate_model
 from ..harness import Function, Risk
-from ..harness.function import check_name, risks, undispatched
+from ..harness.function import check_name, described, risks, undispatched
 
 if TYPE_CHECKING:
     from ..signatures import Signature
@@ -61,6 +61,7 @@ class Shape(Generic[P, R]):
         risk: The risk of dispatching it. Calls of its handler pass the gate separately.
         capture: Whether traces can hold its params and results, if the agent's `Trace` captures them.
         offered: Whether the conversation can call it, if it has a description.
+        background: Whether a conversation can also dispatch it in the background, if the agent has `Background` (T17).
     """
 
     key: str
@@ -73,6 +74,7 @@ class Shape(Generic[P, R]):
     risk: tuple[Risk, ...] = ("read_only",)
     capture: bool = False
     offered: bool = True
+    background: bool = False
 
     TAKES_TURN_ROLE: ClassVar = False
     """Whether the role of a conversation attaches to a task that the conversation calls (T6)."""
@@ -106,7 +108,9 @@ class Shape(Generic[P, R]):
     def function(self) -> Function:
         """The shape as a function from its params to its result."""
         offered = self.offered and bool(self.description)
-        return _function(self.key, self.params, self.result, self.description, self.risk, self.capture, offered)
+        own = (self.risk, self.capture, offered, self.background)
+        about = described(self.description, background=self.background)
+        return _function(self.key, self.params, self.result, about, *own)
 
     @property
     def subgraph(self) -> Any:
@@ -263,8 +267,9 @@ def _function(
     risk: tuple[Risk, ...],
     capture: bool,
     offered: bool,
+    background: bool,
 ) -> Function:
-    more: Any = {"kind": "shape", "risk": risk, "capture": capture, "offered": offered}
+    more: Any = {"kind": "shape", "risk": risk, "capture": capture, "offered": offered, "background": background}
     return Function(key, undispatched, params, TypeAdapter(result), description, **more)
 
 

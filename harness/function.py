@@ -232,6 +232,7 @@ class Function:
             names of places for the arguments of a call (None is nowhere). What strangers can have written there is
             known in later turns (H11).
         guard: Whether it is a worker whose model reads no result that a stranger can have written.
+        background: Whether it is a worker or a shape that a conversation can dispatch in the background (T17).
         bounds: The bounds of a worker's result, if it carries no text. Then a call marks its own frame, not the caller.
         dry_run: Runs in place of the body, with the same arguments and no effect, where a ceiling allows dry runs only
             (A7). Without it such calls are refused, unless the function is `read_only`.
@@ -264,6 +265,7 @@ class Function:
     readers: Readers | None = None
     place: Place | None = None
     guard: bool = False
+    background: bool = False
     bounds: Bounds | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -319,6 +321,11 @@ class Function:
             return self.result.json_schema()
         except PydanticUserError:
             return {}
+
+
+def described(description: str, *, background: bool) -> str:
+    """What models read about a worker or a shape."""
+    return f"{description} It can also work in the background.".strip() if background else description
 
 
 async def undispatched(**_: Any) -> Any:

@@ -16,7 +16,7 @@ from ..core.events import Risk
 from ..core.generation import GenerationOptions
 from ..core.validation import is_text, json_of, json_of_value, read_model, read_value, validate_model
 from .bounds import Bounds, bounds_of
-from .function import READ_ONLY, RESERVED_NAMES, Function, check_name, risks, undispatched
+from .function import READ_ONLY, RESERVED_NAMES, Function, check_name, described, risks, undispatched
 from .gate import Ceiling, Policy
 from .limits import Limits
 
@@ -145,6 +145,7 @@ class Worker:
         offered: Whether the conversation can call it.
         guard: Whether its model reads no result that a stranger can have written. It sees an outline, and passes values
             on by handles (H11).
+        background: Whether a conversation can also dispatch it in the background, if the agent has `Background` (T17).
         variant: A text for what else its calls depend on. A turn in which it has begun resumes only if this is
             unchanged.
         params: Its params, as a model.
@@ -176,6 +177,7 @@ class Worker:
     memory: bool = False
     offered: bool = True
     guard: bool = False
+    background: bool = False
     variant: str = ""
     params: type[BaseModel] = field(init=False, repr=False, compare=False)
     result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)
@@ -231,7 +233,7 @@ class Worker:
             undispatched,
             self.params,
             self.result,
-            self.description,
+            described(self.description, background=self.background),
             kind="worker",
             risk=self.risk,
             capabilities=self.capabilities,
@@ -240,6 +242,7 @@ class Worker:
             capture=self.capture,
             offered=self.offered,
             guard=self.guard,
+            background=self.background,
             bounds=self.bounds,
         )
 

@@ -43,7 +43,8 @@ class StoredInboxRow(Row):
 
 
 _NAMES: Final = tuple(StoredInboxRow.model_fields)
-_COLUMNS: Final = ", ".join(_NAMES)
+COLUMNS: Final = ", ".join(_NAMES)
+"""The columns of `wa_inbox`, as `Inbox.read` takes them."""
 
 INBOX_TABLES: Final = (
     """CREATE TABLE wa_inbox(
@@ -70,14 +71,15 @@ INBOX_TABLES: Final = (
 )
 """A migration of the turns: the end of a turn and its inbox are written in one transaction."""
 
-_INSERT: Final = f"""INSERT INTO wa_inbox({_COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
+_INSERT: Final = f"""INSERT INTO wa_inbox({COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
                      ON CONFLICT(id) DO NOTHING RETURNING id"""
-_GET: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE id=?"
-_UNREAD: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE thread=? AND turn IS NULL ORDER BY place, id LIMIT 1000"
-_TAKEN: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE turn=? AND began=0 ORDER BY step, place, id"
-_BEGUN: Final = f"SELECT {_COLUMNS} FROM wa_inbox WHERE turn=? AND began=1"
+_GET: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE id=?"
+_UNREAD: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE thread=? AND turn IS NULL ORDER BY place, id LIMIT 1000"
+_TAKEN: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE turn=? AND began=0 ORDER BY step, place, id"
+_BEGUN: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE turn=? AND began=1"
 _TAKE: Final = "UPDATE wa_inbox SET turn=?, round=?, step=? WHERE id=? AND turn IS NULL RETURNING id"
 _BEGIN: Final = "UPDATE wa_inbox SET turn=?, began=1 WHERE id=? AND turn IS NULL RETURNING id"
+_GIVE_BACK: Final = "UPDATE wa_inbox SET turn=NULL, round=NULL, step=NULL, began=0 WHERE id=?"
 _FAIL: Final = "UPDATE wa_inbox SET code=? WHERE id=? AND turn IS NULL RETURNING id"
 _ROLE: Final = "UPDATE wa_inbox SET role=?, code=NULL WHERE id=? AND turn IS NULL RETURNING id"
 _WITHDRAW: Final = "DELETE FROM wa_inbox WHERE id=? AND thread=? AND turn IS NULL AND kind<>'report' RETURNING id"
@@ -189,6 +191,7 @@ class Inbox:
         *,
         first: bool = False,
         allowed: Callable[[str | None, str, int], None] = lambda turn, status, unread: None,
+        check: Callable[[Transaction], None] = lambda transaction: None,
     ) -> tuple[InboxRow, str | None]:
         """Add a message, and let the newest turn of the thread look for it.
 
@@ -196,6 +199,7 @@ class Inbox:
             row: The message. Its place is set here.
             first: Whether it comes before all queued ones.
             allowed: Gets the newest turn, its status and the number of unread messages; raises to refuse.
+            check: Raises to refuse what is not there yet, in the same transaction.
 
         Returns:
             The stored message, and that turn if it runs or waits, so that it, or its end, finds the message.
@@ -209,6 +213,7 @@ class Inbox:
                 return _row(kept[0], self._database.name), open_turn
             [(unread,)] = transaction.execute(_COUNT, (row.thread,))
             allowed(turn, status, int(unread))
+            check(transaction)
             [(place,)] = transaction.execute(_FIRST if first else _LAST, (row.thread,))
             step = -1.0 if first else 1.0
             made = replace(row, place=0.0 if place is None else float(place) + step)
@@ -224,6 +229,10 @@ class Inbox:
         """
         _, status = await self._database.transact(lambda tx: _marked(tx, thread))
         return status in STEERABLE
+
+    def read(self, rows: Sequence[tuple[Any, ...]]) -> tuple[InboxRow, ...]:
+        """Messages from rows with `COLUMNS`."""
+        return tuple([_row(row, self._database.name) for row in rows])
 
     @staticmethod
     def add(transaction: Transaction, row: InboxRow) -> None:
@@ -265,6 +274,15 @@ class Inbox:
     def begin(transaction: Transaction, id: str, *, turn: str) -> bool:
         """Note that a message begins a turn, in the transaction that begins it; False if it was withdrawn or read."""
         return bool(transaction.execute(_BEGIN, (turn, id)))
+
+    async def give_back(self, ids: Sequence[str]) -> None:
+        """Let messages be read again, whose turn is abandoned before what it read is a part of the conversation."""
+
+        def work(transaction: Transaction) -> None:
+            for id in ids:
+                transaction.execute(_GIVE_BACK, (id,))
+
+        await self._database.transact(work)
 
     async def beginner(self, turn: str) -> InboxRow | None:
         """The message that began a turn; None if no inbox had it."""
@@ -392,4 +410,4 @@ def _row(row: tuple[Any, ...], database: str) -> InboxRow:
     return InboxRow(**kept)
 
 
-__all__ = ["INBOX_TABLES", "Inbox", "InboxKind", "InboxRow", "Reading"]
+__all__ = ["COLUMNS", "INBOX_TABLES", "Inbox", "InboxKind", "InboxRow", "Reading"]

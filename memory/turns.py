@@ -19,7 +19,8 @@ from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..storage import Database, Known, Lease, Schema, Transaction, read_row
 from .conversation import OPEN, StoredTurn, TurnStatus
-from .inbox import INBOX_TABLES
+from .inbox import INBOX_TABLES, Inbox, InboxRow
+from .reports import Said, report_of
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
@@ -68,6 +69,7 @@ TURNS = Schema(
             "ALTER TABLE wa_turn ADD COLUMN gentle BIGINT",
             *INBOX_TABLES,
         ),
+        ("CREATE INDEX wa_turn_reports ON wa_turn(workspace, status) WHERE reports IS NOT NULL",),
     ),
 )
 _INSERT = f"""INSERT INTO wa_turn({_COLUMNS}, inbox)
@@ -78,7 +80,8 @@ _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # A turn that could be resumed becomes cancelled instead, if its cancellation was requested.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
                ELSE ? END, code=?, changed=?, role=COALESCE(?, role), version=?, needs=?,
-               stale=CASE WHEN ?='running' THEN NULL ELSE stale END WHERE id=? RETURNING status, inbox, gentle"""
+               stale=CASE WHEN ?='running' THEN NULL ELSE stale END WHERE id=?
+             RETURNING status, inbox, gentle, reports"""
 _NOTE_ROLE = "UPDATE wa_turn SET role=? WHERE id=?"
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 # A thread is archived if its newest turn says so, so a new turn brings it back.
@@ -181,7 +184,13 @@ class TurnRecord:
 
 
 class TurnRegister:
-    """The turns in a database that was opened with the schema `TURNS`."""
+    """The turns in a database that was opened with the schema `TURNS`.
+
+    Attributes:
+        reported: Is called when the end or the pause of a turn in the background is written, with its report.
+    """
+
+    reported: Callable[[TurnRecord, InboxRow], object] = staticmethod(lambda record, report: None)
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
@@ -229,8 +238,11 @@ class TurnRegister:
         also: Callable[[Transaction, str], object] | None = None,
         each: Callable[[Transaction, bool], None] | None = None,
         final: bool = False,
+        said: Said | None = None,
     ) -> TurnRecord:
         """Write the status of a turn. If its cancellation was requested, it becomes `cancelled` instead of open.
+
+        A turn in the background reports its end or pause to its conversation, in the same transaction.
 
         Args:
             record: The turn.
@@ -241,6 +253,7 @@ class TurnRegister:
             also: Called in the same transaction if the turn is over, with the key of the thread.
             each: Called in the same transaction in every case, with whether the turn can be resumed.
             final: Whether to ignore a cancellation of the caller during the commit.
+            said: What a turn in the background reports besides its status.
 
         Raises:
             LeaseLost: Another owner took over the thread.
@@ -249,11 +262,19 @@ class TurnRegister:
 
         given = (status, status, code, now.timestamp(), noted, record.version, record.needs, status, record.id)
 
+        report: InboxRow | None = None
+
         def work(transaction: Transaction) -> tuple[TurnStatus, int, int | None]:
+            nonlocal report
+            report = None
             rows = transaction.execute(_UPDATE, given)
             if not rows:  # the begin of the turn could not be written, so it has no row
                 return status, 0, None
             written: TurnStatus = rows[0][0]
+            if record.reports is not None and rows[0][3] is not None:  # else its conversation is gone
+                report = report_of(record, written, code, now, said or Said())
+                if report is not None and report.start["report"] != "event":
+                    Inbox.add(transaction, report)
             if also is not None and written not in OPEN:
                 also(transaction, record.thread)
             if each is not None:
@@ -264,7 +285,10 @@ class TurnRegister:
         kept = record.role if role is None else role
         stale = None if status == "running" else record.stale
         more: dict[str, Any] = {"stale": stale, "inbox": bool(inbox), "gentle": bool(gentle)}
-        return self._known(replace(record, status=written, code=code, changed=now, role=kept, **more), lease)
+        made = self._known(replace(record, status=written, code=code, changed=now, role=kept, **more), lease)
+        if report is not None:
+            self.reported(made, report)
+        return made
 
     @staticmethod
     def note_role(transaction: Transaction, turn_id: str, role: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...role_resolution import RoleResolver
     from ..assembly import AgentSpec
     from ..stores import Stores
+    from .runner import TurnRunner
 
 
 class AgentRuntime(Runtime):
@@ -54,14 +55,24 @@ class AgentRuntime(Runtime):
         self.operators = False
         self._ready: tuple[Stores, RoleResolver] | None = None
         self._parts: RunnerParts | None = None
+        self._runner: TurnRunner | None = None
 
     def ready(self, stores: Stores, resolver: RoleResolver) -> None:
         """Offer the stores; the capabilities open now."""
         self._ready = stores, resolver
 
-    def complete(self, parts: RunnerParts) -> None:
+    def complete(self, parts: RunnerParts, runner: TurnRunner) -> None:
         """Offer all parts; the capabilities start now."""
-        self._parts = parts
+        self._parts, self._runner = parts, runner
+
+    @property
+    def runner(self) -> TurnRunner:
+        """Runs the turns of the agent.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return _checked(self._runner)
 
     @property
     def parts(self) -> RunnerParts:

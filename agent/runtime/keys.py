@@ -75,6 +75,15 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             return Turn(id=record.id, thread=given["thread"], status=status)
 
 
+async def usage_of(parts: RunnerParts, record: TurnRecord) -> TurnUsage:
+    """What the models of a recorded turn used so far; nothing once its events have been removed."""
+    log, after, found = parts.recorder.log, 0, list[TurnEvent | None]()
+    while (page := await log.page(record.id, after)) is not None and page.events:
+        found += [log.event(record.id, seq, line) for seq, line in page.events if '"usage"' in line]
+        after = page.events[-1][0]
+    return _usage(event for event in found if event is not None)
+
+
 async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[TurnEvent]:
     """Read the turn's events that its outcome is made of; empty once the events have been removed."""
     follower = EventFollower(parts.recorder, record.id, workspace=record.scope.workspace)

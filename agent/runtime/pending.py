@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from ...core import Scope, Tier, canonical_json, digest, new_id
+from ...core import Emitter, Scope, Tier, canonical_json, digest, new_id
 from ...core.errors import (
     AgentClosed,
     HostError,
@@ -27,6 +27,7 @@ from ...core.errors import (
     UnknownMessage,
     WorldAgentError,
 )
+from ...core.events import BackgroundReported, TurnEvent
 from ...memory import TurnRecord, thread_key
 from ...memory.inbox import MOST, STEERABLE, InboxKind, InboxRow
 from ...role_resolution import Role
@@ -123,6 +124,25 @@ class Pending:
     @property
     def _parts(self) -> RunnerParts:
         return self._runner.parts
+
+    def reported(self, record: TurnRecord, report: InboxRow) -> None:
+        """Tell the account of a report of work in the background, and let its conversation read it."""
+        parts, start = self._parts, report.start
+
+        def publish(event: TurnEvent) -> None:
+            parts.account_events.publish(report.scope, event)
+
+        Emitter(record.id, parts.stores.clock, publish)(
+            BackgroundReported,
+            thread=report.scope.thread or "",
+            account=report.scope.account,
+            task=start["task"],
+            name=start["of"],
+            status=start["status"],
+            last=start["last"],
+        )
+        if start["report"] != "event":
+            self.wake(report.scope)
 
     # --- putting in -------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from ...harness.inside import Origin
 from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, Message, TurnRecord, thread_key
 from ...memory.conversation import output_schema
+from ...memory.reports import ReportTo
 from ...role_resolution import Resolution, Role
 from ...storage import Lease
 from .versions import LEAST, check_version, newest, this_version
@@ -324,9 +325,12 @@ async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emit
         view=how.view,
         example=record.example and parts.settings.examples != "off",
         on_behalf_of=record.on_behalf_of,
+        reports=record.reports,
     )
     del how
-    use = await parts.usage.open(record.id, record.scope, again=True)
+    reports = ReportTo.read(record.reports)
+    most = None if reports is None else reports.limits
+    use = await parts.usage.open(record.id, record.scope, again=True, most=most)
     if origin is not None and work.origin is not None:
         record = parts.stores.turns.set_origin(record, origin.to_json(), lease=lease)
     record = replace(record, version=newest(record.version, this_version()), needs=newest(record.needs, LEAST))

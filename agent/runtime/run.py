@@ -20,11 +20,13 @@ from ...core.errors import StorageUnavailable, ThreadPaused, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
 from ...core.pauses import Pause, pause_id_of
 from ...graphs import TurnOutcome, TurnRequest
+from ...harness.limits import Spent
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
 from ...memory.conversation import INTERRUPTS
 from ...memory.examples import Examples
 from ...memory.inbox import Inbox
+from ...memory.reports import ReportTo, Said
 from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
@@ -248,6 +250,7 @@ class TurnPath:
             outcome.status,
             lambda emit, status: self._emit_outcome(emit, status, outcome, turn.text),
             also=parts.retention,
+            outcome=outcome,
         )
         if record.status == "cancelled":  # the cancellation arrived before the outcome was written
             return Turn(id=record.id, thread=self._thread, kept_as=self._kept_as, status="cancelled")
@@ -268,6 +271,7 @@ class TurnPath:
         *,
         code: str | None = None,
         also: Retention | None = None,
+        outcome: TurnOutcome | None = None,
     ) -> TurnRecord:
         """Write the turn's end with its usage and, for a recorded turn, its last events."""
         parts, recording, writing = self.parts, self.work.recording, begun.use.writing()
@@ -282,8 +286,9 @@ class TurnPath:
                 recording.write_end(transaction, still_open)
 
         role = begun.sent_role if begun.role.tiers or begun.resumed else None
+        said = None if begun.record.reports is None else _said(outcome, writing.spent)
         record = await parts.stores.turns.end(
-            begun.record, status, code=code, role=role, lease=begun.lease, also=also, each=each, final=True
+            begun.record, status, code=code, role=role, lease=begun.lease, also=also, each=each, final=True, said=said
         )
         writing.done()
         if recording is not None:
@@ -372,6 +377,14 @@ def emit_end(
     emit(TurnEnded, status=status, code=code, text=text, outputs=outputs or {}, labels=labels or {})
 
 
+def _said(outcome: TurnOutcome | None, spent: Spent) -> Said:
+    """What a turn in the background reports."""
+    if outcome is None:
+        return Said(spent=spent)
+    pauses = {pause.id: f"{pause.kind} of {pause.function}" for pause in outcome.pauses}
+    return Said(text=outcome.roleless or "", marks=outcome.marks, pauses=pauses, spent=spent)
+
+
 async def _with_fields(parts: RunnerParts, request: TurnRequest) -> TurnRequest:
     """Fill the inputs of capabilities that the caller left out."""
     given = request.body.get("inputs", {})
@@ -422,7 +435,8 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 tiers=work.request.tiers,
                 known=engine.services.signatures,
             )
-            use = await parts.usage.open(turn_id, scope)
+            reports = ReportTo.read(work.request.reports)
+            use = await parts.usage.open(turn_id, scope, most=None if reports is None else reports.limits)
             await _count_stored(parts, work, lease, 0 if start is None else len(start.branches) - 1)
             await parts.starts.enter(turn_id)
         del call
@@ -515,8 +529,31 @@ async def _abandon(parts: RunnerParts, record: TurnRecord, lease: Lease) -> None
     if record.stale is not None:
         await give_up(parts, record, lease)
         return
+    await _give_back(parts, record)
     await parts.stores.turns.end(record, "abandoned", lease=lease)
     await parts.stores.journal.withdraw(record.id)
+
+
+async def _give_back(parts: RunnerParts, record: TurnRecord) -> None:
+    """Let steering and reports be read again that an abandoned turn has read, but that its conversation does not have.
+
+    A process that is killed can leave them in the log, after the last message from which the conversation continues.
+    """
+    inbox, head = parts.stores.inbox, (await parts.stores.position(record.thread)).head
+    taken, beginner = await inbox.taken(record.id), await inbox.beginner(record.id)
+    if not taken and (beginner is None or beginner.kind == "queue"):
+        return
+    kinds: list[str] = []
+    before: str | None = None
+    while page := await parts.stores.log.history(head, before=before):
+        kinds += [each.kind for each in page if each.turn_id == record.id]
+        if page[0].turn_id != record.id:
+            break
+        before = page[0].id
+    lost = [*taken[kinds.count("word") :]]
+    if beginner is not None and beginner.kind != "queue" and "message" not in kinds:
+        lost.append(beginner)
+    await inbox.give_back([row.id for row in lost if row.kind != "queue"])
 
 
 async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease, kept: int) -> None:
@@ -575,6 +612,7 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         unattended=request.unattended,
         example=request.example,
         on_behalf_of=request.on_behalf_of,
+        reports=request.reports,
         version=this_version(),
         needs=LEAST,
     )

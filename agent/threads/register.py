@@ -326,21 +326,30 @@ class ThreadRegister:
     async def cancel(
         self, scope: Scope, here: Callable[[str], object] = lambda turn_id: None, *, only: str | None = None
     ) -> bool:
-        """Cancel a thread's turn, whatever process runs it or while it waits; returns False if there is none.
+        """Cancel a thread's turn, whatever process runs it or while it waits, and end its work in the background.
+
+        That work reports nothing any more.
 
         Args:
             scope: The thread.
             here: Is called with the turn's id, and cancels it if this process runs it.
-            only: The id of the turn to cancel; None cancels whatever turn the thread has.
+            only: The id of the turn to cancel, without its thread's work; None cancels whatever turn the thread has.
+
+        Returns:
+            False if there is nothing to cancel.
         """
-        record = await self._stores.turns.latest(thread_key(scope))
-        if record is None or only not in (None, record.id):
+        stores = self._stores
+        record = await stores.turns.latest(thread_key(scope))
+        if only is not None and (record is None or only != record.id):
             return False
-        if not await self._stores.turns.ask_to_cancel(record.id):
-            return False
-        here(record.id)
-        await self.end_waiting(scope, record.id)
-        return True
+        asked = record is not None and await stores.turns.ask_to_cancel(record.id)
+        if asked and record is not None:
+            here(record.id)
+            await self.end_waiting(scope, record.id)
+        if only is None and await stores.background.of(scope):
+            for task in await stores.background.silence(scope):
+                asked = await self.cancel(task, here) or asked
+        return asked
 
     async def end_waiting(self, scope: Scope, turn_id: str) -> None:
         """End a turn that no process runs; a running one ends itself because of the request."""

@@ -175,7 +175,10 @@ async def remove(stores: Stores, scope: Scope, *, cancel: bool) -> Removed | Non
 
 
 async def remove_without_scrub(stores: Stores, scope: Scope, *, cancel: bool) -> Removed | None:
-    """As `remove`, but leave attachments, and what remains in files, to the caller."""
+    """As `remove`, but leave attachments, and what remains in files, to the caller.
+
+    The work in the background of the thread goes with it, and its threads.
+    """
     key = thread_key(scope)
     latest = await stores.turns.latest(key)
     if cancel:
@@ -185,7 +188,12 @@ async def remove_without_scrub(stores: Stores, scope: Scope, *, cancel: bool) ->
     async with stores.leases.hold(key, wait=stores.wait if cancel else RELEASE_WAIT_SECONDS, last=True) as lease:
         if not cancel:
             await check_over(stores, key)
-        return await remove_rows(stores, scope, lease, "" if latest is None else latest.id)
+        tasks = await stores.background.of(scope)
+        removed = await remove_rows(stores, scope, lease, "" if latest is None else latest.id)
+    for task in tasks:
+        with contextlib.suppress(ThreadBusy):  # it was asked to end, and reports to nobody
+            await remove_without_scrub(stores, task.scope, cancel=True)
+    return removed
 
 
 async def remove_rows(stores: Stores, scope: Scope, lease: Lease, latest: str) -> Removed | None:
@@ -240,6 +248,7 @@ def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mappin
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
     messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
+    stores.background.silenced(transaction, Scope(workspace=unquote(key.partition("/")[0]), thread=name_of(key)))
     queued = Inbox.drop(transaction, key)
     turns = _turns(transaction, key, messages)
     for thread, some in sorted(turns.items()):

@@ -336,6 +336,7 @@ class Loop:
         composed = (row.start["sender"], row.start["on_behalf_of"], row.start["origin"]) != (None, ROOT, None)
         if row.kind == "steer" and not row.marks and not composed:  # code of a turn, or a member, is not the person
             self.turn.gate.say(row.text)
+        self.turn.budget.lower(row.id, row.start.get("spent", {}))
         marks = message.body.get("untrusted", ())
         (self.turn.gate.mark if self.guard is None else self.turn.gate.hold)(*marks)
         shown = message if self.guard is None else as_guarded(message, self.guard)

@@ -348,6 +348,7 @@ class TurnLedger:
         depth: How deep calls can nest.
         chosen: Counts the calls that models choose, by default up to `CHOSEN`; None if they are not limited.
         bill: What model calls used, by the model's name, including earlier runs.
+        lowered: The reports of work in the background whose usage was taken off the limits.
         slots: Held by each model call and each leaf that a model chose, to bound how many run concurrently.
     """
 
@@ -359,6 +360,7 @@ class TurnLedger:
     depth: int = DEFAULT_DEPTH
     chosen: LimitCounter | None = None
     bill: dict[str, ModelUsage] = field(default_factory=dict)
+    lowered: set[str] = field(default_factory=set)
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DEFAULT_CONCURRENCY))
 
 
@@ -445,6 +447,37 @@ class Budget:
         counts = ledger.always or any(each.tokens is not None or each.cost is not None for each in limits)
         if ledger.settle is not None and counts:
             await ledger.settle()
+
+    @property
+    def left(self) -> dict[str, float]:
+        """What is left of the limits besides those of a day, by their names; `chosen` is calls that models choose."""
+        found: dict[str, float] = {}
+        for counter in self.counters if self.ledger.chosen is None else (*self.counters, self.ledger.chosen):
+            for kind in _CALL:
+                limit = None if counter.per == " a day" else getattr(counter.limits, kind)
+                if limit is not None:
+                    name = "chosen" if counter is self.ledger.chosen else kind
+                    rest = max(0, limit - getattr(counter.spent, kind))
+                    found[name] = min(rest, found.get(name, rest))
+        return found
+
+    def lower(self, of: str, spent: Mapping[str, float]) -> None:
+        """Take off the limits what work in the background used, once for each report in a run.
+
+        Usage itself is not counted again: the work's own turn has counted it.
+
+        Args:
+            of: The id of the report.
+            spent: What it used, by the names of limits.
+        """
+        if of in self.ledger.lowered:
+            return
+        self.ledger.lowered.add(of)
+        for counter in self.counters if self.ledger.chosen is None else (*self.counters, self.ledger.chosen):
+            limits = asdict(counter.limits)
+            less = {kind: max(0, limits[kind] - spent.get(kind, 0)) for kind in _CALL if limits[kind] is not None}
+            if counter.per != " a day" and less:
+                counter.limits = replace(counter.limits, **less)
 
     def child(self, whose: str, limits: Limits, path: str) -> Budget:
         """Return the budget of a call: its own limits, and what remains of this budget.

@@ -297,13 +297,16 @@ class Usage:
         """The day, in UTC."""
         return self.clock.now().date().isoformat()
 
-    async def open(self, turn: str, scope: Scope, *, again: bool = False) -> Use:
+    async def open(
+        self, turn: str, scope: Scope, *, again: bool = False, most: Mapping[str, float] | None = None
+    ) -> Use:
         """Begin a run of a turn.
 
         Args:
             turn: The turn's id.
             scope: The workspace and the account that the usage counts for.
             again: Whether earlier runs may have used something.
+            most: What was left of the turn that began it: calls, tokens, cost, and calls that models choose (`chosen`).
 
         Raises:
             StorageInvalid: A stored row is not valid.
@@ -319,7 +322,8 @@ class Usage:
         for account, counter in days:
             counter.learn(today, used[account], Spent())
         written = kept.get(_ALL, Spent())
-        total = LimitCounter("the turn", self._limits, _TURN, replace(written), ends_turn=True)
+        most = most or {}
+        total = LimitCounter("the turn", _least(self._limits, most), _TURN, replace(written), ends_turn=True)
         use = Use(self, turn, scope, total, days, replace(written), bool(kept))
         ledger = use.budget.ledger
         ledger.kept = kept
@@ -328,8 +332,9 @@ class Usage:
         ledger.depth = self._depth
         ledger.settle = use.settle
         ledger.slots = asyncio.Semaphore(self._at_once)
-        if self._chosen is not None:
-            limits, spent = Limits(calls=self._chosen), kept.get(_MODELS, Spent())
+        chosen = _fewer(self._chosen, most.get("chosen"))
+        if chosen is not None:
+            limits, spent = Limits(calls=int(chosen)), kept.get(_MODELS, Spent())
             ledger.chosen = LimitCounter("the turn", limits, _CALLS, spent, ends_turn=True, per=" that models choose")
             ledger.counters[_MODELS] = ledger.chosen
         return use
@@ -492,6 +497,21 @@ class Usage:
             last = self.clock.now().date() - timedelta(days=_KEPT_DAYS)
             transaction.execute(_OVER, (last.isoformat(), max(_MIN_REMOVED_ROWS, 2 * begun)))
         return totals
+
+
+def _fewer(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def _least(limits: Limits, most: Mapping[str, float]) -> Limits:
+    """The limits of a turn that can also use no more than this."""
+    calls, tokens = (_fewer(getattr(limits, kind), most.get(kind)) for kind in ("calls", "tokens"))
+    return replace(
+        limits,
+        calls=None if calls is None else int(calls),
+        tokens=None if tokens is None else int(tokens),
+        cost=_fewer(limits.cost, most.get("cost")),
+    )
 
 
 _TURN: Final = "raise the setting turn_{kind}, and resume the turn to continue"
