@@ -1,0 +1,32 @@
+"""Work in the background whose process is killed: each effect happens once, and each end is reported once (T17, T5)."""
+
+import sys
+
+import pytest
+
+from support.databases import Engine, on_every_database
+from support.processes import run_program
+
+BOUND = 1500  # seconds, with other work on the machine
+FEW, MANY = 4, 300  # kills
+
+pytestmark = [pytest.mark.requirement("T17", "T5"), pytest.mark.timeout(BOUND)]
+
+
+def check(engine: Engine, kills: int) -> None:
+    """What must hold after so many kills."""
+    [found] = run_program("kill_background", BOUND, engine=engine, kills=kills)
+    sys.stdout.write(f"{found}\n")  # with the seed; pytest shows it where the test fails
+    assert (found["repeated"], found["lost"], found["effects"]) == ([], [], found["works"])
+    assert (found["reported_twice"], found["not_reported"], found["reports"]) == ([], [], found["works"])
+
+
+@on_every_database
+def test_killed_work_goes_on_in_the_next_process_with_each_effect_and_each_report_once(engine: Engine) -> None:
+    check(engine, FEW)
+
+
+@pytest.mark.soak
+@on_every_database
+def test_work_that_is_killed_300_times_has_each_effect_and_each_report_once(engine: Engine) -> None:
+    check(engine, MANY)
