@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
 from datetime import datetime
-from functools import partial
 from os import PathLike
 from threading import Lock
 from types import TracebackType
@@ -164,8 +163,8 @@ class WorldAgent:
             shorthands=shorthands,
         )
         self._runtime.spec, self.workspace, self.settings = self._spec, self._spec.workspace, self._spec.settings
-        self._runner = TurnRunner()
-        self._runner.pending.begin = partial(begin_pending, self._runner)
+        self._runner = TurnRunner(begin_pending)
+        self._runtime.pending = self._runner.pending
         self._stack: AsyncExitStack | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._changer = 0  # the id of the task that holds the lock

@@ -343,7 +343,6 @@ async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner,
     parts = replace(await _open(spec, runtime, opened), unread=runner.pending.wake)
     parts.stores.turns.reported = runner.pending.reported
     runtime.complete(parts, runner)
-    runtime.pending, runner.pending.begins = runner.pending, runtime.begins
     runner.open(parts)
     # It closes first, also if a capability cannot start. Turns are also ended if waiting for them is cancelled.
     opened.push_async_callback(runner.close)

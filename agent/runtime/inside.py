@@ -33,8 +33,6 @@ class AgentRuntime(Runtime):
         shapes: Shapes that a capability found while it opened, such as those of hosted skills.
         recall: What turns recall, if a capability brings a memory.
         operators: Whether a capability runs operators of members.
-        begins: Whether the agent, once it is open, begins the messages that wait on its threads. A process that is
-            about to end leaves them to another one.
         pending: The messages that wait on its threads.
     """
 
@@ -43,7 +41,6 @@ class AgentRuntime(Runtime):
 
     def __init__(self, workspace: str) -> None:
         super().__init__(workspace)
-        self.begins = True
         self.clear()
 
     def clear(self) -> None:

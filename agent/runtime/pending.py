@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core import Emitter, Scope, Tier, canonical_json, digest, new_id
 from ...core.errors import (
@@ -47,9 +47,6 @@ WATCH_SECONDS: Final = 1.0
 
 INBOX_KEY: Final = "inbox:"
 """The beginning of the keys of turns that messages of an inbox begin."""
-
-Begin: TypeAlias = "Callable[[InboxRow, str, Role | None], TurnStream]"
-"""Returns the stream that begins the turn of a message, with its key and its call role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,23 +88,22 @@ class Pending:
 
     Args:
         runner: Runs the turns.
+        begin: Returns the stream that begins the turn of a message, with its key and its call role.
 
     Attributes:
-        begin: Returns the stream that begins the turn of a message; see `Begin`.
         begins: Whether it begins turns; a process that is about to end leaves them to another one.
     """
 
-    def __init__(self, runner: TurnRunner) -> None:
-        self._runner = runner
+    def __init__(self, runner: TurnRunner, begin: Callable[[InboxRow, str, Role | None], TurnStream]) -> None:
+        self._runner, self._begin = runner, begin
         self.begins = True
-        self.begin: Begin | None = None
         self._call_roles: dict[tuple[str, str], Role] = {}  # by thread and message; in memory alone (R9)
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()  # threads to look at once more
 
     def sweep(self, workspace: str) -> None:
         """Begin, in the background, what waits on all threads of a workspace."""
-        if _SWEEP not in self._draining:
+        if self.begins and _SWEEP not in self._draining:
             self._track(_SWEEP, partial(self._swept, workspace))
 
     async def watch(self, workspace: str) -> None:
@@ -293,16 +289,14 @@ class Pending:
         if key in self._draining:
             self._again.add(key)
             return
-        if not self.begins:
-            return  # a process that stays begins it
-        if not self._runner.is_open or self.begin is None:
-            return  # the next process begins it
-        self._track(key, partial(self._drained, key))
+        if self.begins and self._runner.is_open:  # else the next process begins it
+            self._track(key, partial(self._drained, key))
 
     def _track(self, key: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         def over(done: asyncio.Task[None] | None = None) -> None:
             if done is None or self._draining.get(key) is done:
                 del self._draining[key]
+                self._again.discard(key)
 
         async def tracked() -> None:
             try:
@@ -361,11 +355,10 @@ class Pending:
 
     async def _begun(self, row: InboxRow) -> bool:
         """Begin, or resume, the turn of a message and wait for it; False if it cannot go on now."""
-        assert self.begin is not None
         stores, code, later = self._parts.stores, "internal", False
         try:
             call = self._call_roles.get((row.thread, row.id)) if row.role is not None else None
-            async with self.begin(row, f"{INBOX_KEY}{row.id}", call) as stream:
+            async with self._begin(row, f"{INBOX_KEY}{row.id}", call) as stream:
                 del call
                 return (await stream.wait()).status != "stopped"
         except NotFirst:

@@ -23,7 +23,7 @@ from ...core.events import Deltas, PauseNotified, TurnEvent, TurnStarted
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
-from ...memory.inbox import STEERABLE
+from ...memory.inbox import STEERABLE, InboxRow
 from ...memory.turn_log import RecordedTurn
 from ...role_resolution import Role
 from ...role_resolution.role import check_role
@@ -183,15 +183,19 @@ class TurnStream:
 
 
 class TurnRunner:
-    """Runs the turns of one agent and knows which are running."""
+    """Runs the turns of one agent and knows which are running.
 
-    def __init__(self) -> None:
+    Args:
+        begin: Returns the stream that begins the turn of a message of an inbox, with its key and its call role.
+    """
+
+    def __init__(self, begin: Callable[[TurnRunner, InboxRow, str, Role | None], TurnStream]) -> None:
         self._parts: RunnerParts | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # one turn can be resumed twice at the same time
         self._poll_timer: asyncio.TimerHandle | None = None
         self._keyed = KeyedStarts(self)
-        self.pending = Pending(self)
+        self.pending = Pending(self, partial(begin, self))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._mark = object()  # identifies this runner where a reference would keep it alive
 

@@ -66,7 +66,7 @@ def open_agent(
         agent = maker(options.workspace if society is None else society.id)
     from ...agent.runtime.inside import inside
 
-    inside(agent).begins = stays
+    inside(agent).pending.begins = stays
     return agent
 
 
