@@ -270,7 +270,9 @@ async def test_repeat_of_an_interrupting_message_does_not_end_the_turn_that_it_b
         painting.may.set()
         await ended(thread)
         assert again.turn_id is not None
-        assert (await agent.turn(again.turn_id)).status == "done"
+        state = await agent.turn(again.turn_id)
+        assert state is not None
+        assert state.status == "done"
 
 
 async def test_withdrawing_on_another_thread_leaves_a_message_its_role(tmp_path: Path) -> None:
