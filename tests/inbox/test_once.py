@@ -220,13 +220,11 @@ async def test_call_role_of_a_message_is_forgotten_with_its_turn(tmp_path: Path,
     painting, model = Painting(), Thinking()
     lm = painting.lm if end == "paused" else model.lm
     async with scripted_agent(tmp_path, lm, tools=[painting.tool]) as agent:
-        thread, other = agent.thread("t"), agent.thread("other")
+        thread = agent.thread("t")
         await thread.queue(Say("1", role=PIRATE))
         kept = await thread.queue(Say("2", role=PIRATE))
         if end != "paused":
             await asyncio.wait_for(model.asked.wait(), 20)
-            assert not await other.withdraw(kept.id)
-            assert [each.waits_for for each in await thread.queued()] == ["turn"]
         await thread.withdraw(kept.id)
         if end == "removed":
             await agent.upkeep.remove("t", cancel=True)
