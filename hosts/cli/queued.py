@@ -14,7 +14,7 @@ from .threads import app as threads
 if TYPE_CHECKING:
     from ..service.inbox import PendingRecord
 
-_WAITS: Final = {"turn": "another turn", "role": "its role", "error": "an error", None: ""}
+_WAITS: Final = {"turn": "its turn", "role": "its role", "error": "an error", None: ""}
 _STAYS: Final = (
     "no turn runs or waits on the thread {thread!r}: the message waits for a process that stays, such as "
     "`worldagent worker`, `serve` or `chat`, which begins its turn"
@@ -86,11 +86,19 @@ async def steer(options: SteerOptions, output: Output, text: str | None = None, 
         text ([TEXT]): The message. Without TEXT, or with -, the command reads it from standard input.
         key (--key KEY; Queue): A repeat with the same key is the same message.
     """
+    from ...core.errors import NothingToSteer, NotSteerable
     from .sources import message
 
     said = message(options, text, output)
     async with opened(options, output) as workspace:
-        answer = await ask_in(workspace, options, "thread_steer", text=said, key=key)
+        try:
+            answer = await ask_in(workspace, options, "thread_steer", text=said, key=key)
+        except NothingToSteer as error:
+            remedy = "begin a turn with `worldagent ask`, or queue the message with `worldagent threads queue`"
+            raise NothingToSteer(error.problem, remedy=remedy) from None
+        except NotSteerable as error:
+            remedy = "queue the message with `worldagent threads queue`, or give --account as the turn has it"
+            raise NotSteerable(error.problem, remedy=remedy) from None
         state = await workspace.thread(options.thread).state()
     when = "when it resumes" if state is not None and state.status in ("paused", "stopped") else "before its next step"
     output.note(f"the turn of the thread {options.thread!r} reads it {when}")
@@ -230,5 +238,5 @@ def _show(messages: list[PendingRecord], options: ThreadOptions, output: Output)
     head = ("ID", "KIND", "FROM", "SINCE", "WAITS FOR", "ERROR", "TEXT")
     shown = output.table(head, rows, widths=(30, 6, 12, 16, 12, 20, 60)) if rows else None
     if not rows:
-        output.note(f"nothing waits on the thread {options.thread!r}")
+        output.note(f"nothing waits on the thread {options.thread!r} of the workspace {options.workspace!r}")
     output.result({"messages": [each.model_dump(mode="json") for each in messages]}, shown)

@@ -112,8 +112,10 @@ _UNQUOTED: Final[Mapping[type[Exception], str]] = {
 
 _REMEDIES: Final[Mapping[type[Exception], str]] = {
     errors.AttachmentMissing: "send the file again, or ask the operator of the server to restore it",
+    errors.NothingToSteer: "begin a turn with the message: call `converse`, or set `begin` to true",
+    errors.NotSteerable: "call `thread_queue` with the message, so that it begins a turn of its own",
 }
-"""Remedies for callers, where that of the package names a folder of the server."""
+"""Remedies for callers, where that of the package names a folder of the server or a method."""
 
 _STUCK: Final = ("paused", "stopped", "cut_off", "running")
 _OPEN: Final = {False: _STUCK, True: (*_STUCK, "failed")}

@@ -28,20 +28,23 @@ async def test_a_message_that_a_command_queues_waits_for_a_process_that_stays(ho
     assert await queued(run) == ["Good night."]
     shown = (await run("threads", "queued", "t1", *SHOP)).stdout.splitlines()
     assert (shown[0].split()[:2], "Good night." in shown[1]) == (["ID", "KIND"], True)
+    assert "its turn" in shown[1], "no other turn runs that it could wait for"
     assert (await run("ask", "Hello", "--thread", "other", *APP)).exit_code == 0
     assert await queued(run) == ["Good night."], "a command runs its own turn alone"
     async with agent() as shop:
         await ended(shop.thread("t1"))
         assert await texts(shop.thread("t1")) == [("message", "Good night."), ("answer", "Welcome to the shop.")]
     assert await queued(run) == []
-    assert "nothing waits" in (await run("threads", "queued", "t1", *SHOP)).stderr
+    assert "of the workspace 'shop'" in (await run("threads", "queued", "t1", *SHOP)).stderr
 
 
 async def test_a_turn_that_waits_is_steered_and_what_is_queued_is_moved_and_withdrawn(home: Path, run: Run) -> None:
-    assert (await refusal(run, "threads", "steer", "t1", "in blue", *APP))["code"] == "nothing_to_steer"
+    refused = await refusal(run, "threads", "steer", "t1", "in blue", *APP)
+    assert (refused["code"], "`worldagent ask`" in refused["remedy"]) == ("nothing_to_steer", True)
     async with agent() as shop:
         await shop.thread("t1").task("buy", {"what": "hat"})
-    assert (await refusal(run, "threads", "steer", "t1", "in blue", *APP))["code"] == "not_steerable"
+    refused = await refusal(run, "threads", "steer", "t1", "in blue", *APP)
+    assert (refused["code"], "`worldagent threads queue`" in refused["remedy"]) == ("not_steerable", True)
     ids = [(await as_json(run, "threads", "queue", "t1", text, *APP))["message"]["id"] for text in ("2", "3", "4")]
     same = [(await as_json(run, "threads", "queue", "t1", "5", "--key", "k", *APP))["message"]["id"] for _ in "ab"]
     assert same[0] == same[1]
@@ -79,6 +82,12 @@ async def test_an_interrupting_message_cancels_a_turn_that_waits(home: Path, run
 )
 async def test_what_a_command_cannot_queue_is_refused(home: Path, run: Run, words: Any, code: str) -> None:
     assert (await refusal(run, "threads", *words, *APP))["code"] == code
+    assert await queued(run) == []
+
+
+async def test_model_of_a_queued_message_must_exist(home: Path, run: Run) -> None:
+    refused = await refusal(run, "threads", "queue", "t1", "x", "--turn-model", "nothing", *APP, code=1)
+    assert refused["code"] == "model_not_configured"
     assert await queued(run) == []
 
 

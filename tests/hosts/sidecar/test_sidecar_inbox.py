@@ -42,10 +42,11 @@ async def test_a_running_turn_is_steered_and_the_events_say_so(tmp_path: Path) -
         caller_of(url, "auto", "ben") as ben,
     ):
         error = await ana.refused("thread_steer", thread="shared", text="rather in blue")
-        assert (error["code"], "begin" in error["remedy"]) == ("nothing_to_steer", True)
+        assert (error["code"], "set `begin` to true" in error["remedy"]) == ("nothing_to_steer", True)
         running = asyncio.ensure_future(ana("converse", thread="shared", text="Paint the door."))
         await asyncio.wait_for(painting.begun.wait(), BOUND)
-        assert (await ben.refused("thread_steer", thread="shared", text="to me"))["code"] == "not_steerable"
+        error = await ben.refused("thread_steer", thread="shared", text="to me")
+        assert (error["code"], "`thread_queue`" in error["remedy"]) == ("not_steerable", True)
         word = (await ana("thread_steer", thread="shared", text="rather in blue", name="Ana", key="k"))["message"]
         again = (await ana("thread_steer", thread="shared", text="rather in blue", name="Ana", key="k"))["message"]
         assert (word["kind"], word["waits_for"], word["id"]) == ("steer", "turn", again["id"])

@@ -39,6 +39,14 @@ async def test_the_queue_is_changed_over_the_web(tmp_path: Path) -> None:
             (await client.post("/threads/main/queue", json={"text": text})).json()["message"]["id"]
             for text in ("2", "3")
         ]
+        keyed = [
+            await client.post("/threads/main/steer", json={"text": text, "key": "k"}) for text in ("in blue", "in red")
+        ]
+        assert [each.status_code for each in keyed] == [200, 409]
+        assert keyed[1].json()["error"]["code"] == "key_reused"
+        await client.delete(f"/threads/main/queue/{keyed[0].json()['message']['id']}")
+        error = (await client.post("/threads/main/queue", json={})).json()["error"]
+        assert error["problem"] == "the arguments are invalid: It needs one of `text`, `shape` and `skill`"
         moved = (await client.put("/threads/main/queue", json={"messages": [three]})).json()["messages"]
         assert [each["id"] for each in moved] == [three, two]
         assert (await client.delete(f"/threads/main/queue/{two}")).json()["withdrawn"] is True
