@@ -72,7 +72,8 @@ class BackgroundFunctions:
     """
 
     def __init__(self, agent: AgentRuntime, report: ReportMode) -> None:
-        self._agent, self._report = agent, report
+        self._agent = agent
+        self._report: ReportMode = report
 
     @property
     def functions(self) -> tuple[Function, ...]:
